@@ -1,0 +1,28 @@
+//! Buses: how messages get from one host to another.
+//!
+//! A [`Link`] joins this host to one peer over one bus. It holds the control conversation (reliable, ordered, with a
+//! heartbeat and sessions) and opens channels. A channel carries messages in one direction, has resources of its own
+//! (a ring or register in a window, a connection), and has two ends: a [`Sender`] on one host and a [`Receiver`] on the other.
+//! The gateway, the ports and the benchmark use these traits and know no bus; a new bus is one folder beside
+//! [`memory`] and [`tcp`] and one line in [`registry`].
+//!
+//! Who calls what: one control thread per process polls the links; lanes (threads) own the channel ends and move the data.
+//! Nothing in the data path allocates, locks or logs.
+//!
+//! The contract of every bus is written down as tests in `tests/contract/`, generic over the bus.
+
+pub mod channel;
+pub mod link;
+pub mod message;
+pub mod registry;
+
+pub mod memory;
+pub mod tcp;
+
+pub use channel::{
+    ChannelEnd, ChannelError, Flushed, Landing, Receiver, Refused, Sender, Sink, Verdict, WaitFor,
+};
+pub use link::{
+    ChannelId, ChannelSpec, Direction, Doorbell, Keep, Link, LinkEvent, LinkIdentity, OpenError, PeerHello,
+};
+pub use message::{HEAD_BYTES, Head, Kind, Message};

@@ -1,0 +1,1 @@
+//! The buses that exist. A new bus adds one line here.
