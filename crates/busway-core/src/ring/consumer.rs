@@ -1,0 +1,280 @@
+//! The receiving side of the queuing ring.
+//!
+//! Contract: one consumer a ring and session. It only reads the ring, which lies in its own memory, and writes credits into
+//! the producer's. It never waits. A message stays in place, to be copied in any pieces, until it is released.
+
+use super::{
+    CREDIT_BYTES, CREDIT_DATA, CREDIT_LINES, INLINE_BYTES, LENGTH, Layout, LayoutError, PAYLOAD, TIME,
+    commit_word, data_start,
+};
+use crate::LINE_BYTES;
+use crate::remote::{RemoteError, RemoteWrite};
+use crate::window::{OutOfBounds, Window};
+
+/// A message that waits in the ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Message {
+    /// Payload length in bytes, at most the layout's maximum.
+    pub len_bytes: usize,
+    /// Source time in nanoseconds of the producer's clock. Not checked: it is what the producer says.
+    pub time_ns: u64,
+}
+
+/// What is wrong with a line. The producer, or somebody who writes in its place, broke the protocol; the ring cannot go on
+/// without a new session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Corrupt {
+    /// The length is impossible.
+    #[error(
+        "message {position} claims {len_bytes} bytes in a ring of at most {max_size_bytes}: open a new session"
+    )]
+    Length {
+        /// Line position of the message.
+        position: u64,
+        /// Its alleged length in bytes.
+        len_bytes: u64,
+        /// The most that the layout allows, in bytes.
+        max_size_bytes: usize,
+    },
+    /// The payload is not where it must be.
+    #[error(
+        "message {position} claims its payload at {found}, where only {expected} is possible: open a new session"
+    )]
+    Data {
+        /// Line position of the message.
+        position: u64,
+        /// Its alleged data position.
+        found: u64,
+        /// The data position that follows from what came before.
+        expected: u64,
+    },
+}
+
+/// Why a message could not be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReceiveError {
+    /// The line breaks the protocol.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+    /// The window is smaller than the layout, which construction excludes.
+    #[error(transparent)]
+    OutOfBounds(#[from] OutOfBounds),
+}
+
+/// What a consumer has seen so far. All count from construction.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ConsumerCounters {
+    /// Messages released.
+    pub messages: u64,
+    /// Times that a line was found to break the protocol.
+    pub corrupt: u64,
+    /// Times that credits were written back.
+    pub credit_writes: u64,
+}
+
+/// The message at the front, checked.
+#[derive(Debug, Clone, Copy)]
+struct Front {
+    message: Message,
+    /// Offset of the payload in the window.
+    offset: usize,
+    /// Data position behind the payload; unchanged for a small message.
+    data_end: u64,
+}
+
+/// Takes messages from a ring in this host's memory.
+#[derive(Debug)]
+pub struct RingConsumer<C> {
+    window: Window,
+    layout: Layout,
+    /// The producer's memory, where credits go.
+    credit: C,
+    /// Line position of the next message.
+    next_line: u64,
+    /// Data position of the next payload.
+    next_data: u64,
+    front: Option<Front>,
+    /// Positions that the producer was told last.
+    told_lines: u64,
+    told_data: u64,
+    /// Credits are written back when this many lines or more than this many data bytes are owed.
+    batch_lines: u64,
+    batch_data_bytes: u64,
+    counters: ConsumerCounters,
+}
+
+impl<C: RemoteWrite> RingConsumer<C> {
+    /// A consumer of the session that begins at `start`, the same as the producer's. `credit` is the producer's memory of
+    /// [`CREDIT_BYTES`].
+    ///
+    /// # Errors
+    /// [`LayoutError::Memory`] if one of the memories is too small for `layout`.
+    pub fn new(window: Window, layout: Layout, start: u64, credit: C) -> Result<Self, LayoutError> {
+        layout.check_memory("lines and data", layout.required_bytes(), window.len_bytes())?;
+        layout.check_memory("credit window", CREDIT_BYTES, credit.len_bytes())?;
+        let data_bytes = layout.data_bytes() as u64;
+        // While the longest message waits for room, at least twice its length must be free once all are released: at most
+        // its own length is lost before the end of the area. So credits for the rest may be owed, but no more.
+        let longest = ((layout.max_size_bytes() + LINE_BYTES - 1) & !(LINE_BYTES - 1)) as u64;
+        Ok(Self {
+            window,
+            credit,
+            next_line: start,
+            next_data: data_start(start),
+            front: None,
+            told_lines: start,
+            told_data: data_start(start),
+            batch_lines: (layout.lines() as u64 / 4).max(1),
+            batch_data_bytes: data_bytes.saturating_sub(2 * longest).min(data_bytes / 4),
+            layout,
+            counters: ConsumerCounters::default(),
+        })
+    }
+
+    /// Writes credits back once `lines` messages were released (a quarter of the ring by default; at most all of it): 1
+    /// makes room at once, at the price of a write across the bus for each message.
+    #[must_use]
+    pub fn with_credit_batch(self, lines: usize) -> Self {
+        Self {
+            batch_lines: lines.clamp(1, self.layout.lines()) as u64,
+            ..self
+        }
+    }
+
+    /// The message at the front, if one has come. Stays the same until [`release`](Self::release).
+    ///
+    /// # Errors
+    /// [`ReceiveError::Corrupt`]; only a new session helps.
+    #[inline]
+    pub fn peek(&mut self) -> Result<Option<Message>, ReceiveError> {
+        if let Some(front) = &self.front {
+            return Ok(Some(front.message));
+        }
+        let line = self.layout.line_offset(self.next_line);
+        if self.window.load(line)? != commit_word(self.next_line) {
+            return Ok(None);
+        }
+        // The commit word before the line and its payload: partner is the producer's fence before the commit word.
+        self.window.read_fence();
+        let length = self.window.load(line + LENGTH)?;
+        let time_ns = self.window.load(line + TIME)?;
+        let max_size_bytes = self.layout.max_size_bytes();
+        let len_bytes = match usize::try_from(length) {
+            Ok(len_bytes) if len_bytes <= max_size_bytes => len_bytes,
+            _ => {
+                let position = self.next_line;
+                return self.corrupt(Corrupt::Length {
+                    position,
+                    len_bytes: length,
+                    max_size_bytes,
+                });
+            }
+        };
+        let message = Message { len_bytes, time_ns };
+        let front = if len_bytes <= INLINE_BYTES {
+            Front {
+                message,
+                offset: line + PAYLOAD,
+                data_end: self.next_data,
+            }
+        } else {
+            let (expected, data_end) = self.layout.place(self.next_data, len_bytes);
+            let found = self.window.load(line + PAYLOAD)?;
+            if found != expected {
+                return self.corrupt(Corrupt::Data {
+                    position: self.next_line,
+                    found,
+                    expected,
+                });
+            }
+            Front {
+                message,
+                offset: self.layout.data_offset(expected),
+                data_end,
+            }
+        };
+        self.front = Some(front);
+        Ok(Some(message))
+    }
+
+    /// Copies payload bytes of the front message from `offset` on.
+    ///
+    /// # Errors
+    /// [`OutOfBounds`] if the range exceeds the message, or if no message was [`peek`](Self::peek)ed.
+    #[inline]
+    pub fn copy(&self, offset: usize, into: &mut [u8]) -> Result<(), OutOfBounds> {
+        let len_bytes = into.len();
+        let message_bytes = self.front.map_or(0, |front| front.message.len_bytes);
+        match self.front {
+            Some(front) if offset <= message_bytes && len_bytes <= message_bytes - offset => {
+                self.window.read(front.offset + offset, into)
+            }
+            _ => Err(OutOfBounds {
+                offset_bytes: offset,
+                len_bytes,
+                window_bytes: message_bytes,
+            }),
+        }
+    }
+
+    /// Done with the front message; does nothing if none was [`peek`](Self::peek)ed. Writes credits back when enough are owed.
+    ///
+    /// # Errors
+    /// [`RemoteError`] of the credits; the message is released anyway and the credits stay owed.
+    #[inline]
+    pub fn release(&mut self) -> Result<(), RemoteError> {
+        let Some(front) = self.front.take() else {
+            return Ok(());
+        };
+        self.next_line = self.next_line.wrapping_add(1);
+        self.next_data = front.data_end;
+        self.counters.messages += 1;
+        let owed_lines = self.next_line.wrapping_sub(self.told_lines);
+        let owed_data_bytes = self.next_data.wrapping_sub(self.told_data);
+        if owed_lines >= self.batch_lines || owed_data_bytes > self.batch_data_bytes {
+            self.flush_credits()?;
+        }
+        Ok(())
+    }
+
+    /// Writes back all credits that are owed.
+    ///
+    /// # Errors
+    /// [`RemoteError`]; the credits stay owed.
+    pub fn flush_credits(&mut self) -> Result<(), RemoteError> {
+        if self.told_lines == self.next_line {
+            return Ok(());
+        }
+        // Our copies before the credits: partner is the producer's fence after it loads them.
+        self.credit.fence();
+        if self.told_data != self.next_data {
+            self.credit.publish(CREDIT_DATA, self.next_data)?;
+            self.told_data = self.next_data;
+        }
+        self.credit.publish(CREDIT_LINES, self.next_line)?;
+        self.told_lines = self.next_line;
+        self.credit.flush();
+        self.counters.credit_writes += 1;
+        Ok(())
+    }
+
+    /// What this consumer has seen so far.
+    #[must_use]
+    pub fn counters(&self) -> ConsumerCounters {
+        self.counters
+    }
+
+    /// Where the parts of the ring lie.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    #[cold]
+    fn corrupt(&mut self, corrupt: Corrupt) -> Result<Option<Message>, ReceiveError> {
+        self.counters.corrupt += 1;
+        Err(corrupt.into())
+    }
+}
