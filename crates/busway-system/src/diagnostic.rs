@@ -1,0 +1,220 @@
+//! What is wrong with a system file, said the way a compiler says it.
+//!
+//! Contract: one [`Diagnostic`] for each thing that is wrong; it names file, line, column, key and value, and says what would
+//! be right. Made by the readers of this crate, printed by the command line (`Display`, or serialized for `--json`).
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// The system can't run like this.
+    Error,
+    /// The system runs, but hardly as its author meant it.
+    Warning,
+}
+
+/// One thing that is wrong in a system file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Diagnostic {
+    /// How bad it is.
+    pub severity: Severity,
+    /// The system file.
+    pub file: PathBuf,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// The key, such as `link[0].tcp.control.listen`; empty where the file as a whole is meant.
+    pub key: String,
+    /// What is wrong, with the value.
+    pub problem: String,
+    /// What would be right, as an instruction.
+    pub mend: String,
+    /// The source line, without its end.
+    #[serde(skip)]
+    source_line: String,
+    /// Characters to underline from `column` on, at least 1.
+    #[serde(skip)]
+    underline_chars: usize,
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: ", self.file.display(), self.line, self.column)?;
+        if self.severity == Severity::Warning {
+            write!(f, "warning: ")?;
+        }
+        if !self.key.is_empty() {
+            write!(f, "{}: ", self.key)?;
+        }
+        write!(f, "{}; {}", self.problem, self.mend)?;
+        if self.source_line.trim().is_empty() {
+            return Ok(());
+        }
+        let number = self.line.to_string();
+        // Tabs are kept in the indent, so that the caret stands below its character whatever a tab's width is.
+        let indent: String = self
+            .source_line
+            .chars()
+            .take(self.column - 1)
+            .map(|c| if c == '\t' { '\t' } else { ' ' })
+            .collect();
+        write!(
+            f,
+            "\n{number} | {}\n{:width$} | {indent}{}",
+            self.source_line,
+            "",
+            "^".repeat(self.underline_chars),
+            width = number.len()
+        )
+    }
+}
+
+/// Why there is no [`crate::System`].
+#[derive(Debug, thiserror::Error)]
+pub enum SystemError {
+    /// The file can't be read.
+    #[error("{}: cannot read the system file: {source}; give the path of a TOML file that this user may read", file.display())]
+    Read {
+        /// The file asked for.
+        file: PathBuf,
+        /// The operating system's answer.
+        source: std::io::Error,
+    },
+    /// The file is wrong: everything found, in the order of the file, warnings included; at least one is an error.
+    #[error("{}", all(.0))]
+    Invalid(Vec<Diagnostic>),
+}
+
+impl SystemError {
+    /// What is wrong in the file; empty where it could not be read at all.
+    pub fn diagnostics(&self) -> &[Diagnostic] {
+        match self {
+            SystemError::Read { .. } => &[],
+            SystemError::Invalid(diagnostics) => diagnostics,
+        }
+    }
+}
+
+fn all(diagnostics: &[Diagnostic]) -> String {
+    diagnostics
+        .iter()
+        .map(Diagnostic::to_string)
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Makes diagnostics from places in one text, and collects them.
+pub(crate) struct Notes<'t> {
+    file: &'t Path,
+    text: &'t str,
+    /// With the place (byte offset) of each, to sort by.
+    found: Vec<(usize, Diagnostic)>,
+}
+
+impl<'t> Notes<'t> {
+    pub(crate) fn new(file: &'t Path, text: &'t str) -> Self {
+        Notes {
+            file,
+            text,
+            found: Vec::new(),
+        }
+    }
+
+    pub(crate) fn error(
+        &mut self,
+        span: &Range<usize>,
+        key: impl Into<String>,
+        problem: impl Into<String>,
+        mend: impl Into<String>,
+    ) {
+        self.add(Severity::Error, span, key.into(), problem.into(), mend.into());
+    }
+
+    pub(crate) fn warning(
+        &mut self,
+        span: &Range<usize>,
+        key: impl Into<String>,
+        problem: impl Into<String>,
+        mend: impl Into<String>,
+    ) {
+        self.add(Severity::Warning, span, key.into(), problem.into(), mend.into());
+    }
+
+    fn add(&mut self, severity: Severity, span: &Range<usize>, key: String, problem: String, mend: String) {
+        let start = floor_char_boundary(self.text, span.start);
+        let end = floor_char_boundary(self.text, span.end.max(start));
+        let line_start = self.text[..start].rfind('\n').map_or(0, |at| at + 1);
+        let line_end = self.text[start..]
+            .find('\n')
+            .map_or(self.text.len(), |at| start + at);
+        let source_line = self.text[line_start..line_end].trim_end_matches('\r').to_string();
+        let diagnostic = Diagnostic {
+            severity,
+            file: self.file.to_path_buf(),
+            line: self.text[..start].matches('\n').count() + 1,
+            column: self.text[line_start..start].chars().count() + 1,
+            key,
+            problem,
+            mend,
+            underline_chars: self.text[start..end.min(line_end).max(start)]
+                .trim_end()
+                .chars()
+                .count()
+                .max(1),
+            source_line,
+        };
+        self.found.push((start, diagnostic));
+    }
+
+    /// Everything noted, in the order of the file: `Err` if anything is an error, else the warnings.
+    pub(crate) fn finish(mut self) -> Result<Vec<Diagnostic>, SystemError> {
+        self.found.sort_by_key(|(start, _)| *start);
+        let failed = self.has_errors();
+        let diagnostics = self.found.into_iter().map(|(_, diagnostic)| diagnostic).collect();
+        if failed {
+            Err(SystemError::Invalid(diagnostics))
+        } else {
+            Ok(diagnostics)
+        }
+    }
+
+    pub(crate) fn has_errors(&self) -> bool {
+        self.found
+            .iter()
+            .any(|(_, diagnostic)| diagnostic.severity == Severity::Error)
+    }
+}
+
+fn floor_char_boundary(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len()))
+        .rev()
+        .find(|&at| text.is_char_boundary(at))
+        .unwrap_or(0)
+}
+
+/// `a`, `b` or `c` in backticks, for the "what would be right".
+pub(crate) fn one_of<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
+    let quoted: Vec<String> = words.into_iter().map(|word| format!("`{word}`")).collect();
+    match quoted.split_last() {
+        None => "nothing".to_string(),
+        Some((only, [])) => only.clone(),
+        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+    }
+}
+
+/// The known word that was probably meant.
+pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .into_iter()
+        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
+        .filter(|(distance, candidate)| *distance <= candidate.chars().count().max(3) / 3)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}

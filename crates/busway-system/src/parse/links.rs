@@ -1,0 +1,226 @@
+//! `[[link]]` and the bus tables in it.
+
+use std::ops::Range;
+
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::DeValue;
+
+use crate::diagnostic::{Notes, nearest, one_of};
+use crate::link::{Link, LinkBus};
+use crate::model::Host;
+use crate::read::{At, Fields};
+
+/// The buses that this version has.
+const BUSES: [&str; 2] = ["memory", "tcp"];
+
+/// Buses that the design has and this version does not.
+const LATER_BUSES: [&str; 8] = [
+    "pci",
+    "pcie",
+    "udp",
+    "tipc",
+    "rdma",
+    "rdma-write",
+    "rdma-send",
+    "zenoh",
+];
+
+const HOSTS_EXAMPLE: &str = r#"hosts = ["a", "b"]"#;
+const BUSES_EXAMPLE: &str = r#"buses = ["tcp"]"#;
+
+pub(super) fn read(root: &Fields<'_, '_>, hosts: &[Host], notes: &mut Notes<'_>) -> Vec<Link> {
+    let mut links = Vec::new();
+    for link in root.tables("link", notes) {
+        let ends = ends(&link, hosts, notes);
+        let buses = buses(&link, notes);
+        refuse_unknown_keys(&link, &buses, notes);
+        let Some(ends) = ends else { continue };
+        let buses = buses
+            .iter()
+            .map(|(bus, _)| bus_of(&link, bus, &ends, notes))
+            .collect();
+        links.push(Link { hosts: ends, buses });
+    }
+    for host in hosts {
+        if root.get("link").is_some() && !links.iter().any(|link| link.hosts.contains(&host.name)) {
+            lonely(root, &host.name, notes);
+        }
+    }
+    links
+}
+
+fn lonely(root: &Fields<'_, '_>, host: &str, notes: &mut Notes<'_>) {
+    let place = root.get("host").and_then(|hosts| hosts.get_ref().as_table());
+    let place = place
+        .and_then(|hosts| hosts.get_key_value(host))
+        .map_or(0..0, |(key, _)| key.span());
+    notes.warning(
+        &place,
+        format!("host.{host}"),
+        "no link joins this host to another",
+        format!("add a [[link]] with {host:?} in its hosts, or remove the host"),
+    );
+}
+
+/// The two hosts, if they are two and known.
+fn ends(link: &Fields<'_, '_>, hosts: &[Host], notes: &mut Notes<'_>) -> Option<[String; 2]> {
+    if link.get("hosts").is_none() {
+        notes.error(
+            &link.span,
+            &link.key,
+            "`hosts` is missing",
+            format!("add {HOSTS_EXAMPLE}"),
+        );
+    }
+    let names = link.texts("hosts", HOSTS_EXAMPLE, notes)?;
+    let key = link.key_of("hosts");
+    let mut known = true;
+    for (index, (name, span)) in names.iter().enumerate() {
+        if hosts.iter().any(|host| host.name == *name) {
+            continue;
+        }
+        known = false;
+        let mend = match nearest(name, hosts.iter().map(|host| host.name.as_str())) {
+            Some(host) => format!("write {host:?}, or add [host.{name}]"),
+            None => format!("add [host.{name}]"),
+        };
+        notes.error(
+            span,
+            format!("{key}[{index}]"),
+            format!("there is no host {name:?}"),
+            mend,
+        );
+    }
+    let span = link.get("hosts").map_or(link.span.clone(), Spanned::span);
+    let [(first, _), (second, second_span)] = names.as_slice() else {
+        notes.error(
+            &span,
+            key,
+            format!("a link joins two hosts, not {}", names.len()),
+            format!("write {HOSTS_EXAMPLE}, and one [[link]] for each pair"),
+        );
+        return None;
+    };
+    if first == second {
+        notes.error(
+            second_span,
+            key,
+            format!("{first:?} is linked to itself"),
+            "name two different hosts",
+        );
+        return None;
+    }
+    known.then(|| [first.to_string(), second.to_string()])
+}
+
+/// The known buses of `buses`, with their places.
+fn buses<'a>(link: &Fields<'a, '_>, notes: &mut Notes<'_>) -> Vec<At<&'a str>> {
+    if link.get("buses").is_none() {
+        notes.error(
+            &link.span,
+            &link.key,
+            "`buses` is missing",
+            format!("add {BUSES_EXAMPLE}"),
+        );
+    }
+    let Some(names) = link.texts("buses", BUSES_EXAMPLE, notes) else {
+        return Vec::new();
+    };
+    let mut buses: Vec<At<&str>> = Vec::new();
+    for (index, (name, span)) in names.iter().enumerate() {
+        let key = format!("{}[{index}]", link.key_of("buses"));
+        if buses.iter().any(|(earlier, _)| earlier == name) {
+            notes.error(
+                span,
+                key,
+                format!("{name:?} is named twice"),
+                "name each bus once, the best first",
+            );
+        } else if BUSES.contains(name) {
+            buses.push((name, span.clone()));
+        } else {
+            unknown_bus(name, span, key, notes);
+        }
+    }
+    if names.is_empty() {
+        let span = link.get("buses").map_or(link.span.clone(), Spanned::span);
+        notes.error(
+            &span,
+            link.key_of("buses"),
+            "there is no bus",
+            format!("write {BUSES_EXAMPLE}"),
+        );
+    }
+    buses
+}
+
+fn unknown_bus(name: &str, span: &Range<usize>, key: String, notes: &mut Notes<'_>) {
+    if LATER_BUSES.contains(&name) {
+        let mend = format!("use {} for now", one_of(BUSES));
+        notes.error(span, key, format!("the bus {name:?} is not built yet"), mend);
+        return;
+    }
+    let mend = match nearest(name, BUSES) {
+        Some(bus) => format!("write {bus:?}"),
+        None => format!("write {}", one_of(BUSES)),
+    };
+    notes.error(span, key, format!("there is no bus {name:?}"), mend);
+}
+
+fn refuse_unknown_keys(link: &Fields<'_, '_>, buses: &[At<&str>], notes: &mut Notes<'_>) {
+    for (field, span, _) in link.entries() {
+        if field == "hosts" || field == "buses" || buses.iter().any(|(bus, _)| *bus == field) {
+            continue;
+        }
+        if BUSES.contains(&field) {
+            notes.warning(
+                &span,
+                link.key_of(field),
+                format!("the table is not used: `buses` does not name {field:?}"),
+                format!("add {field:?} to `buses`, or remove the table"),
+            );
+        } else {
+            let known: Vec<&str> = ["hosts", "buses"].into_iter().chain(BUSES).collect();
+            crate::read::unknown_key(&link.key_of(field), field, &span, &known, notes);
+        }
+    }
+}
+
+/// The tables of both hosts: what stands beside the host names holds for both.
+fn bus_of(link: &Fields<'_, '_>, bus: &str, ends: &[String; 2], notes: &mut Notes<'_>) -> LinkBus {
+    let mut hosts = [toml::Table::new(), toml::Table::new()];
+    let table = link
+        .get(bus)
+        .and_then(|value| Fields::of(value, link.key_of(bus), notes));
+    let Some(table) = table else {
+        return LinkBus {
+            bus: bus.to_string(),
+            hosts,
+        };
+    };
+    for (at, name) in ends.iter().enumerate() {
+        for (field, _, value) in table.entries() {
+            if !ends.iter().any(|end| end == field) {
+                hosts[at].extend(owned(value).map(|value| (field.to_string(), value)));
+            }
+        }
+        let Some(own) = table
+            .get(name)
+            .and_then(|value| Fields::of(value, table.key_of(name), notes))
+        else {
+            continue;
+        };
+        for (field, _, value) in own.entries() {
+            hosts[at].extend(owned(value).map(|value| (field.to_string(), value)));
+        }
+    }
+    LinkBus {
+        bus: bus.to_string(),
+        hosts,
+    }
+}
+
+fn owned(value: &Spanned<DeValue<'_>>) -> Option<toml::Value> {
+    toml::Value::deserialize(toml::de::ValueDeserializer::from(value.clone())).ok()
+}

@@ -1,0 +1,249 @@
+//! Typed reads from a TOML table that knows its places.
+//!
+//! Contract: each reader returns the value, or notes exactly one problem at the right place and returns `None`, so that its caller
+//! goes on and finds the next problem. Used by [`crate::parse`] only.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::diagnostic::{Notes, nearest, one_of};
+
+/// A value with its place.
+pub(crate) type At<T> = (T, Range<usize>);
+
+/// A table with its key (`link[0]`) and place.
+pub(crate) struct Fields<'a, 'i> {
+    pub(crate) key: String,
+    pub(crate) span: Range<usize>,
+    pub(crate) table: &'a DeTable<'i>,
+}
+
+impl<'a, 'i> Fields<'a, 'i> {
+    /// `value` as a table.
+    pub(crate) fn of(value: &'a Spanned<DeValue<'i>>, key: String, notes: &mut Notes<'_>) -> Option<Self> {
+        match value.get_ref().as_table() {
+            Some(table) => Some(Fields {
+                key,
+                span: value.span(),
+                table,
+            }),
+            None => {
+                wrong_type(value, &key, "a table", "{ .. }", notes);
+                None
+            }
+        }
+    }
+
+    /// The key of a field, for messages.
+    pub(crate) fn key_of(&self, field: &str) -> String {
+        if self.key.is_empty() {
+            field.to_string()
+        } else {
+            format!("{}.{field}", self.key)
+        }
+    }
+
+    /// The raw value of a field.
+    pub(crate) fn get(&self, field: &str) -> Option<&'a Spanned<DeValue<'i>>> {
+        self.table.get(field)
+    }
+
+    /// Keys, their places and values, in the order of the file.
+    pub(crate) fn entries(&self) -> Vec<(&'a str, Range<usize>, &'a Spanned<DeValue<'i>>)> {
+        let mut entries: Vec<_> = self
+            .table
+            .iter()
+            .map(|(key, value)| (key.get_ref().as_ref(), key.span(), value))
+            .collect();
+        entries.sort_by_key(|(_, span, _)| span.start);
+        entries
+    }
+
+    /// Notes every key that is not one of `known`.
+    pub(crate) fn only(&self, known: &[&str], notes: &mut Notes<'_>) {
+        for (field, span, _) in self.entries() {
+            if !known.contains(&field) {
+                unknown_key(&self.key_of(field), field, &span, known, notes);
+            }
+        }
+    }
+
+    /// A text.
+    pub(crate) fn text(&self, field: &str, example: &str, notes: &mut Notes<'_>) -> Option<At<&'a str>> {
+        let value = self.get(field)?;
+        let text = value.get_ref().as_str();
+        if text.is_none() {
+            wrong_type(
+                value,
+                &self.key_of(field),
+                "a text",
+                &format!("{example:?}"),
+                notes,
+            );
+        }
+        Some((text?, value.span()))
+    }
+
+    /// A text that must be there and not be empty.
+    pub(crate) fn required(&self, field: &str, example: &str, notes: &mut Notes<'_>) -> Option<At<&'a str>> {
+        if self.get(field).is_none() {
+            notes.error(
+                &self.span,
+                &self.key,
+                format!("`{field}` is missing"),
+                format!("add {field} = {example:?}"),
+            );
+        }
+        let (text, span) = self.text(field, example, notes)?;
+        if text.is_empty() {
+            notes.error(
+                &span,
+                self.key_of(field),
+                "is empty",
+                format!("write for example {example:?}"),
+            );
+            return None;
+        }
+        Some((text, span))
+    }
+
+    /// A whole number within `range`.
+    pub(crate) fn number(
+        &self,
+        field: &str,
+        range: std::ops::RangeInclusive<i64>,
+        notes: &mut Notes<'_>,
+    ) -> Option<i64> {
+        let value = self.get(field)?;
+        let right = format!("write a whole number from {} to {}", range.start(), range.end());
+        let Some(integer) = value.get_ref().as_integer() else {
+            let problem = format!("{} is not a whole number", shown(value.get_ref()));
+            notes.error(&value.span(), self.key_of(field), problem, right);
+            return None;
+        };
+        let number = i64::from_str_radix(integer.as_str(), integer.radix()).ok();
+        let number = number.filter(|number| range.contains(number));
+        if number.is_none() {
+            notes.error(
+                &value.span(),
+                self.key_of(field),
+                format!("{} is out of range", shown(value.get_ref())),
+                right,
+            );
+        }
+        number
+    }
+
+    /// `true` or `false`.
+    pub(crate) fn flag(&self, field: &str, notes: &mut Notes<'_>) -> Option<bool> {
+        let value = self.get(field)?;
+        let flag = value.get_ref().as_bool();
+        if flag.is_none() {
+            wrong_type(
+                value,
+                &self.key_of(field),
+                "a truth value",
+                "true or false",
+                notes,
+            );
+        }
+        flag
+    }
+
+    /// One of a few words.
+    pub(crate) fn word<T: Copy>(&self, field: &str, words: &[(&str, T)], notes: &mut Notes<'_>) -> Option<T> {
+        let known = || words.iter().map(|(word, _)| *word);
+        let (text, span) = self.text(field, words[0].0, notes)?;
+        let found = words
+            .iter()
+            .find(|(word, _)| *word == text)
+            .map(|(_, meaning)| *meaning);
+        if found.is_none() {
+            let mend = match nearest(text, known()) {
+                Some(word) => format!("write {word:?}"),
+                None => format!("write {}", one_of(known())),
+            };
+            notes.error(&span, self.key_of(field), format!("{text:?} is unknown"), mend);
+        }
+        found
+    }
+
+    /// A list of texts, none of them empty. Wrong elements are noted and left out.
+    pub(crate) fn texts(
+        &self,
+        field: &str,
+        example: &str,
+        notes: &mut Notes<'_>,
+    ) -> Option<Vec<At<&'a str>>> {
+        let value = self.get(field)?;
+        let Some(array) = value.get_ref().as_array() else {
+            wrong_type(value, &self.key_of(field), "a list of texts", example, notes);
+            return None;
+        };
+        let mut texts = Vec::new();
+        for (index, element) in array.iter().enumerate() {
+            let key = format!("{}[{index}]", self.key_of(field));
+            match element.get_ref().as_str() {
+                Some("") => notes.error(&element.span(), key, "is empty", format!("write {example}")),
+                Some(text) => texts.push((text, element.span())),
+                None => wrong_type(element, &key, "a text", example, notes),
+            }
+        }
+        Some(texts)
+    }
+
+    /// The tables of `[[field]]`.
+    pub(crate) fn tables(&self, field: &str, notes: &mut Notes<'_>) -> Vec<Fields<'a, 'i>> {
+        let Some(value) = self.get(field) else {
+            return Vec::new();
+        };
+        let Some(array) = value.get_ref().as_array() else {
+            notes.error(
+                &value.span(),
+                self.key_of(field),
+                format!("{} is not a list of tables", shown(value.get_ref())),
+                format!("write [[{field}]], with two brackets"),
+            );
+            return Vec::new();
+        };
+        let tables = array.iter().enumerate();
+        tables
+            .filter_map(|(index, table)| Fields::of(table, format!("{field}[{index}]"), notes))
+            .collect()
+    }
+}
+
+/// Notes a key that nobody reads.
+pub(crate) fn unknown_key(
+    key: &str,
+    field: &str,
+    span: &Range<usize>,
+    known: &[&str],
+    notes: &mut Notes<'_>,
+) {
+    let mend = match nearest(field, known.iter().copied()) {
+        Some(word) => format!("write `{word}`"),
+        None => format!("known here: {}", one_of(known.iter().copied())),
+    };
+    notes.error(span, key, format!("unknown key `{field}`"), mend);
+}
+
+fn wrong_type(value: &Spanned<DeValue<'_>>, key: &str, wanted: &str, example: &str, notes: &mut Notes<'_>) {
+    let problem = format!("{} is not {wanted}", shown(value.get_ref()));
+    notes.error(&value.span(), key, problem, format!("write {example}"));
+}
+
+/// A value as it is named in a message.
+pub(crate) fn shown(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => format!("{text:?}"),
+        DeValue::Integer(number) => number.to_string(),
+        DeValue::Float(number) => number.to_string(),
+        DeValue::Boolean(flag) => flag.to_string(),
+        DeValue::Datetime(time) => time.to_string(),
+        DeValue::Array(_) => "a list".to_string(),
+        DeValue::Table(_) => "a table".to_string(),
+    }
+}
