@@ -42,25 +42,32 @@ pub(super) fn read(root: &Fields<'_, '_>, hosts: &[Host], notes: &mut Notes<'_>)
             .collect();
         links.push(Link { hosts: ends, buses });
     }
-    for host in hosts {
-        if root.get("link").is_some() && !links.iter().any(|link| link.hosts.contains(&host.name)) {
-            lonely(root, &host.name, notes);
-        }
-    }
+    check_hosts_are_linked(root, hosts, &links, notes);
     links
 }
 
-fn lonely(root: &Fields<'_, '_>, host: &str, notes: &mut Notes<'_>) {
-    let place = root.get("host").and_then(|hosts| hosts.get_ref().as_table());
-    let place = place
-        .and_then(|hosts| hosts.get_key_value(host))
-        .map_or(0..0, |(key, _)| key.span());
-    notes.warning(
-        &place,
-        format!("host.{host}"),
-        "no link joins this host to another",
-        format!("add a [[link]] with {host:?} in its hosts, or remove the host"),
-    );
+/// Warns of hosts without a link, unless a link is so wrong that it could be theirs.
+fn check_hosts_are_linked(root: &Fields<'_, '_>, hosts: &[Host], links: &[Link], notes: &mut Notes<'_>) {
+    let written = root
+        .get("link")
+        .and_then(|it| it.get_ref().as_array())
+        .map_or(0, |array| array.len());
+    let Some(table) = root.get("host").and_then(|it| it.get_ref().as_table()) else {
+        return;
+    };
+    for (name, _) in table.iter().filter(|_| written == links.len()) {
+        let host = name.get_ref().as_ref();
+        if hosts.iter().any(|known| known.name == host)
+            && !links.iter().any(|link| link.hosts.iter().any(|it| it == host))
+        {
+            notes.warning(
+                &name.span(),
+                format!("host.{host}"),
+                "no link joins this host to another",
+                format!("add a [[link]] with {host:?} in its hosts, or remove the host"),
+            );
+        }
+    }
 }
 
 /// The two hosts, if they are two and known.
