@@ -5,6 +5,7 @@
 //! behaviour. Miri, loom and other processors get word loops in `window` instead.
 #![allow(unsafe_code)] // Inline assembly.
 
+#[cfg(not(loom))]
 use crate::sync::AtomicU64;
 use crate::window::Medium;
 
