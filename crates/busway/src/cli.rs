@@ -1,0 +1,47 @@
+//! What can be said on the command line.
+
+use clap::{Parser, Subcommand};
+
+use crate::commands::{bench, check, completions, demo, gateway, man};
+use crate::logging::Level;
+
+/// Publish/subscribe and ports across the buses of one product
+#[derive(Debug, Parser)]
+#[command(name = "busway", version, about, max_term_width = 100, propagate_version = true, after_help = EXAMPLES)]
+pub struct Cli {
+    /// How much to log, on stderr
+    #[arg(long, global = true, value_enum, value_name = "LEVEL", default_value = "info")]
+    pub log: Level,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  busway demo                                    two hosts on this machine, for a few seconds
+  busway check system.toml                       is the system file right, and what will each host do?
+  busway gateway --host vision system.toml       carry the iceoryx2 services of this host
+
+Exit status: 0 all went well, 1 it failed, 2 the command line or the system file is wrong";
+
+/// One variant for each file in `commands`.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Gateway(gateway::Args),
+    Check(check::Args),
+    Demo(demo::Args),
+    Bench(bench::Args),
+    Completions(completions::Args),
+    Man(man::Args),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,60 @@
+//! `busway gateway`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use busway_system::System;
+
+use crate::output::UsageError;
+
+/// Carry the iceoryx2 services of this host to the hosts it is linked to
+///
+/// Runs until Ctrl-C or SIGTERM. The programs need no change; they and the gateways may start and stop in any order.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  busway gateway --host vision system.toml
+  busway gateway --host vision system.toml --status /run/busway/status.json --log debug")]
+pub struct Args {
+    /// The system file, the same on every host
+    #[arg(value_name = "SYSTEM")]
+    system: PathBuf,
+    /// Which host of the system file this is
+    #[arg(long, value_name = "NAME")]
+    host: String,
+    /// Where to write what the gateway is doing, as JSON; goes over the system file's `status`
+    #[arg(long, value_name = "FILE")]
+    status: Option<PathBuf>,
+}
+
+/// # Errors
+/// The system file is wrong, the host is not in it, or the gateway failed.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let system = System::load(&args.system)?;
+    for warning in &system.warnings {
+        eprintln!("{warning}");
+    }
+    let host = find_host(&system, &args.host)?;
+    let _status = args.status.clone().or_else(|| host.status.clone());
+    let _stop = crate::stop::flag()?;
+    anyhow::bail!("the gateway is not built yet")
+}
+
+/// The host that an argument names.
+///
+/// # Errors
+/// The system file has no such host.
+pub fn find_host<'a>(system: &'a System, name: &str) -> Result<&'a busway_system::Host, UsageError> {
+    system.host(name).ok_or_else(|| {
+        let known: Vec<&str> = system.hosts.iter().map(|host| host.name.as_str()).collect();
+        UsageError(format!(
+            "--host: {} has no host {name:?}; it has {}",
+            system.file.display(),
+            if known.is_empty() {
+                "none".to_string()
+            } else {
+                known.join(", ")
+            }
+        ))
+    })
+}

@@ -1,0 +1,27 @@
+//! `busway man`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::CommandFactory;
+
+/// Write the man pages, one for each command
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  busway man ~/.local/share/man/man1 && man busway-gateway")]
+pub struct Args {
+    /// Where to; made if missing
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}
+
+/// # Errors
+/// The directory can't be written to.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    std::fs::create_dir_all(&args.directory)
+        .and_then(|()| clap_mangen::generate_to(crate::cli::Cli::command(), &args.directory))
+        .with_context(|| format!("cannot write man pages to {}", args.directory.display()))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,27 @@
+//! The subcommands, one file each: its arguments, its help, and the call into the library that does it.
+
+use std::process::ExitCode;
+
+use crate::cli::Command;
+
+pub mod bench;
+pub mod check;
+pub mod completions;
+pub mod demo;
+pub mod gateway;
+pub mod man;
+
+/// Runs a command to its end.
+///
+/// # Errors
+/// Whatever stopped it; printed by `main`, which also turns it into an exit code.
+pub fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Gateway(args) => gateway::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
+    }
+}
