@@ -1,1 +1,19 @@
-//! To come.
+//! Demonstration and measurement of Busway: ordinary iceoryx2 programs in processes of their own, on two hosts, with a gateway
+//! each.
+//!
+//! Called by the command line (`busway demo`, `busway bench gateway`) and, for [`hosts`] and [`processes`], by end-to-end tests.
+//! The programs under test are this same binary, started again with the hidden subcommand `bench-worker`, which ends in
+//! [`worker::main`]; they use nothing but iceoryx2's user API and know nothing of Busway.
+//!
+//! Linux only: namespaces, `/proc` and futexes.
+
+pub mod demo;
+pub mod environment;
+pub mod error;
+pub mod gateway;
+pub mod hosts;
+pub mod pattern;
+pub mod processes;
+pub mod worker;
+
+pub use error::BenchError;

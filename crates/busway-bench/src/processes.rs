@@ -1,0 +1,274 @@
+//! Child processes: workers that report, gateways that are watched; both end with this process.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::BenchError;
+use crate::hosts::Host;
+use crate::worker::{Figures, Report, Role};
+
+/// Lines of standard error that are kept for error messages.
+const KEPT_LINES: usize = 12;
+/// How long a child may take to end when asked, before it is killed.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often a wait looks whether the user wants to stop.
+const STOP_INTERVAL: Duration = Duration::from_millis(50);
+
+/// A child and its last words.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    name: String,
+    stderr: Arc<Mutex<VecDeque<String>>>,
+}
+
+impl Process {
+    /// Starts `command`; `name` is for messages.
+    ///
+    /// Call this from a thread that lives as long as the child shall: see [`Host::command`].
+    pub fn start(mut command: Command, name: String) -> Result<Self, BenchError> {
+        let mut child =
+            command.stderr(Stdio::piped()).spawn().map_err(BenchError::io(format!("start {name}")))?;
+        let stderr = Arc::new(Mutex::new(VecDeque::new()));
+        if let Some(pipe) = child.stderr.take() {
+            let kept = Arc::clone(&stderr);
+            std::thread::spawn(move || keep_last_lines(pipe, &kept));
+        }
+        Ok(Self { child, name, stderr })
+    }
+
+    /// The process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The name given at start.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// CPU time used so far by all its threads, user and system, in s; to 10 ms.
+    pub fn cpu_s(&self) -> f64 {
+        cpu_s(self.id()).unwrap_or(0.0)
+    }
+
+    /// An error if the process has ended.
+    pub fn check(&mut self) -> Result<(), BenchError> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => Err(self.ended(status.to_string())),
+            Err(source) => Err(BenchError::Io { what: format!("wait for {}", self.name), source }),
+        }
+    }
+
+    /// The last lines that it wrote to standard error.
+    pub fn last_words(&self) -> String {
+        let lines = self.stderr.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        lines.iter().map(|line| format!("  {}: {line}\n", self.name)).collect()
+    }
+
+    fn ended(&self, reason: String) -> BenchError {
+        // The reader of the pipe may be a moment behind the end of the process.
+        std::thread::sleep(Duration::from_millis(20));
+        BenchError::Ended { program: self.name.clone(), reason, stderr: self.last_words() }
+    }
+
+    /// Asks the process to end, kills it if it does not, and waits for it.
+    pub fn end(&mut self) {
+        if let Some(pid) = Pid::from_raw(self.child.id() as i32)
+            && matches!(self.child.try_wait(), Ok(None))
+        {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        self.reap();
+    }
+
+    fn reap(&mut self) {
+        let deadline = Instant::now() + END_TIMEOUT;
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if Instant::now() > deadline {
+                tracing::warn!(process = self.name, "did not end when asked; killed");
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn keep_last_lines(pipe: impl Read, kept: &Mutex<VecDeque<String>>) {
+    for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+        let mut lines = kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if lines.len() == KEPT_LINES {
+            lines.pop_front();
+        }
+        lines.push_back(line);
+    }
+}
+
+/// CPU time of a process from `/proc/PID/stat`, in s.
+fn cpu_s(pid: u32) -> Option<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything; utime and stime are the 12th and 13th field after it.
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    let ticks: u64 = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
+    Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// A worker: a program under test.
+#[derive(Debug)]
+pub struct Worker {
+    process: Process,
+    stdin: Option<ChildStdin>,
+    reports: Receiver<Report>,
+    /// The newest figures that it reported.
+    pub progress: Figures,
+}
+
+impl Worker {
+    /// Starts a worker on `host`. `program` is a binary whose subcommand `bench-worker` calls [`crate::worker::main`].
+    pub fn start(program: &Path, host: &Host, role: &Role) -> Result<Self, BenchError> {
+        let text = serde_json::to_string(role).map_err(|e| BenchError::Io {
+            what: "describe a worker".into(),
+            source: e.into(),
+        })?;
+        let kind = text.trim_start_matches(['{', '"']).split('"').next().unwrap_or("worker").to_owned();
+        let mut command = host.command(program)?;
+        command.args(["bench-worker", &text]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = Process::start(command, format!("{kind} on {}", host.name))?;
+        let stdin = process.child.stdin.take();
+        let (sender, reports) = channel();
+        if let Some(pipe) = process.child.stdout.take() {
+            std::thread::spawn(move || {
+                for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+                    match serde_json::from_str(&line) {
+                        Ok(report) => {
+                            if sender.send(report).is_err() {
+                                return;
+                            }
+                        }
+                        Err(error) => tracing::warn!(line, %error, "not a report"),
+                    }
+                }
+            });
+        }
+        Ok(Self { process, stdin, reports, progress: Figures::default() })
+    }
+
+    /// The process.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Starts the counting.
+    pub fn go(&mut self) {
+        self.tell("go\n");
+    }
+
+    /// Says how many messages were sent in all.
+    pub fn finish(&mut self, total: u64) {
+        self.tell(&format!("finish {total}\n"));
+    }
+
+    fn tell(&mut self, line: &str) {
+        // A worker that is gone is noticed by the next wait for a report.
+        if let Some(stdin) = &mut self.stdin {
+            let _ = stdin.write_all(line.as_bytes());
+        }
+    }
+
+    /// Ends the worker without caring for its figures.
+    pub fn end(&mut self) {
+        self.stdin = None;
+        self.process.reap();
+    }
+
+    /// Takes in what has been reported; an error if the worker failed.
+    pub fn poll(&mut self, timeout: Duration) -> Result<Option<Report>, BenchError> {
+        match self.reports.recv_timeout(timeout) {
+            Ok(Report::Progress(figures)) => {
+                self.progress = figures;
+                Ok(None)
+            }
+            Ok(Report::Failed(reason)) => Err(self.process.ended(reason)),
+            Ok(report) => Ok(Some(report)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => {
+                self.process.check()?;
+                Err(self.process.ended("it closed its standard output".into()))
+            }
+        }
+    }
+
+    /// Waits until `wanted` gives something for a report, calling `meanwhile` every 50 ms.
+    pub fn wait_for<T>(
+        &mut self,
+        what: &str,
+        timeout: Duration,
+        mut meanwhile: impl FnMut() -> Result<(), BenchError>,
+        mut wanted: impl FnMut(Report) -> Option<T>,
+    ) -> Result<T, BenchError> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            meanwhile()?;
+            if let Some(report) = self.poll(STOP_INTERVAL)?
+                && let Some(found) = wanted(report)
+            {
+                return Ok(found);
+            }
+            if Instant::now() > deadline {
+                let stderr = self.process.last_words();
+                return Err(BenchError::TimedOut { what: what.to_owned(), after: timeout, stderr });
+            }
+        }
+    }
+
+    /// Waits for [`Report::Ready`]; gives the address of a bare TCP listener.
+    pub fn ready(&mut self, stop: &AtomicBool) -> Result<Option<SocketAddr>, BenchError> {
+        let what = format!("{} getting ready", self.process.name);
+        self.wait_for(&what, Duration::from_secs(10), || go_on(stop), |report| match report {
+            Report::Ready(address) => Some(address),
+            _ => None,
+        })
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// An error once the user wants to stop.
+pub fn go_on(stop: &AtomicBool) -> Result<(), BenchError> {
+    // Relaxed: the flag orders nothing else.
+    if stop.load(Ordering::Relaxed) { Err(BenchError::Interrupted) } else { Ok(()) }
+}
+
+/// Starts the gateway of `host`: `PROGRAM gateway --host NAME SYSTEM --status FILE`.
+pub fn start_gateway(program: &Path, host: &Host, system: &Path) -> Result<Process, BenchError> {
+    let mut command = host.command(program)?;
+    command
+        .args(["gateway", "--host", &host.name])
+        .arg(system)
+        .arg("--status")
+        .arg(host.directory.join("status.json"))
+        .stdout(Stdio::null());
+    Process::start(command, format!("gateway {}", host.name))
+}

@@ -1,0 +1,69 @@
+//! What the parent tells a worker: `go` (start counting), `finish N` (N messages were sent in all; end when they have arrived or nothing
+//! more comes), end of file (end at once).
+//!
+//! A thread reads standard input; data loops look at atomics only.
+
+use std::io::BufRead;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// No `finish` yet.
+const OPEN: u64 = u64::MAX;
+
+#[derive(Debug)]
+struct Shared {
+    go: AtomicBool,
+    end: AtomicBool,
+    total: AtomicU64,
+}
+
+/// The worker's view of its parent's wishes.
+#[derive(Clone, Debug)]
+pub(super) struct Control(Arc<Shared>);
+
+impl Control {
+    /// Starts the thread that reads standard input.
+    pub(super) fn start() -> Self {
+        let shared = Arc::new(Shared { go: false.into(), end: false.into(), total: OPEN.into() });
+        let control = Self(Arc::clone(&shared));
+        std::thread::spawn(move || {
+            for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+                match line.split_once(' ') {
+                    None if line == "go" => shared.go.store(true, Ordering::Relaxed),
+                    Some(("finish", n)) => {
+                        shared.total.store(n.parse().unwrap_or(0), Ordering::Relaxed);
+                    }
+                    _ => tracing::warn!(line, "unknown command"),
+                }
+            }
+            shared.end.store(true, Ordering::Relaxed);
+        });
+        control
+    }
+
+    // Relaxed throughout: the flags order nothing else, each is only ever set once.
+
+    /// Whether counting has begun.
+    pub(super) fn gone(&self) -> bool {
+        self.0.go.load(Ordering::Relaxed)
+    }
+
+    /// Whether the parent is gone or has no more use for this worker.
+    pub(super) fn ended(&self) -> bool {
+        self.0.end.load(Ordering::Relaxed)
+    }
+
+    /// How many messages were sent in all, once the parent knows.
+    pub(super) fn total(&self) -> Option<u64> {
+        Some(self.0.total.load(Ordering::Relaxed)).filter(|n| *n != OPEN)
+    }
+
+    /// Waits for `go`; false if the parent went instead.
+    pub(super) fn wait_for_go(&self) -> bool {
+        while !self.gone() && !self.ended() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        !self.ended()
+    }
+}

@@ -1,0 +1,194 @@
+//! The programs under test, each a process of its own: `busway bench-worker ROLE`, where ROLE is a [`Role`] as JSON.
+//!
+//! The parent speaks to a worker over standard input (`go`, `finish N`, end of file: see [`control`]) and hears [`Report`]s, one JSON object a
+//! line, on standard output. A worker ends by itself when its parent goes.
+
+mod bare_copy;
+mod bare_tcp;
+mod control;
+mod endpoint;
+mod figures;
+mod ping;
+mod services;
+mod stream;
+mod wait;
+mod window;
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde::{Deserialize, Serialize};
+
+pub use figures::{Figures, Percentiles};
+pub use wait::Wait;
+pub use window::{SLOTS_BYTES_MAX, slots_for, window_bytes};
+
+/// Which program this process is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Publishes probes until `go`, then numbered messages for a time.
+    Publish(Publish),
+    /// Counts and checks what it receives until `finish`.
+    Subscribe(Service),
+    /// Publishes on `…/there`, waits for the answer on `…/back`, measures the time between.
+    Ping(Ping),
+    /// Answers each message on `…/there` with one of the same number on `…/back`.
+    Echo(Service),
+    /// Holds many services open without sending (for the cost of being idle).
+    Services(Services),
+    /// Ping or echo, send or receive over a bare TCP connection.
+    BareTcp(Bare<SocketAddr>),
+    /// Ping or echo, send or receive through a bare shared window.
+    BareCopy(Bare<PathBuf>),
+}
+
+/// One service as the programs see it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Service {
+    /// iceoryx2 configuration file: says which domain the program belongs to.
+    pub config: PathBuf,
+    /// Name of the service, and of its companion event service.
+    pub name: String,
+    /// Size of a message in bytes, a multiple of 8, at least [`crate::pattern::MIN_PAYLOAD_BYTES`].
+    pub payload_bytes: usize,
+    /// Settings other than iceoryx2's defaults.
+    pub settings: Option<ServiceSettings>,
+    /// How the program waits for messages; with [`Wait::Event`] publishers notify after each message.
+    pub wait: Wait,
+    /// Whether messages carry their send time and the receiver keeps a histogram.
+    pub latency: bool,
+    /// Whether the program reports its figures ten times a second.
+    pub progress: bool,
+}
+
+/// The settings of a service that the measurements change.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ServiceSettings {
+    /// Messages that a subscriber's queue holds.
+    pub buffer: usize,
+    /// Whether a full queue loses its oldest message (true) or makes the publisher wait (false).
+    pub safe_overflow: bool,
+}
+
+/// See [`Role::Publish`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Publish {
+    /// Where to.
+    pub service: Service,
+    /// Messages a second; none: as fast as the service takes them.
+    pub rate_hz: Option<f64>,
+    /// How long to publish after `go`.
+    pub seconds: f64,
+}
+
+/// See [`Role::Ping`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Ping {
+    /// Base name and settings of the two services.
+    pub service: Service,
+    /// How long to measure after `go`.
+    pub seconds: f64,
+}
+
+/// See [`Role::Services`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Services {
+    /// iceoryx2 configuration file.
+    pub config: PathBuf,
+    /// How many; named `idle/0` onwards.
+    pub count: usize,
+    /// Publisher or subscriber of each.
+    pub publish: bool,
+}
+
+/// A program that uses a bus without iceoryx2 and without gateways.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Bare<Place> {
+    /// Where: an address or a file.
+    pub place: Place,
+    /// What to do there.
+    pub part: Part,
+    /// Size of a message in bytes, as in [`Service::payload_bytes`].
+    pub payload_bytes: usize,
+    /// How the program waits.
+    pub wait: Wait,
+    /// How long the active part (ping, send) goes on after `go`.
+    pub seconds: f64,
+}
+
+/// The four parts of a bare measurement; echo and receive come first (they listen, or make the window).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    /// Measures round trips.
+    Ping,
+    /// Answers.
+    Echo,
+    /// Sends as fast as it can.
+    Send,
+    /// Counts and checks.
+    Receive,
+}
+
+/// What a worker tells its parent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Report {
+    /// Its ports are there (a bare TCP listener says at which address).
+    Ready(Option<SocketAddr>),
+    /// The first probe or answer came through.
+    Arrived,
+    /// Figures so far.
+    Progress(Figures),
+    /// A publisher has sent its last message; it stays until the parent closes its standard input.
+    Sent(Figures),
+    /// Final figures; the process ends.
+    Done(Figures),
+    /// It cannot go on; the process ends.
+    Failed(String),
+}
+
+/// What ends a worker early, in words for people.
+pub(crate) type WorkerResult<T> = Result<T, String>;
+
+/// Runs the role given as JSON in `args[0]`; for the hidden subcommand `bench-worker`.
+pub fn main(args: &[String]) -> ExitCode {
+    let role = match args.first().map(|text| serde_json::from_str::<Role>(text)) {
+        Some(Ok(role)) => role,
+        Some(Err(error)) => return fail(format!("role is not valid JSON for a worker: {error}")),
+        None => return fail("no role given; this subcommand is started by `busway demo` and `busway bench`".into()),
+    };
+    let control = control::Control::start();
+    let result = match role {
+        Role::Publish(spec) => stream::publish(&spec, &control),
+        Role::Subscribe(service) => stream::subscribe(&service, &control),
+        Role::Ping(spec) => ping::ping(&spec, &control),
+        Role::Echo(service) => ping::echo(&service, &control),
+        Role::Services(spec) => services::hold(&spec, &control),
+        Role::BareTcp(bare) => bare_tcp::run(&bare, &control),
+        Role::BareCopy(bare) => bare_copy::run(&bare, &control),
+    };
+    match result {
+        Ok(figures) => {
+            report(&Report::Done(figures));
+            ExitCode::SUCCESS
+        }
+        Err(reason) => fail(reason),
+    }
+}
+
+fn fail(reason: String) -> ExitCode {
+    report(&Report::Failed(reason));
+    ExitCode::FAILURE
+}
+
+/// Writes one report. A parent that no longer reads is noticed by [`control::Control`], so a failed write is not an error here.
+fn report(report: &Report) {
+    let mut line = serde_json::to_vec(report).unwrap_or_default();
+    line.push(b'\n');
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(&line).and_then(|()| out.flush());
+}

@@ -1,0 +1,140 @@
+//! A bare shared window: a file that two processes map, with a ring of slots of one size. Plain copies in and out: what the memory bus cannot
+//! be faster than. Both sides are this program, so the window is trusted, which the real bus never does.
+//!
+//! Layout: line 0 `head` (messages written; sender), line 1 `tail` (messages taken; receiver), line 2 `bell` and line 3
+//! `sleeping` for the receiver's wake-up, lines 4 and 5 the same for the sender's; slots from byte 4096.
+#![allow(unsafe_code)] // the mapping is raw memory
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::thread::futex;
+
+use super::{Wait, WorkerResult};
+
+const DATA_OFFSET_BYTES: usize = 4096;
+const LINE_BYTES: usize = 64;
+/// The slots together are no longer than this, unless four messages are.
+pub const SLOTS_BYTES_MAX: usize = 1 << 20;
+
+/// Slots of a ring for messages of this size, 4 to 1024.
+pub fn slots_for(payload_bytes: usize) -> usize {
+    (SLOTS_BYTES_MAX / payload_bytes).clamp(4, 1024)
+}
+
+/// Length in bytes of the file for messages of this size.
+pub fn window_bytes(payload_bytes: usize) -> u64 {
+    (DATA_OFFSET_BYTES + slots_for(payload_bytes) * payload_bytes) as u64
+}
+
+/// One direction of a bare window.
+pub(super) struct Ring {
+    map: MmapRaw,
+    slots: u64,
+    words: usize,
+    /// `head` for a sender, `tail` for a receiver: this side's own count.
+    mine: u64,
+    /// The other side's count when last looked at.
+    theirs: u64,
+}
+
+impl Ring {
+    /// Maps `path`; with `create` makes it first, all zero.
+    pub(super) fn open(path: &Path, payload_bytes: usize, create: bool) -> WorkerResult<Self> {
+        let context = |e: std::io::Error| format!("window {}: {e}", path.display());
+        let file =
+            File::options().read(true).write(true).create(create).truncate(create).open(path).map_err(context)?;
+        let bytes = window_bytes(payload_bytes);
+        if create {
+            file.set_len(bytes).map_err(context)?;
+        }
+        let map = MmapOptions::new().len(bytes as usize).map_raw(&file).map_err(context)?;
+        let slots = slots_for(payload_bytes) as u64;
+        Ok(Self { map, slots, words: payload_bytes / 8, mine: 0, theirs: 0 })
+    }
+
+    fn count(&self, line: usize) -> &AtomicU64 {
+        // SAFETY: the mapping is page aligned, at least 4096 bytes long and lives as long as `self`; all processes access these
+        // words as atomics only.
+        unsafe { AtomicU64::from_ptr(self.map.as_mut_ptr().add(line * LINE_BYTES).cast()) }
+    }
+
+    fn word(&self, line: usize) -> &AtomicU32 {
+        // SAFETY: as in `count`.
+        unsafe { AtomicU32::from_ptr(self.map.as_mut_ptr().add(line * LINE_BYTES).cast()) }
+    }
+
+    fn slot(&self, n: u64) -> *mut u64 {
+        let offset_bytes = DATA_OFFSET_BYTES + (n % self.slots) as usize * self.words * 8;
+        // SAFETY: `n % slots` is a slot of the file, which `window_bytes` made long enough.
+        unsafe { self.map.as_mut_ptr().add(offset_bytes).cast() }
+    }
+
+    /// Copies `message` into the next slot; false when all slots are taken.
+    pub(super) fn try_send(&mut self, message: &[u64], wait: Wait) -> bool {
+        if self.mine - self.theirs == self.slots {
+            // Acquire: partner of the receiver's release of `tail`; its reads of the slot are over.
+            self.theirs = self.count(1).load(Ordering::Acquire);
+            if self.mine - self.theirs == self.slots {
+                return false;
+            }
+        }
+        // SAFETY: the slot is `words` long and free: the receiver's `tail` has passed it, and it reads only below `head`.
+        unsafe { std::ptr::copy_nonoverlapping(message.as_ptr(), self.slot(self.mine), self.words) };
+        self.mine += 1;
+        self.publish(0, wait);
+        true
+    }
+
+    /// Copies the next message out; false when there is none.
+    pub(super) fn try_receive(&mut self, message: &mut [u64], wait: Wait) -> bool {
+        if self.mine == self.theirs {
+            // Acquire: partner of the sender's release of `head`; the slot below it is written.
+            self.theirs = self.count(0).load(Ordering::Acquire);
+            if self.mine == self.theirs {
+                return false;
+            }
+        }
+        // SAFETY: the slot is `words` long and full: the sender's `head` has passed it, and it writes only above `tail`.
+        unsafe { std::ptr::copy_nonoverlapping(self.slot(self.mine), message.as_mut_ptr(), self.words) };
+        self.mine += 1;
+        self.publish(1, wait);
+        true
+    }
+
+    /// Whether a receiver has taken all that it knew of.
+    pub(super) fn is_drained(&self) -> bool {
+        self.mine == self.theirs
+    }
+
+    /// Stores this side's count in `line` and rings the other side's bell if it sleeps.
+    fn publish(&self, line: usize, wait: Wait) {
+        if wait != Wait::Event {
+            // Release: partner of the other side's acquire of this count.
+            self.count(line).store(self.mine, Ordering::Release);
+            return;
+        }
+        // SeqCst: with the two accesses in `sleep_until_changed` either this side sees that the other sleeps, or the other
+        // sees the new count.
+        self.count(line).store(self.mine, Ordering::SeqCst);
+        if self.word(3 + 2 * line).load(Ordering::SeqCst) != 0 {
+            self.word(2 + 2 * line).fetch_add(1, Ordering::Release);
+            let _ = futex::wake(self.word(2 + 2 * line), futex::Flags::empty(), 1);
+        }
+    }
+
+    /// Blocks until the count in `line`, which the other side writes, is no longer what was seen, or 0.1 s have passed.
+    pub(super) fn sleep_until_changed(&self, line: usize) {
+        let sleeping = self.word(3 + 2 * line);
+        sleeping.store(1, Ordering::SeqCst);
+        // Acquire: partner of the increment in `publish`; an increment after this makes the futex call return at once.
+        let bell = self.word(2 + 2 * line).load(Ordering::Acquire);
+        if self.count(line).load(Ordering::SeqCst) == self.theirs {
+            let timeout = futex::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+            let _ = futex::wait(self.word(2 + 2 * line), futex::Flags::empty(), bell, Some(&timeout));
+        }
+        sleeping.store(0, Ordering::Relaxed);
+    }
+}
