@@ -80,12 +80,12 @@ impl fmt::Display for Diagnostic {
 #[derive(Debug, thiserror::Error)]
 pub enum SystemError {
     /// The file can't be read.
-    #[error("{}: cannot read the system file: {source}; give the path of a TOML file that this user may read", file.display())]
+    #[error("{}: cannot read the system file: {cause}; give the path of a TOML file that this user may read", file.display())]
     Read {
         /// The file asked for.
         file: PathBuf,
         /// The operating system's answer.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// The file is wrong: everything found, in the order of the file, warnings included; at least one is an error.
     #[error("{}", all(.0))]

@@ -71,9 +71,9 @@ impl System {
     /// # Errors
     /// [`SystemError`]: unreadable, or wrong.
     pub fn load(path: &Path) -> Result<System, SystemError> {
-        let text = std::fs::read_to_string(path).map_err(|source| SystemError::Read {
+        let text = std::fs::read_to_string(path).map_err(|cause| SystemError::Read {
             file: path.to_path_buf(),
-            source,
+            cause,
         })?;
         System::parse(&text, path)
     }

@@ -7,10 +7,10 @@ use crate::logging::Level;
 
 /// Publish/subscribe and ports across the buses of one product
 #[derive(Debug, Parser)]
-#[command(name = "busway", version, about, max_term_width = 100, propagate_version = true, after_help = EXAMPLES)]
+#[command(name = "busway", version, max_term_width = 100, propagate_version = true, after_help = EXAMPLES)]
 pub struct Cli {
-    /// How much to log, on stderr
-    #[arg(long, global = true, value_enum, value_name = "LEVEL", default_value = "info")]
+    /// How much to log on stderr: off, error, warn, info, debug or trace
+    #[arg(long, global = true, value_enum, hide_possible_values = true, value_name = "LEVEL", default_value = "info")]
     pub log: Level,
     #[command(subcommand)]
     pub command: Command,
@@ -18,9 +18,9 @@ pub struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  busway demo                                    two hosts on this machine, for a few seconds
-  busway check system.toml                       is the system file right, and what will each host do?
-  busway gateway --host vision system.toml       carry the iceoryx2 services of this host
+  busway demo                                  two hosts on this machine, for a few seconds
+  busway check system.toml                     is the file right, what will each host do?
+  busway gateway --host vision system.toml     carry the iceoryx2 services of this host
 
 Exit status: 0 all went well, 1 it failed, 2 the command line or the system file is wrong";
 

@@ -48,14 +48,17 @@ pub(super) fn read(root: &Fields<'_, '_>, hosts: &[Host], notes: &mut Notes<'_>)
 
 /// Warns of hosts without a link, unless a link is so wrong that it could be theirs.
 fn check_hosts_are_linked(root: &Fields<'_, '_>, hosts: &[Host], links: &[Link], notes: &mut Notes<'_>) {
-    let written = root
-        .get("link")
-        .and_then(|it| it.get_ref().as_array())
-        .map_or(0, |array| array.len());
+    let readable = match root.get("link") {
+        Some(written) => written
+            .get_ref()
+            .as_array()
+            .is_some_and(|array| array.len() == links.len()),
+        None => true,
+    };
     let Some(table) = root.get("host").and_then(|it| it.get_ref().as_table()) else {
         return;
     };
-    for (name, _) in table.iter().filter(|_| written == links.len()) {
+    for (name, _) in table.iter().filter(|_| readable) {
         let host = name.get_ref().as_ref();
         if hosts.iter().any(|known| known.name == host)
             && !links.iter().any(|link| link.hosts.iter().any(|it| it == host))
