@@ -14,6 +14,7 @@ pub mod gateway;
 pub mod hosts;
 pub mod pattern;
 pub mod processes;
+pub mod system;
 pub mod worker;
 
 pub use error::BenchError;

@@ -1,0 +1,143 @@
+//! What the demonstration found: as JSON for programs, as a table for people.
+
+use std::fmt;
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+use crate::system::Bus;
+use crate::worker::Figures;
+
+/// The result of a demonstration.
+#[derive(Clone, Debug, Serialize)]
+pub struct DemoReport {
+    /// The bus between the hosts.
+    pub bus: Bus,
+    /// One entry a stream.
+    pub streams: Vec<StreamReport>,
+    /// One entry a gateway.
+    pub gateways: Vec<GatewayReport>,
+    /// How long was published, in s.
+    pub seconds: f64,
+}
+
+/// One stream as its subscriber saw it.
+#[derive(Clone, Debug, Serialize)]
+pub struct StreamReport {
+    /// Name of the service.
+    pub service: String,
+    /// Size of a message in bytes.
+    pub payload_bytes: usize,
+    /// Messages published.
+    pub sent: u64,
+    /// Messages received whole.
+    pub received: u64,
+    /// Messages that never came.
+    pub lost: u64,
+    /// Messages that came late or twice.
+    pub out_of_order: u64,
+    /// Messages with a wrong byte.
+    pub corrupt: u64,
+    /// From just before `send` to just after `receive`, with all bytes written before and checked after.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_ns: Option<LatencyReport>,
+    /// Payload received, in bytes a second.
+    pub bytes_per_s: f64,
+}
+
+/// Percentiles in ns.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LatencyReport {
+    /// Median.
+    pub p50: u64,
+    /// 99 % are below.
+    pub p99: u64,
+    /// 99.9 % are below.
+    pub p99_9: u64,
+    /// Greatest.
+    pub max: u64,
+}
+
+/// What a gateway cost.
+#[derive(Clone, Debug, Serialize)]
+pub struct GatewayReport {
+    /// Its host.
+    pub host: String,
+    /// CPU time while counting, user and system, in s.
+    pub cpu_s: f64,
+}
+
+impl StreamReport {
+    pub(super) fn new(service: &str, payload_bytes: usize, sent: u64, figures: &Figures) -> Self {
+        Self {
+            service: service.to_owned(),
+            payload_bytes,
+            sent,
+            received: figures.received,
+            lost: sent.saturating_sub(figures.received + figures.corrupt),
+            out_of_order: figures.out_of_order,
+            corrupt: figures.corrupt,
+            latency_ns: figures.latency_ns.map(|p| LatencyReport {
+                p50: p.p50,
+                p99: p.p99,
+                p99_9: p.p99_9,
+                max: p.max,
+            }),
+            bytes_per_s: (figures.rate() * payload_bytes as f64).round(),
+        }
+    }
+}
+
+/// One line about a stream that still runs.
+pub(super) fn live_line(publisher: &Figures, subscriber: &Figures) -> String {
+    let latency = subscriber.latency_ns.map_or_else(String::new, |p| {
+        format!(", latency {} (99 %: {})", microseconds(p.p50), microseconds(p.p99))
+    });
+    format!(
+        "sent {:>6}  received {:>6}  corrupt {}{latency}",
+        publisher.sent.max(subscriber.received),
+        subscriber.received,
+        subscriber.corrupt
+    )
+}
+
+impl fmt::Display for DemoReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Table::new();
+        table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header([
+            "service", "bytes", "sent", "received", "lost", "out of order", "corrupt", "p50", "p99", "p99.9", "max", "MB/s",
+        ]);
+        for stream in &self.streams {
+            let percentile = |pick: fn(&LatencyReport) -> u64| {
+                stream.latency_ns.as_ref().map_or_else(|| "-".to_owned(), |latency| microseconds(pick(latency)))
+            };
+            table.add_row([
+                stream.service.clone(),
+                stream.payload_bytes.to_string(),
+                stream.sent.to_string(),
+                stream.received.to_string(),
+                stream.lost.to_string(),
+                stream.out_of_order.to_string(),
+                stream.corrupt.to_string(),
+                percentile(|l| l.p50),
+                percentile(|l| l.p99),
+                percentile(|l| l.p99_9),
+                percentile(|l| l.max),
+                format!("{:.2}", stream.bytes_per_s / 1e6),
+            ]);
+        }
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        writeln!(f, "{table}")?;
+        for gateway in &self.gateways {
+            let percent = gateway.cpu_s / self.seconds * 100.0;
+            writeln!(f, "gateway {:8} {:.2} s of CPU time ({percent:.1} % of a core)", gateway.host, gateway.cpu_s)?;
+        }
+        write!(f, "bus {}, {} s, latency one way", self.bus.word(), self.seconds)
+    }
+}
+
+fn microseconds(ns: u64) -> String {
+    format!("{:.1} µs", ns as f64 / 1e3)
+}
