@@ -1,1 +1,239 @@
-//! The buses that exist. A new bus adds one line here.
+//! The buses that exist, and how a link over one of them is opened by name. A new bus adds one line to `buses!` below.
+//!
+//! Called by the system file (to read and check each host's table of a bus) and by whoever opens links (gateway, ports,
+//! benchmark). Each bus module gives: `NAME`, `settings::{HostSettings, LinkSettings}`, a `Shared: Default` for what all links of
+//! one process share (listeners), and `open`.
+
+use std::time::Duration;
+
+use crate::link::{Link, LinkIdentity, OpenError};
+use crate::message::Message;
+
+/// A setting of a link that can't be right.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: `{key}`: {problem}; {mend}", if *.local { "this host" } else { "the peer" })]
+pub struct SettingError {
+    /// Whether the fault lies in this host's table (`true`) or in the peer's.
+    pub local: bool,
+    /// The key in that table.
+    pub key: &'static str,
+    /// What is wrong, with the value.
+    pub problem: String,
+    /// What would be right.
+    pub mend: String,
+}
+
+macro_rules! buses {
+    ($($(#[$doc:meta])* $variant:ident => $module:ident),+ $(,)?) => {
+        /// Names of the buses, as in the system file.
+        pub const BUS_NAMES: &[&str] = &[$(crate::$module::NAME),+];
+
+        /// The settings of one link over one bus, seen from this host.
+        #[derive(Clone, Debug)]
+        pub enum BusSettings {
+            $($(#[$doc])* $variant(crate::$module::settings::LinkSettings)),+
+        }
+
+        /// One host's table of one bus, as it stands in the system file (`tcp.vision = { … }`).
+        #[derive(Clone, Debug)]
+        pub enum HostTable {
+            $($(#[$doc])* $variant(crate::$module::settings::HostSettings)),+
+        }
+
+        impl BusSettings {
+            /// The bus's name as in the system file.
+            pub fn name(&self) -> &'static str {
+                match self { $(BusSettings::$variant(_) => crate::$module::NAME),+ }
+            }
+
+            /// Checks both hosts' tables, alone and against each other.
+            ///
+            /// # Errors
+            /// The first thing that can't be right.
+            pub fn validate(&self) -> Result<(), SettingError> {
+                match self { $(BusSettings::$variant(settings) => settings.validate()),+ }
+            }
+        }
+
+        impl HostTable {
+            /// The bus's name as in the system file.
+            pub fn name(&self) -> &'static str {
+                match self { $(HostTable::$variant(_) => crate::$module::NAME),+ }
+            }
+
+            /// The table of a host that says nothing about the bus; `None` if there is no such bus.
+            pub fn default_of(bus: &str) -> Option<HostTable> {
+                $(if bus == crate::$module::NAME {
+                    return Some(HostTable::$variant(Default::default()));
+                })+
+                None
+            }
+        }
+
+        /// Reads one host's table of a bus.
+        ///
+        /// # Errors
+        /// In words: there is no such bus, or what is wrong in the table.
+        pub fn parse_host(bus: &str, value: toml::Value) -> Result<HostTable, String> {
+            $(if bus == crate::$module::NAME {
+                return value
+                    .try_into::<crate::$module::settings::HostSettings>()
+                    .map(HostTable::$variant)
+                    .map_err(|error| error.message().to_owned());
+            })+
+            Err(format!("there is no bus `{bus}`; there are: {}", BUS_NAMES.join(", ")))
+        }
+
+        /// Joins the two hosts' tables of one bus into the settings of their link. `local_is_first` says whether this host comes
+        /// first in the link's `hosts` (the two sides of a link must differ in that).
+        ///
+        /// # Panics
+        /// If a table is not one of `bus`: a mistake of the caller, which no input can provoke.
+        pub fn link_settings(bus: &str, local: HostTable, peer: HostTable, local_is_first: bool) -> BusSettings {
+            match (local, peer) {
+                $((HostTable::$variant(local), HostTable::$variant(peer)) if bus == crate::$module::NAME => {
+                    BusSettings::$variant(crate::$module::settings::LinkSettings { local, peer, local_is_first })
+                })+
+                (local, peer) => panic!("tables of {} and {} for a link over {bus}", local.name(), peer.name()),
+            }
+        }
+
+        /// Opens links for one process: knows who it is, and keeps what its links share.
+        pub struct Buses {
+            identity: LinkIdentity,
+            $($module: crate::$module::Shared),+
+        }
+
+        impl Buses {
+            /// For a process that is `identity`.
+            pub fn new(identity: LinkIdentity) -> Buses {
+                Buses { identity, $($module: Default::default()),+ }
+            }
+
+            /// Opens a link to `peer_host`. It works at coming up from then on, whether or not the peer is there.
+            ///
+            /// # Errors
+            /// Only what can never come right by itself: see each bus.
+            pub fn open<M: Message>(
+                &self,
+                settings: &BusSettings,
+                peer_host: &str,
+            ) -> Result<Box<dyn Link<M>>, OpenError> {
+                match settings {
+                    $(BusSettings::$variant(settings) => {
+                        crate::$module::open(&self.$module, &self.identity, settings, peer_host)
+                    })+
+                }
+            }
+        }
+    };
+}
+
+// Each bus adds its line here.
+buses! {
+    /// TCP connections.
+    Tcp => tcp,
+}
+
+impl Buses {
+    /// Who this process is.
+    pub fn identity(&self) -> &LinkIdentity {
+        &self.identity
+    }
+}
+
+impl std::fmt::Debug for Buses {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Buses")
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Checks the two hosts' heartbeat settings, which every bus has, against each other.
+///
+/// # Errors
+/// A heartbeat of zero, or a timeout that the other side's heartbeat can't keep.
+pub(crate) fn validate_heartbeat(
+    (local_heartbeat, local_timeout): (Duration, Duration),
+    (peer_heartbeat, peer_timeout): (Duration, Duration),
+) -> Result<(), SettingError> {
+    let least = Duration::from_millis(1);
+    for (local, own_heartbeat, own_timeout, other_heartbeat) in [
+        (true, local_heartbeat, local_timeout, peer_heartbeat),
+        (false, peer_heartbeat, peer_timeout, local_heartbeat),
+    ] {
+        if own_heartbeat < least {
+            return Err(SettingError {
+                local,
+                key: "heartbeat",
+                problem: format!("{own_heartbeat:?} between heartbeats is less than {least:?}"),
+                mend: "leave it away (200ms), or give at least 1ms".into(),
+            });
+        }
+        if own_timeout < other_heartbeat.saturating_mul(2) {
+            return Err(SettingError {
+                local,
+                key: "timeout",
+                problem: format!(
+                    "a peer silent for {own_timeout:?} is held for lost, but the other host's heartbeat comes every {other_heartbeat:?}"
+                ),
+                mend: format!("give at least {:?}", other_heartbeat.saturating_mul(2)),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Serde helper for durations written as text, such as `"200ms"`: `#[serde(deserialize_with = "registry::duration")]`.
+///
+/// # Errors
+/// What is no duration, with an example of one.
+pub fn duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let text = <std::borrow::Cow<'de, str> as serde::Deserialize>::deserialize(deserializer)?;
+    humantime::parse_duration(&text).map_err(|error| {
+        serde::de::Error::custom(format!(
+            "`{text}` is no duration ({error}); write for example \"200ms\" or \"2s\""
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(text: &str) -> Result<HostTable, String> {
+        parse_host(
+            "tcp",
+            toml::Value::Table(toml::from_str(text).expect("test text is TOML")),
+        )
+    }
+
+    #[test]
+    fn an_unknown_bus_is_named_with_those_that_exist() {
+        let error = parse_host("pigeon", toml::Value::Table(toml::Table::new())).expect_err("no such bus");
+        assert!(error.contains("pigeon") && error.contains("tcp"), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_key_is_an_error_that_names_it() {
+        let error = table("listne = '127.0.0.1:1'").expect_err("misspelt");
+        assert!(error.contains("listne") && error.contains("listen"), "{error}");
+    }
+
+    #[test]
+    fn a_bad_duration_is_an_error_that_shows_a_good_one() {
+        let error = table("heartbeat = 'soon'").expect_err("no duration");
+        assert!(error.contains("soon") && error.contains("200ms"), "{error}");
+    }
+
+    #[test]
+    fn a_timeout_shorter_than_two_heartbeats_of_the_other_host_is_refused() {
+        let local = table("timeout = '100ms'\nlisten = '127.0.0.1:1'").expect("good");
+        let peer = table("heartbeat = '80ms'").expect("good");
+        let error = link_settings("tcp", local, peer, true)
+            .validate()
+            .expect_err("too short");
+        assert_eq!((error.local, error.key), (true, "timeout"));
+    }
+}

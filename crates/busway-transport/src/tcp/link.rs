@@ -1,0 +1,611 @@
+//! A link over TCP: the control conversation with its heartbeat, reconnection for ever, and the opening of channels.
+//!
+//! One control thread polls it. The link's descriptor is an epoll set of its own, which holds the control connection, the
+//! listener shared with other links, the mailbox, and every connection that is not yet or no more a channel end's.
+
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use busway_core::control::{ByteOrder, MAX_BODY_BYTES, PROTOCOL_VERSION};
+
+use super::conversation::{Conversation, Frame};
+use super::listener::{Listener, Shared};
+use super::mailbox::{Linger, Mail, Mailbox};
+use super::opening::{Greeting, Opening};
+use super::opens::{self, CONNECT_TIMEOUT, Context, Done, Key, Opens};
+use super::poller::{Interest, Poller};
+use super::receiver::TcpReceiver;
+use super::sender::TcpSender;
+use super::settings::{HostSettings, LinkSettings, Role};
+use super::socket::Socket;
+use crate::channel::ChannelEnd;
+use crate::link::{
+    ChannelId, ChannelSpec, Direction, Doorbell, Link, LinkEvent, LinkIdentity, OpenError, PeerHello,
+};
+use crate::message::Message;
+
+/// First pause between two attempts to connect; it doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// How long a dropped sender's stream may take to leave.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Frames taken in one go, so that a flood of them leaves time for the rest.
+const ROUND: usize = 256;
+
+const CONTROL: u64 = 1;
+const MAILBOX: u64 = 2;
+const LISTENER: u64 = 3;
+const LINGERING: u64 = 4;
+
+/// Pauses that grow.
+#[derive(Default)]
+pub(super) struct BackOff(Option<Duration>);
+
+impl BackOff {
+    pub(super) fn next(&mut self) -> Duration {
+        let pause = self.0.map_or(FIRST_PAUSE, |last| (last * 2).min(LONGEST_PAUSE));
+        self.0 = Some(pause);
+        pause
+    }
+
+    fn reset(&mut self) {
+        self.0 = None;
+    }
+}
+
+/// Opens a link.
+///
+/// # Errors
+/// The settings name no address, or one that another link of this process uses for the same peer; no descriptors left.
+pub(crate) fn open<M: Message>(
+    shared: &Shared,
+    identity: &LinkIdentity,
+    settings: &LinkSettings,
+    peer_host: &str,
+) -> Result<Box<dyn Link<M>>, OpenError> {
+    let role = settings
+        .role()
+        .map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidInput, error.to_string()))?;
+    let poller = Poller::new()?;
+    let mailbox = Arc::new(Mailbox::new()?);
+    poller.add(&*mailbox, MAILBOX, Interest::Read)?;
+    let listener = match role {
+        Role::Connect(_) => None,
+        Role::Accept(address) => {
+            let listener = shared.listener(address, peer_host, &mailbox)?;
+            poller.add(&*listener, LISTENER, Interest::Read)?;
+            Some(listener)
+        }
+    };
+    Ok(Box::new(TcpLink {
+        identity: identity.clone(),
+        peer_host: peer_host.to_owned(),
+        role,
+        settings: settings.local.clone(),
+        poller,
+        mailbox,
+        listener,
+        state: State::Down { retry_at: None },
+        back_off: BackOff::default(),
+        said: None,
+        opens: Opens::default(),
+        lingering: Vec::new(),
+        events: VecDeque::new(),
+        message: PhantomData,
+    }))
+}
+
+enum State {
+    /// No conversation; the connecting host tries again then (`None`: now).
+    Down { retry_at: Option<Instant> },
+    /// The connection is being made.
+    Connecting { socket: Socket, until: Instant },
+    /// The peer was greeted and has not answered.
+    Greeting {
+        conversation: Conversation,
+        until: Instant,
+    },
+    /// Both have greeted.
+    Up(Up),
+}
+
+struct Up {
+    conversation: Conversation,
+    peer: PeerHello,
+    next_heartbeat: Instant,
+    /// Whether the poller watches for room to write.
+    watches_write: bool,
+    /// The last round ended before the peer had nothing more to say.
+    may_say_more: bool,
+}
+
+struct TcpLink<M: Message> {
+    identity: LinkIdentity,
+    peer_host: String,
+    role: Role,
+    settings: HostSettings,
+    poller: Poller,
+    mailbox: Arc<Mailbox>,
+    listener: Option<Arc<Listener>>,
+    state: State,
+    back_off: BackOff,
+    /// The last reason given for there being no conversation, so that it is given once.
+    said: Option<String>,
+    opens: Opens,
+    /// Streams of dropped senders, each with the time when it is given up.
+    lingering: Vec<(Box<dyn Linger>, Instant)>,
+    events: VecDeque<LinkEvent<M>>,
+    message: PhantomData<fn(M)>,
+}
+
+impl<M: Message> TcpLink<M> {
+    fn work(&mut self, now: Instant) {
+        for token in self.poller.ready() {
+            match token {
+                CONTROL => self.control_is_ready(now),
+                MAILBOX => self.read_mail(now),
+                LINGERING => self.pump_lingering(now),
+                LISTENER => {}
+                token => {
+                    if let Some(key) = opens::key_of(token) {
+                        self.with_opens(now, |opens, context| {
+                            opens.ready(key, context).into_iter().collect()
+                        });
+                    }
+                }
+            }
+        }
+        if let Some(trouble) = self.listener.as_ref().and_then(|listener| listener.pump(now)) {
+            self.refuse(trouble);
+        }
+        if matches!(&self.state, State::Up(up) if up.may_say_more) {
+            self.hear(now);
+        }
+        self.look_at_the_clock(now);
+        self.watch_for_room();
+    }
+
+    fn look_at_the_clock(&mut self, now: Instant) {
+        match &mut self.state {
+            State::Down { retry_at } => {
+                if let Role::Connect(to) = self.role
+                    && retry_at.is_none_or(|at| now >= at)
+                {
+                    self.connect(to, now);
+                }
+            }
+            State::Connecting { until, .. } if now >= *until => {
+                self.fail(&format!("no answer within {CONNECT_TIMEOUT:?}"), now);
+            }
+            State::Greeting { until, .. } if now >= *until => {
+                self.fail("it took the connection but did not greet: is it Busway?", now);
+            }
+            State::Connecting { .. } | State::Greeting { .. } => {}
+            State::Up(up) => {
+                let silence = now.saturating_duration_since(up.conversation.heard_at);
+                let result = if silence >= self.settings.timeout {
+                    Err(format!("nothing heard for {silence:?}"))
+                } else if now >= up.next_heartbeat {
+                    up.next_heartbeat = now + self.settings.heartbeat;
+                    up.conversation.heartbeat(self.identity.session)
+                } else {
+                    Ok(())
+                };
+                if let Err(why) = result {
+                    self.down(&why, now);
+                }
+            }
+        }
+        self.with_opens(now, Opens::tick);
+        self.lingering.retain(|(_, until)| now < *until);
+    }
+
+    fn connect(&mut self, to: std::net::SocketAddr, now: Instant) {
+        let begun = Socket::connect(to).and_then(|socket| {
+            socket.fail_unacknowledged_after(self.settings.timeout)?;
+            self.poller.add(&socket, CONTROL, Interest::Write)?;
+            Ok(socket)
+        });
+        match begun {
+            Ok(socket) => {
+                self.state = State::Connecting {
+                    socket,
+                    until: now + CONNECT_TIMEOUT,
+                }
+            }
+            Err(error) => self.fail(&error.to_string(), now),
+        }
+    }
+
+    /// An attempt to come up has failed.
+    fn fail(&mut self, why: &str, now: Instant) {
+        if let Role::Connect(to) = self.role {
+            let why = format!("no connection to `{}` at {to}: {why}", self.peer_host);
+            if self.said.as_ref() != Some(&why) {
+                tracing::info!("tcp: {why}; trying on");
+                self.said = Some(why);
+            }
+        }
+        self.state = State::Down {
+            retry_at: Some(now + self.back_off.next()),
+        };
+    }
+
+    /// The peer, or this host's own address, is no good: said once.
+    fn refuse(&mut self, why: String) {
+        if self.said.as_ref() != Some(&why) {
+            self.said = Some(why.clone());
+            self.events.push_back(LinkEvent::Refused(why));
+        }
+    }
+
+    /// The conversation has ended.
+    fn down(&mut self, why: &str, now: Instant) {
+        self.opens.void();
+        self.events
+            .push_back(LinkEvent::Down(format!("`{}`: {why}", self.peer_host)));
+        self.said = None;
+        self.state = State::Down {
+            retry_at: Some(now + self.back_off.next()),
+        };
+    }
+
+    fn control_is_ready(&mut self, now: Instant) {
+        match std::mem::replace(&mut self.state, State::Down { retry_at: None }) {
+            State::Connecting { socket, until } => match socket.connected() {
+                None => self.state = State::Connecting { socket, until },
+                Some(Err(error)) => self.fail(&error.to_string(), now),
+                Some(Ok(())) => {
+                    let mut conversation = Conversation::new(socket, now);
+                    let begun = self
+                        .poller
+                        .modify(conversation.socket(), CONTROL, Interest::Read)
+                        .map_err(|error| error.to_string())
+                        .and_then(|()| conversation.greet(&self.identity));
+                    match begun {
+                        Ok(()) => {
+                            self.state = State::Greeting {
+                                conversation,
+                                until: now + self.settings.timeout,
+                            };
+                        }
+                        Err(why) => self.fail(&why, now),
+                    }
+                }
+            },
+            State::Greeting {
+                mut conversation,
+                until,
+            } => match conversation.hear(now) {
+                Ok(None) => self.state = State::Greeting { conversation, until },
+                Ok(Some(Frame::Greeting(greeting))) => match self.judge(&greeting) {
+                    Ok(peer) => {
+                        self.up(conversation, peer, now);
+                        self.hear(now);
+                    }
+                    Err(why) => {
+                        self.refuse(why);
+                        self.state = State::Down {
+                            retry_at: Some(now + self.back_off.next()),
+                        };
+                    }
+                },
+                Ok(Some(_)) => self.fail("it spoke before it greeted: is it Busway?", now),
+                Err(why) => self.fail(
+                    &format!(
+                        "{why}; does its system file have a link to `{}`?",
+                        self.identity.host
+                    ),
+                    now,
+                ),
+            },
+            state => {
+                self.state = state;
+                self.hear(now);
+            }
+        }
+    }
+
+    /// Takes in what the peer says, at most a round's worth of events.
+    fn hear(&mut self, now: Instant) {
+        for _ in 0..ROUND {
+            let State::Up(up) = &mut self.state else { return };
+            up.may_say_more = false;
+            let heard = up.conversation.write().and_then(|()| up.conversation.hear(now));
+            match heard {
+                Ok(None) => return,
+                Ok(Some(Frame::Heartbeat)) => self.back_off.reset(),
+                Ok(Some(Frame::Payload(bytes))) => self.events.push_back(LinkEvent::Control(bytes)),
+                Ok(Some(Frame::Greeting(_))) => self.down("it greeted twice", now),
+                Err(why) => self.down(&why, now),
+            }
+        }
+        if let State::Up(up) = &mut self.state {
+            up.may_say_more = true;
+        }
+    }
+
+    /// Whether the peer is one that this host can talk to.
+    fn judge(&self, greeting: &Greeting) -> Result<PeerHello, String> {
+        let Greeting {
+            protocol_version,
+            byte_order,
+            session,
+            host,
+            application,
+        } = greeting;
+        let (own, peer) = (&self.identity.host, &self.peer_host);
+        if *protocol_version != PROTOCOL_VERSION {
+            return Err(format!(
+                "`{peer}` speaks protocol version {protocol_version}, `{own}` version {PROTOCOL_VERSION}: install the same Busway on both"
+            ));
+        }
+        if *byte_order != ByteOrder::NATIVE {
+            return Err(format!(
+                "`{peer}` is {byte_order:?}-endian, `{own}` {:?}-endian: payloads would be misread",
+                ByteOrder::NATIVE
+            ));
+        }
+        if host != peer {
+            let host = host.escape_debug();
+            return Err(format!(
+                "`{own}` expects `{peer}` here, but found `{host}`: check the addresses"
+            ));
+        }
+        Ok(PeerHello {
+            host: host.clone(),
+            session: *session,
+            application: application.clone(),
+        })
+    }
+
+    fn up(&mut self, conversation: Conversation, peer: PeerHello, now: Instant) {
+        self.said = None;
+        self.events.push_back(LinkEvent::Up(peer.clone()));
+        let next_heartbeat = now + self.settings.heartbeat;
+        self.state = State::Up(Up {
+            conversation,
+            peer,
+            next_heartbeat,
+            watches_write: false,
+            may_say_more: false,
+        });
+    }
+
+    fn read_mail(&mut self, now: Instant) {
+        for mail in self.mailbox.take() {
+            match mail {
+                Mail::Opened(socket, Opening::Conversation(greeting)) => self.greeted(socket, &greeting, now),
+                Mail::Opened(socket, Opening::Channel(opening)) => {
+                    self.with_opens(now, |opens, context| {
+                        opens.arrived(socket, &opening, context).into_iter().collect()
+                    });
+                }
+                Mail::Linger(mut stream) => {
+                    let watched = self
+                        .poller
+                        .add(stream.socket().as_fd(), LINGERING, Interest::ReadWrite);
+                    if watched.is_ok() && !stream.pump() {
+                        self.lingering.push((stream, now + LINGER));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The peer has connected and greeted.
+    fn greeted(&mut self, socket: Socket, greeting: &Greeting, now: Instant) {
+        let mut conversation = Conversation::new(socket, now);
+        // The greeting tells a peer that is refused why, too.
+        let answered = conversation
+            .socket()
+            .fail_unacknowledged_after(self.settings.timeout)
+            .map_err(|error| error.to_string())
+            .and_then(|()| conversation.greet(&self.identity));
+        match self.judge(greeting) {
+            Err(why) => self.refuse(why),
+            Ok(peer) => {
+                if let State::Up(up) = &self.state {
+                    let why = if up.peer.session == peer.session {
+                        "it lost the conversation and began a new one"
+                    } else {
+                        "it was restarted"
+                    };
+                    self.down(why, now);
+                }
+                let watched = answered.and_then(|()| {
+                    self.poller
+                        .add(conversation.socket(), CONTROL, Interest::Read)
+                        .map_err(|error| error.to_string())
+                });
+                match watched {
+                    Ok(()) => self.up(conversation, peer, now),
+                    Err(why) => tracing::info!("tcp: `{}` was there for a moment: {why}", self.peer_host),
+                }
+            }
+        }
+    }
+
+    fn pump_lingering(&mut self, now: Instant) {
+        let poller = &self.poller;
+        self.lingering.retain_mut(|(stream, until)| {
+            if now >= *until || stream.pump() {
+                return false;
+            }
+            // Everything has left: what is awaited now is the peer's last credit and its farewell.
+            if !stream.waits_for_room() {
+                let _ = poller.modify(stream.socket().as_fd(), LINGERING, Interest::Read);
+            }
+            true
+        });
+    }
+
+    fn watch_for_room(&mut self) {
+        if let State::Up(up) = &mut self.state {
+            let wants = up.conversation.is_waiting();
+            if wants != up.watches_write {
+                let interest = if wants {
+                    Interest::ReadWrite
+                } else {
+                    Interest::Read
+                };
+                up.watches_write = self
+                    .poller
+                    .modify(up.conversation.socket(), CONTROL, interest)
+                    .is_ok()
+                    && wants;
+            }
+        }
+    }
+
+    /// Runs `act` if the conversation stands, and tells of the channels whose opening has ended.
+    fn with_opens(&mut self, now: Instant, act: impl FnOnce(&mut Opens, &Context<'_>) -> Vec<Done>) {
+        let State::Up(up) = &self.state else { return };
+        let context = Context {
+            poller: &self.poller,
+            host: &self.identity.host,
+            session: self.identity.session,
+            peer_session: up.peer.session,
+            now,
+        };
+        for Done {
+            key: (direction, channel),
+            keep,
+            result,
+        } in act(&mut self.opens, &context)
+        {
+            let end = result.map(|socket| match direction {
+                Direction::Send => {
+                    ChannelEnd::Sender(Box::new(TcpSender::new(socket, keep, self.mailbox.clone())))
+                }
+                Direction::Receive => ChannelEnd::Receiver(Box::new(TcpReceiver::new(socket, keep))),
+            });
+            self.events.push_back(LinkEvent::Channel(direction, channel, end));
+        }
+    }
+
+    fn open_channel(&mut self, key: Key, spec: &ChannelSpec, token: u64) -> Result<(), OpenError> {
+        if !matches!(self.state, State::Up(_)) {
+            return Err(OpenError::Down);
+        }
+        let (keep, role) = (spec.keep, self.role);
+        self.with_opens(Instant::now(), |opens, context| match role {
+            Role::Accept(_) => opens.expect(key, keep, token, context).into_iter().collect(),
+            Role::Connect(to) => {
+                opens.dial(key, keep, token, to, context);
+                Vec::new()
+            }
+        });
+        if !self.events.is_empty() {
+            // The caller sleeps on the descriptor: it shall come and fetch the event.
+            self.mailbox.ring();
+        }
+        Ok(())
+    }
+}
+
+impl<M: Message> Link<M> for TcpLink<M> {
+    fn bus(&self) -> &'static str {
+        super::NAME
+    }
+
+    fn poll(&mut self, now: Instant) -> Option<LinkEvent<M>> {
+        if self.events.is_empty() {
+            self.work(now);
+        }
+        self.events.pop_front()
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.poller.as_fd())
+    }
+
+    fn poll_within(&self, now: Instant) -> Duration {
+        if !self.events.is_empty() {
+            return Duration::ZERO;
+        }
+        let of_state = match &self.state {
+            State::Down { retry_at } => match self.role {
+                Role::Connect(_) => Some(retry_at.unwrap_or(now)),
+                Role::Accept(_) => None,
+            },
+            State::Connecting { until, .. } | State::Greeting { until, .. } => Some(*until),
+            State::Up(up) if up.may_say_more => Some(now),
+            State::Up(up) => Some(
+                up.next_heartbeat
+                    .min(up.conversation.heard_at + self.settings.timeout),
+            ),
+        };
+        let of_listener = self.listener.as_ref().and_then(|listener| listener.due());
+        let of_lingering = self.lingering.iter().map(|(_, until)| *until).min();
+        [of_state, of_listener, of_lingering, self.opens.due()]
+            .into_iter()
+            .flatten()
+            .min()
+            .map_or(LONGEST_PAUSE, |at| at.saturating_duration_since(now))
+    }
+
+    fn send_control(&mut self, bytes: &[u8]) -> Result<(), OpenError> {
+        if bytes.len() > MAX_BODY_BYTES {
+            return Err(OpenError::NoRoom(format!(
+                "a control message of {} bytes is longer than {MAX_BODY_BYTES}: split it",
+                bytes.len()
+            )));
+        }
+        let State::Up(up) = &mut self.state else {
+            return Err(OpenError::Down);
+        };
+        if let Err(why) = up.conversation.say_payload(bytes) {
+            self.down(&why, Instant::now());
+            self.mailbox.ring();
+            return Err(OpenError::Down);
+        }
+        self.watch_for_room();
+        Ok(())
+    }
+
+    fn open_receiver(
+        &mut self,
+        channel: ChannelId,
+        spec: &ChannelSpec,
+        _lane: u32,
+    ) -> Result<Vec<u8>, OpenError> {
+        let token = opens::draw_token();
+        self.open_channel((Direction::Receive, channel), spec, token)?;
+        Ok(token.to_le_bytes().to_vec())
+    }
+
+    fn open_sender(
+        &mut self,
+        channel: ChannelId,
+        spec: &ChannelSpec,
+        landing: &[u8],
+        _lane: u32,
+    ) -> Result<(), OpenError> {
+        let token = landing.try_into().map(u64::from_le_bytes).map_err(|_| {
+            OpenError::BadLanding(format!("{} bytes where a token of 8 belongs", landing.len()))
+        })?;
+        self.open_channel((Direction::Send, channel), spec, token)
+    }
+
+    fn close(&mut self, direction: Direction, channel: ChannelId) {
+        self.opens.close((direction, channel));
+    }
+
+    fn doorbell(&mut self, _lane: u32) -> Option<Box<dyn Doorbell>> {
+        None
+    }
+}
+
+impl<M: Message> Drop for TcpLink<M> {
+    fn drop(&mut self) {
+        self.opens.void();
+        if let Some(listener) = &self.listener {
+            listener.forget(&self.peer_host, &self.mailbox);
+        }
+    }
+}

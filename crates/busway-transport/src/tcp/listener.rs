@@ -1,0 +1,328 @@
+//! One listening socket an address, shared by all links of a process.
+//!
+//! Reads the first bytes of each connection and hands it to the link of the host that it names. Whatever is no opening, names
+//! an unknown host, or says nothing in time, is closed and counted, with a warning at most every [`WARN_EVERY`]. Any
+//! link that is polled pumps it; its descriptor is in every such link's set.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Protocol, Type};
+
+use super::link::BackOff;
+use super::mailbox::Mailbox;
+use super::opening::{MAX_OPENING_BYTES, Opening};
+use super::poller::{Interest, Poller};
+use super::socket::Socket;
+use crate::link::OpenError;
+
+/// A connection that has not said by then what it is gets closed.
+const OPENING_TIMEOUT: Duration = Duration::from_secs(2);
+/// Connections that have not said yet what they are; further ones wait in the system's queue.
+const MAX_STRANGERS: usize = 256;
+/// How many connections the system may hold ready (it may cut that).
+const BACKLOG: i32 = 1024;
+/// Pause after an accept that failed, since the cause (no descriptors left) does not go away at once.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Time between two warnings about strangers.
+const WARN_EVERY: Duration = Duration::from_secs(5);
+/// Token of the listening socket; connections have numbers from 1.
+const LISTEN: u64 = 0;
+
+/// What the TCP links of a process share: the listeners, by address.
+#[derive(Default)]
+pub(crate) struct Shared {
+    listeners: Mutex<HashMap<SocketAddr, Weak<Listener>>>,
+}
+
+impl Shared {
+    /// The listener of an address, with a route to `mailbox` for connections from `peer_host`.
+    ///
+    /// # Errors
+    /// There is a link to that host on that address already.
+    pub(super) fn listener(
+        &self,
+        address: SocketAddr,
+        peer_host: &str,
+        mailbox: &Arc<Mailbox>,
+    ) -> Result<Arc<Listener>, OpenError> {
+        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        let listener = match listeners.get(&address).and_then(Weak::upgrade) {
+            Some(listener) => listener,
+            None => {
+                let listener = Arc::new(Listener::new(address)?);
+                listeners.insert(address, Arc::downgrade(&listener));
+                listener
+            }
+        };
+        let mut state = listener.state();
+        if state
+            .routes
+            .get(peer_host)
+            .is_some_and(|route| route.strong_count() > 0)
+        {
+            return Err(OpenError::NoRoom(format!(
+                "this process has a link to `{peer_host}` on {address} already; give the other one an address of its own"
+            )));
+        }
+        state.routes.insert(peer_host.to_owned(), Arc::downgrade(mailbox));
+        drop(state);
+        Ok(listener)
+    }
+}
+
+pub(super) struct Listener {
+    address: SocketAddr,
+    /// A second handle of the poller's descriptor, so that it can be waited for without the lock.
+    wait: std::os::fd::OwnedFd,
+    state: Mutex<State>,
+}
+
+struct State {
+    poller: Poller,
+    socket: Option<TcpListener>,
+    /// When to listen, or to accept, again.
+    pause_until: Option<Instant>,
+    /// Why this address can't be listened on.
+    trouble: Option<String>,
+    back_off: BackOff,
+    strangers: HashMap<u64, Stranger>,
+    next_stranger: u64,
+    /// Mailboxes by peer host.
+    routes: HashMap<String, Weak<Mailbox>>,
+    /// Connections closed because they followed no protocol of ours.
+    rejected: u64,
+    /// The part of `rejected` that warnings told of, and when the last one did.
+    warned: u64,
+    warned_at: Option<Instant>,
+}
+
+/// A connection that has not said yet what it is.
+struct Stranger {
+    socket: Socket,
+    from: SocketAddr,
+    bytes: Vec<u8>,
+    deadline: Instant,
+}
+
+impl Listener {
+    fn new(address: SocketAddr) -> io::Result<Listener> {
+        let poller = Poller::new()?;
+        Ok(Listener {
+            address,
+            wait: poller.as_fd().try_clone_to_owned()?,
+            state: Mutex::new(State {
+                poller,
+                socket: None,
+                pause_until: None,
+                trouble: None,
+                back_off: BackOff::default(),
+                strangers: HashMap::new(),
+                next_stranger: LISTEN + 1,
+                routes: HashMap::new(),
+                rejected: 0,
+                warned: 0,
+                warned_at: None,
+            }),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what is due. Returns why the address can't be listened on, if so.
+    pub(super) fn pump(&self, now: Instant) -> Option<String> {
+        let mut state = self.state();
+        if state.pause_until.is_none_or(|until| now >= until) {
+            state.pause_until = None;
+            state.listen(self.address, now);
+        }
+        let ready = state.poller.ready();
+        for token in ready {
+            if token == LISTEN {
+                state.accept(now);
+            } else {
+                state.hear(token, now);
+            }
+        }
+        let late: Vec<u64> = state
+            .strangers
+            .iter()
+            .filter(|(_, stranger)| now >= stranger.deadline)
+            .map(|(token, _)| *token)
+            .collect();
+        for token in late {
+            if let Some(stranger) = state.strangers.remove(&token) {
+                state.reject(stranger.from, "silent for 2 s", now);
+            }
+        }
+        state.trouble.clone()
+    }
+
+    /// When [`pump`](Self::pump) is due although the descriptor is quiet.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let state = self.state();
+        state
+            .strangers
+            .values()
+            .map(|stranger| stranger.deadline)
+            .chain(state.pause_until)
+            .min()
+    }
+
+    /// Ends the route of a link that goes away.
+    pub(super) fn forget(&self, peer_host: &str, mailbox: &Arc<Mailbox>) {
+        let mut state = self.state();
+        if state
+            .routes
+            .get(peer_host)
+            .is_some_and(|route| std::ptr::eq(route.as_ptr(), Arc::as_ptr(mailbox)))
+        {
+            state.routes.remove(peer_host);
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wait.as_fd()
+    }
+}
+
+impl State {
+    /// Listens, if it does not yet; accepts again after a pause.
+    fn listen(&mut self, address: SocketAddr, now: Instant) {
+        if let Some(socket) = &self.socket {
+            // After a pause the socket is not in the set. It is there otherwise, and that is no matter.
+            let _ = self.poller.add(socket, LISTEN, Interest::Read);
+            return;
+        }
+        match listen(address).and_then(|socket| {
+            self.poller.add(&socket, LISTEN, Interest::Read)?;
+            Ok(socket)
+        }) {
+            Ok(socket) => {
+                self.socket = Some(socket);
+                self.trouble = None;
+            }
+            Err(error) => {
+                self.trouble = Some(format!("this host can't listen on {address}: {error}"));
+                self.pause_until = Some(now + self.back_off.next());
+            }
+        }
+    }
+
+    fn accept(&mut self, now: Instant) {
+        while self.strangers.len() < MAX_STRANGERS {
+            let Some(socket) = &self.socket else { return };
+            match socket
+                .accept()
+                .and_then(|(stream, from)| Ok((Socket::accepted(stream)?, from)))
+            {
+                Ok((socket, from)) => self.greet(socket, from, now),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    tracing::warn!("tcp: a connection could not be accepted, trying again: {error}");
+                    self.poller.remove(socket);
+                    self.pause_until = Some(now + ACCEPT_PAUSE);
+                    return;
+                }
+            }
+        }
+        // Full of strangers: leave the rest in the system's queue without being woken for them all the time.
+        if let Some(socket) = &self.socket {
+            self.poller.remove(socket);
+            self.pause_until = Some(now + ACCEPT_PAUSE);
+        }
+    }
+
+    fn greet(&mut self, socket: Socket, from: SocketAddr, now: Instant) {
+        let token = self.next_stranger;
+        self.next_stranger += 1;
+        if self.poller.add(&socket, token, Interest::Read).is_ok() {
+            let bytes = Vec::with_capacity(128);
+            self.strangers.insert(
+                token,
+                Stranger {
+                    socket,
+                    from,
+                    bytes,
+                    deadline: now + OPENING_TIMEOUT,
+                },
+            );
+            self.hear(token, now);
+        }
+    }
+
+    /// Reads from a stranger, and hands its connection over once it is known what it is for.
+    fn hear(&mut self, token: u64, now: Instant) {
+        let Some(stranger) = self.strangers.get_mut(&token) else {
+            return;
+        };
+        let mut buffer = [0; MAX_OPENING_BYTES];
+        let opening = match stranger.socket.read(&mut buffer) {
+            Ok(None) => return,
+            Ok(Some(0)) => Err("closed before it said what it is".into()),
+            Ok(Some(bytes)) => {
+                stranger.bytes.extend(&buffer[..bytes]);
+                Opening::decode(&stranger.bytes)
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        let opening = match opening {
+            Ok(None) => return,
+            Ok(Some(opening)) => Ok(opening),
+            Err(error) => Err(error),
+        };
+        let Some(Stranger { socket, from, .. }) = self.strangers.remove(&token) else {
+            return;
+        };
+        self.poller.remove(&socket);
+        match opening {
+            Ok(opening) => match self.routes.get(opening.host()).and_then(Weak::upgrade) {
+                Some(mailbox) => mailbox.opened(socket, opening),
+                None => {
+                    let why = format!(
+                        "no link of this host on this address leads to `{}`: is that its name in the system file here too?",
+                        opening.host().escape_debug()
+                    );
+                    self.reject(from, &why, now);
+                }
+            },
+            Err(why) => self.reject(from, &why, now),
+        }
+    }
+
+    fn reject(&mut self, from: SocketAddr, why: &str, now: Instant) {
+        self.rejected += 1;
+        if self.warned_at.is_some_and(|at| now < at + WARN_EVERY) {
+            return;
+        }
+        let more = self.rejected - self.warned - 1;
+        tracing::warn!(
+            rejected = self.rejected,
+            "tcp: closed a connection from {from}: {why} ({more} more since the last warning)"
+        );
+        self.warned = self.rejected;
+        self.warned_at = Some(now);
+    }
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = socket2::Socket::new(
+        Domain::for_address(address),
+        Type::STREAM.nonblocking().cloexec(),
+        Some(Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}

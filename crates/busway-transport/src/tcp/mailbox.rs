@@ -1,0 +1,81 @@
+//! What others hand to a link: connections from the shared listener, and the streams of senders that were dropped before
+//! their last byte had left. Written by any thread, read by the link; nothing of it lies in the data path.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::opening::Opening;
+use super::socket::Socket;
+
+/// A stream that has to be kept until the peer has it all.
+pub(super) trait Linger: Send {
+    /// The connection: wait for it to become readable or writable.
+    fn socket(&self) -> &Socket;
+    /// Does what can be done now; whether it is over.
+    fn pump(&mut self) -> bool;
+    /// Whether something is still waiting for room to write.
+    fn waits_for_room(&self) -> bool;
+}
+
+/// One piece of mail.
+pub(super) enum Mail {
+    /// A connection whose first bytes say that it is for this link.
+    Opened(Socket, Opening),
+    /// A stream that outlives its channel end.
+    Linger(Box<dyn Linger>),
+}
+
+pub(super) struct Mailbox {
+    mail: Mutex<VecDeque<Mail>>,
+    /// Readable while there may be mail.
+    bell: OwnedFd,
+}
+
+impl Mailbox {
+    pub(super) fn new() -> io::Result<Mailbox> {
+        Ok(Mailbox {
+            mail: Mutex::default(),
+            bell: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
+        })
+    }
+
+    pub(super) fn opened(&self, socket: Socket, opening: Opening) {
+        self.put(Mail::Opened(socket, opening));
+    }
+
+    pub(super) fn linger(&self, stream: Box<dyn Linger>) {
+        self.put(Mail::Linger(stream));
+    }
+
+    fn put(&self, mail: Mail) {
+        self.mail
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push_back(mail);
+        self.ring();
+    }
+
+    /// Makes the link's descriptor readable.
+    pub(super) fn ring(&self) {
+        // It fails only if the counter is full, and then the bell rings already.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    /// Takes everything out. The bell is cleared first, so that mail put in meanwhile rings anew.
+    pub(super) fn take(&self) -> VecDeque<Mail> {
+        let mut count = [0; 8];
+        // It fails only if nobody has rung.
+        let _ = rustix::io::read(&self.bell, &mut count);
+        std::mem::take(&mut *self.mail.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl AsFd for Mailbox {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}

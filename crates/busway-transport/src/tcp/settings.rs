@@ -1,0 +1,162 @@
+//! What the system file says of a TCP link: one [`HostSettings`] a host, joined to [`LinkSettings`] as one host sees them.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::registry::{SettingError, duration, validate_heartbeat};
+
+/// One host's table: `tcp.vision = { listen = "192.0.2.1:7400" }`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HostSettings {
+    /// Address on which this host accepts the peer's connections. At least one host of a link has it; where both have it, the
+    /// first of the link's `hosts` accepts and the second connects.
+    pub listen: Option<SocketAddr>,
+    /// Address to which this host connects, where it differs from the peer's `listen` (address translation, `listen = "0.0.0.0:…"`).
+    pub connect: Option<SocketAddr>,
+    /// Time between this host's heartbeats; default 200 ms, at least 1 ms.
+    #[serde(deserialize_with = "duration")]
+    pub heartbeat: Duration,
+    /// Silence of the peer after which this host holds the link for lost; default 1500 ms, at least two heartbeats of the peer.
+    #[serde(deserialize_with = "duration")]
+    pub timeout: Duration,
+}
+
+impl Default for HostSettings {
+    fn default() -> Self {
+        HostSettings {
+            listen: None,
+            connect: None,
+            heartbeat: Duration::from_millis(200),
+            timeout: Duration::from_millis(1500),
+        }
+    }
+}
+
+/// The two tables of a link as one host sees them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkSettings {
+    /// This host's table.
+    pub local: HostSettings,
+    /// The peer's table.
+    pub peer: HostSettings,
+    /// Whether this host comes first in the link's `hosts`.
+    pub local_is_first: bool,
+}
+
+/// Who makes the connections of a link, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// This host accepts them on this address.
+    Accept(SocketAddr),
+    /// This host makes them to this address.
+    Connect(SocketAddr),
+}
+
+impl LinkSettings {
+    /// Checks both tables, alone and against each other.
+    ///
+    /// # Errors
+    /// The first thing that can't be right.
+    pub fn validate(&self) -> Result<(), SettingError> {
+        self.role()?;
+        validate_heartbeat(
+            (self.local.heartbeat, self.local.timeout),
+            (self.peer.heartbeat, self.peer.timeout),
+        )
+    }
+
+    /// This host's part. Both hosts of a link come to opposite ones, since they differ in `local_is_first`.
+    pub(crate) fn role(&self) -> Result<Role, SettingError> {
+        let local_listens = match (self.local.listen, self.peer.listen) {
+            (Some(_), Some(_)) => self.local_is_first,
+            (Some(_), None) => true,
+            (None, Some(_)) => false,
+            (None, None) => {
+                return Err(SettingError {
+                    local: self.local_is_first,
+                    key: "listen",
+                    problem: "neither host of the link listens".into(),
+                    mend: "give one of them `listen = \"ADDRESS:PORT\"`".into(),
+                });
+            }
+        };
+        let (listener, connector) = if local_listens {
+            (&self.local, &self.peer)
+        } else {
+            (&self.peer, &self.local)
+        };
+        let Some(listen) = listener.listen else {
+            unreachable!("the listening host was chosen because it has an address")
+        };
+        let connect = connector.connect.unwrap_or(listen);
+        for (at_listener, key, address, any_is_good) in [
+            (true, "listen", listen, connector.connect.is_some()),
+            (false, "connect", connect, false),
+        ] {
+            if address.port() == 0 || (address.ip().is_unspecified() && !any_is_good) {
+                return Err(SettingError {
+                    local: local_listens == at_listener,
+                    key,
+                    problem: format!("nobody can connect to {address}"),
+                    mend:
+                        "give an address and port that the other host reaches, or give that host `connect = \
+                           \"ADDRESS:PORT\"`"
+                            .into(),
+                });
+            }
+        }
+        Ok(if local_listens {
+            Role::Accept(listen)
+        } else {
+            Role::Connect(connect)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(local: Option<&str>, peer: Option<&str>, local_is_first: bool) -> LinkSettings {
+        let host = |listen: Option<&str>| HostSettings {
+            listen: listen.map(|text| text.parse().expect("an address")),
+            ..Default::default()
+        };
+        LinkSettings {
+            local: host(local),
+            peer: host(peer),
+            local_is_first,
+        }
+    }
+
+    #[test]
+    fn where_both_hosts_listen_the_first_accepts_and_the_second_connects_to_it() {
+        let (one, two) = ("127.0.0.1:1", "127.0.0.1:2");
+        assert_eq!(
+            settings(Some(one), Some(two), true).role(),
+            Ok(Role::Accept(one.parse().expect("an address")))
+        );
+        assert_eq!(
+            settings(Some(two), Some(one), false).role(),
+            Ok(Role::Connect(one.parse().expect("an address")))
+        );
+    }
+
+    #[test]
+    fn a_link_where_nobody_listens_is_refused() {
+        let error = settings(None, None, true).validate().expect_err("nobody listens");
+        assert_eq!(error.key, "listen");
+    }
+
+    #[test]
+    fn listening_on_all_addresses_needs_a_connect_address_at_the_other_host() {
+        let mut link = settings(Some("0.0.0.0:7400"), None, true);
+        let error = link.validate().expect_err("nobody can connect to 0.0.0.0");
+        assert_eq!((error.local, error.key), (true, "listen"));
+        link.peer.connect = Some("192.0.2.1:7400".parse().expect("an address"));
+        assert_eq!(link.validate(), Ok(()));
+    }
+}

@@ -1,0 +1,114 @@
+//! The contract of every bus, as tests that know no bus.
+//!
+//! A bus is put under it in a file of its own, `tests/contract_<bus>.rs`:
+//!
+//! ```text
+//! mod contract;
+//! struct Memory { directory: TempDir, … }
+//! impl contract::BusUnderTest for Memory { fn new() …, fn open(…) …, fn attack(…) …, fn other_version(…) … }
+//! contract::contract_tests!(Memory);
+//! ```
+//!
+//! The macro makes one `#[test]` of each function `pub fn name<B: BusUnderTest>()` in [`delivery`], [`keeping`], [`lifecycle`],
+//! [`hostile`] and [`waking`]; a new one is added there and to the macro's list. [`harness`] has the two hosts
+//! ([`harness::Pair`]), messages with a pattern ([`harness::Buffer`]) and a sink that checks them ([`harness::Collector`]).
+//! Tests of one bus only go to `tests/<bus>*.rs` and use the harness too.
+#![allow(dead_code)]
+
+pub mod delivery;
+pub mod harness;
+pub mod hostile;
+pub mod keeping;
+pub mod lifecycle;
+pub mod waking;
+
+use busway_transport::{Link, LinkIdentity};
+use harness::Buffer;
+
+/// The two hosts of a link. The first is named `one`, the second `two`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    One,
+    Two,
+}
+
+impl Side {
+    pub const BOTH: [Side; 2] = [Side::One, Side::Two];
+
+    /// Name of the host.
+    pub fn name(self) -> &'static str {
+        match self {
+            Side::One => "one",
+            Side::Two => "two",
+        }
+    }
+
+    pub fn other(self) -> Side {
+        match self {
+            Side::One => Side::Two,
+            Side::Two => Side::One,
+        }
+    }
+}
+
+/// A place where two hosts can meet over one bus: addresses, window files.
+pub trait BusUnderTest: Sized {
+    /// A place of its own, where nobody is yet.
+    fn new() -> Self;
+
+    /// Opens the link of one side, in a process context of its own (a `Buses`), with heartbeats every 20 ms and a timeout of 200 ms.
+    /// May be called again after the link was dropped: that host's restart.
+    fn open(&self, side: Side, identity: LinkIdentity) -> Box<dyn Link<Buffer>>;
+
+    /// Puts garbage, a different one for each seed, where bytes of the peer of `victim` arrive: on its port, or into its
+    /// window at places chosen by the seed.
+    fn attack(&self, victim: Side, seed: u64);
+
+    /// Takes the place of `side` as one that speaks another protocol version, until the returned value is dropped.
+    fn other_version(&self, side: Side) -> Box<dyn std::any::Any>;
+
+    /// Undoes what [`attack`](Self::attack) left lying (fresh windows); most buses have nothing to do.
+    fn clean(&self) {}
+}
+
+/// One `#[test]` a test of the contract.
+macro_rules! contract_tests {
+    ($bus:ty) => {
+        $crate::contract::contract_tests!(@list $bus;
+            delivery::payloads_from_none_to_8_mib_arrive_byte_for_byte_with_their_user_headers;
+            delivery::messages_larger_than_the_channel_is_laid_out_for_arrive_too;
+            delivery::messages_of_mixed_sizes_arrive_in_order;
+            delivery::heads_arrive_unchanged;
+            delivery::a_budget_bounds_the_messages_of_one_poll;
+            delivery::a_discarded_message_is_skipped_and_the_next_arrives;
+            delivery::a_message_put_off_arrives_later_unchanged;
+            delivery::channels_flow_both_ways_at_once;
+            delivery::many_channels_flow_while_one_is_stuck;
+            keeping::a_queue_takes_no_more_than_its_depth_until_the_receiver_has_taken_some;
+            keeping::what_a_sender_was_promised_room_for_is_taken;
+            keeping::a_full_queue_loses_nothing;
+            keeping::the_latest_message_replaces_older_ones_and_they_are_counted;
+            keeping::the_latest_never_goes_back;
+            lifecycle::hosts_meet_in_either_order;
+            lifecycle::control_messages_arrive_in_order;
+            lifecycle::what_was_sent_before_a_sender_was_dropped_arrives_and_then_the_channel_ends;
+            lifecycle::a_sender_learns_that_its_receiver_is_gone;
+            lifecycle::a_channel_closed_can_be_opened_anew;
+            lifecycle::either_host_restarts_and_new_channels_work;
+            lifecycle::a_channel_of_an_earlier_session_fails;
+            lifecycle::a_link_that_is_down_opens_nothing;
+            lifecycle::an_idle_link_is_polled_rarely;
+            hostile::garbage_does_not_disturb_or_the_link_recovers;
+            hostile::a_landing_place_that_makes_no_sense_is_refused;
+            hostile::a_peer_of_another_protocol_version_is_refused_with_one_line;
+            hostile::a_peer_of_another_name_is_refused_with_one_line;
+            waking::a_sleeping_receiver_wakes_for_a_message;
+            waking::a_sender_that_waits_for_room_wakes_when_there_is_some;
+            waking::a_link_that_sleeps_on_its_descriptor_comes_up_and_hears;
+        );
+    };
+    (@list $bus:ty; $($module:ident :: $name:ident;)*) => {
+        $(#[test] fn $name() { $crate::contract::$module::$name::<$bus>(); })*
+    };
+}
+pub(crate) use contract_tests;

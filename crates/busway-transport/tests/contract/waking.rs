@@ -1,0 +1,116 @@
+//! Sleepers wake.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use busway_transport::{Flushed, Refused};
+
+use super::harness::{Buffer, Collector, LANE, Pair, queue, sleep_as_lane, sleep_on};
+use super::{BusUnderTest, Side};
+
+/// A receiver's lane sleeps before each message; the next one is sent only after it was delivered.
+pub fn a_sleeping_receiver_wakes_for_a_message<B: BusUnderTest>() {
+    let mut pair = Pair::<B>::up();
+    let channel = pair.open(Side::One, &queue(4, 1000));
+    let (mut sender, mut receiver) = (channel.sender, channel.receiver);
+    let mut bell = pair.host(Side::Two).link.doorbell(LANE);
+    let (tell, told) = mpsc::channel();
+    let lane = std::thread::spawn(move || {
+        let mut sink = Collector::default();
+        while sink.heads.len() < 200 {
+            let delivered = receiver.poll(&mut sink, 100).expect("the receiver is well");
+            if delivered > 0 {
+                tell.send(delivered).expect("the test listens");
+                continue;
+            }
+            let mut found = 0;
+            sleep_as_lane(receiver.wait_for(), &mut bell, || {
+                found = receiver.poll(&mut sink, 100).expect("the receiver is well");
+                found > 0
+            });
+            if found > 0 {
+                tell.send(found).expect("the test listens");
+            }
+        }
+    });
+    for sequence in 1..=200 {
+        sender.send(Buffer::new(sequence, 0, 100)).expect("there is room");
+        while sender.flush().expect("the sender is well") == Flushed::Waiting {}
+        pair.until("the sleeper has woken", |_| told.try_recv().ok());
+        if sequence % 10 == 0 {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+    lane.join().expect("the lane ends well");
+}
+
+/// A sender's lane sleeps whenever the queue is full; the receiver takes one message now and then.
+pub fn a_sender_that_waits_for_room_wakes_when_there_is_some<B: BusUnderTest>() {
+    let mut pair = Pair::<B>::up();
+    let mut channel = pair.open(Side::One, &queue(2, 200_000));
+    let mut bell = pair.host(Side::One).link.doorbell(LANE);
+    let mut sender = channel.sender;
+    let lane = std::thread::spawn(move || {
+        let mut slept = 0;
+        for sequence in 1..=100 {
+            let mut message = Buffer::new(sequence, 0, 150_000);
+            loop {
+                match sender.send(message) {
+                    Ok(()) => break,
+                    Err(Refused::Full(back)) => message = back,
+                    Err(other) => panic!("{other:?}"),
+                }
+                sender.flush().expect("the sender is well");
+                if sender.has_room(message.total_bytes()) {
+                    continue;
+                }
+                slept += 1;
+                sleep_as_lane(sender.wait_for(), &mut bell, || {
+                    sender.flush().expect("the sender is well");
+                    sender.has_room(150_048)
+                });
+            }
+        }
+        while sender.flush().expect("the sender is well") == Flushed::Waiting {
+            sleep_as_lane(sender.wait_for(), &mut bell, || {
+                sender.flush().expect("the sender is well") == Flushed::Idle
+            });
+        }
+        (slept, sender)
+    });
+    while channel.sink.heads.len() < 100 {
+        channel
+            .receiver
+            .poll(&mut channel.sink, 1)
+            .expect("the receiver is well");
+        pair.poll();
+        std::thread::sleep(Duration::from_micros(300));
+    }
+    let (slept, sender) = lane.join().expect("the lane ends well");
+    drop(sender);
+    assert!(slept > 0, "the test has filled the queue");
+    assert_eq!(channel.sink.sequences(), (1..=100).collect::<Vec<_>>());
+}
+
+/// A control thread that sleeps on the link's descriptor for as long as the link allows.
+pub fn a_link_that_sleeps_on_its_descriptor_comes_up_and_hears<B: BusUnderTest>() {
+    let mut pair = Pair::<B>::up();
+    let Some(fd) = pair.host(Side::Two).link.fd() else {
+        // Only time drives this link; how long it sleeps is tested by the lifecycle.
+        return;
+    };
+    let fd = fd.try_clone_to_owned().expect("a second descriptor");
+    pair.host(Side::One)
+        .link
+        .send_control(b"wake up")
+        .expect("the link is up");
+    let heard = loop {
+        use std::os::fd::AsFd;
+        assert!(sleep_on(fd.as_fd(), false), "nothing woke the link");
+        pair.host(Side::Two).poll();
+        if let Some(heard) = pair.host(Side::Two).take_control() {
+            break heard;
+        }
+    };
+    assert_eq!(heard, b"wake up");
+}
