@@ -26,8 +26,10 @@
 //! `latest = s + N - 1` and the first word of `s + N`. A reader that copied any such word therefore sees `latest` at
 //! `s + N - 1` or beyond after its fence, which is an advance of more than `N - 2`.
 //!
-//! `start` separates sessions. It must differ from session to session by more than 2^48 (a random `u64` will do), so that
-//! what an earlier session left behind is not taken for a message; [`Layout::prepare`] removes even the chance.
+//! `start` separates sessions: what an earlier session left behind must not be taken for a message of this one. The owner
+//! of the memory sees to that with [`Layout::prepare`] before it tells the writer where the register lies. `start` should
+//! also differ by more than 2^48 from session to session (a random `u64` will do), so that a writer of the old session,
+//! which may still be at work, is noticed and not believed.
 
 mod reader;
 mod writer;
