@@ -30,6 +30,7 @@ macro_rules! buses {
 
         /// The settings of one link over one bus, seen from this host.
         #[derive(Clone, Debug)]
+        #[allow(clippy::large_enum_variant)] // One a link, made at start.
         pub enum BusSettings {
             $($(#[$doc])* $variant(crate::$module::settings::LinkSettings)),+
         }
@@ -131,6 +132,8 @@ macro_rules! buses {
 
 // Each bus adds its line here.
 buses! {
+    /// Windows of shared memory.
+    Memory => memory,
     /// TCP connections.
     Tcp => tcp,
 }

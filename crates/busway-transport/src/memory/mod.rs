@@ -1,1 +1,57 @@
-//! Shared windows.
+//! The memory bus: two windows of shared memory, one for each direction.
+//!
+//! A window is a range of a file in `/dev/shm`, of a PCI resource file, of `/dev/mem` or of a UIO device. One host writes it and
+//! the other reads it, so that a window may lie behind a bus over which reading is slow or impossible, and may be mapped
+//! read-only by its reader. [`layout`] says what lies where, [`link`] how two hosts find each other, [`place`] what a channel
+//! consists of, [`bell`] how a sleeper is woken.
+//!
+//! ```text
+//! link ── conversation ── talk                      control thread
+//!   │          ├── landings ── allocator, place
+//!   │          └── sender ── outbox ┐               lanes
+//!   │              receiver ── inbox ┴─ gate, bell
+//!   └── header, mapping ── settings, layout
+//! ```
+
+pub mod settings;
+
+mod allocator;
+mod bell;
+mod conversation;
+mod gate;
+mod header;
+mod inbox;
+mod landings;
+mod layout;
+mod link;
+mod mapping;
+mod outbox;
+mod place;
+mod receiver;
+mod sender;
+mod talk;
+
+use crate::link::{Link, LinkIdentity, OpenError};
+use crate::message::Message;
+
+pub use link::MemoryLink;
+
+/// The bus's name in the system file.
+pub const NAME: &str = "memory";
+
+/// What the memory links of one process share: nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Shared;
+
+/// Opens a link, see [`MemoryLink::new`].
+pub(crate) fn open<M: Message>(
+    _shared: &Shared,
+    identity: &LinkIdentity,
+    settings: &settings::LinkSettings,
+    peer_host: &str,
+) -> Result<Box<dyn Link<M>>, OpenError> {
+    let link = MemoryLink::new(settings, identity.clone(), peer_host);
+    Ok(Box::new(
+        link.map_err(|error| OpenError::Io(std::io::Error::other(error)))?,
+    ))
+}

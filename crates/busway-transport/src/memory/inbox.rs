@@ -1,0 +1,180 @@
+//! Takes messages of any length out of a ring and lands them with a sink.
+//!
+//! Contract: the counterpart of [`super::outbox`]. Everything in the ring is hostile: a head or a piece that fits nothing ends the
+//! channel. A message's last entry is released only after the sink has it, so that a credit is a receipt. Called by the
+//! two receivers, on a lane. Does not allocate.
+
+use busway_core::ring::RingConsumer;
+
+use super::receiver::Bank;
+use crate::channel::{ChannelError, Landing, Sink, Verdict};
+use crate::message::{HEAD_BYTES, Head};
+
+/// A message of which some entries have not been taken.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    head: Head,
+    total_bytes: u64,
+    done_bytes: u64,
+    /// Whether it lands; otherwise its bytes are thrown away.
+    lands: bool,
+}
+
+/// What one step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// There was nothing.
+    Empty,
+    /// The sink wants to be asked again later.
+    Later,
+    /// An entry was taken, and the message goes on.
+    Piece,
+    /// A message was delivered.
+    Delivered,
+    /// A message was thrown away.
+    Discarded,
+}
+
+/// The receiving half of a ring of messages.
+#[derive(Debug)]
+pub struct Inbox {
+    ring: RingConsumer<Bank>,
+    open: Option<Open>,
+    failed: Option<&'static str>,
+}
+
+impl Inbox {
+    /// An inbox for `ring`.
+    pub fn new(ring: RingConsumer<Bank>) -> Inbox {
+        Inbox {
+            ring,
+            open: None,
+            failed: None,
+        }
+    }
+
+    /// Whether a message is half taken.
+    pub fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Gives up a half taken message, since no more of it will come.
+    pub fn abandon(&mut self, sink: &mut dyn Sink) {
+        if self.open.take().is_some_and(|open| open.lands) {
+            sink.abandon();
+        }
+    }
+
+    /// Gives back the credits that are owed.
+    pub fn settle(&mut self) {
+        // Fails only after the end of the conversation, when credits mean nothing.
+        let _ = self.ring.flush_credits();
+    }
+
+    /// Takes one entry. `wanted` judges the mark of a message before the sink is asked.
+    ///
+    /// # Errors
+    /// The bytes follow no protocol; the same again at every later call.
+    pub fn step(
+        &mut self,
+        sink: &mut dyn Sink,
+        wanted: impl FnOnce(&Head, u64) -> bool,
+    ) -> Result<Step, ChannelError> {
+        if let Some(why) = self.failed {
+            return Err(ChannelError::Corrupt(why));
+        }
+        match self.try_step(sink, wanted) {
+            Ok(step) => Ok(step),
+            Err(why) => {
+                self.abandon(sink);
+                self.failed = Some(why);
+                Err(ChannelError::Corrupt(why))
+            }
+        }
+    }
+
+    fn try_step(
+        &mut self,
+        sink: &mut dyn Sink,
+        wanted: impl FnOnce(&Head, u64) -> bool,
+    ) -> Result<Step, &'static str> {
+        let entry = match self.ring.peek() {
+            Ok(Some(entry)) => entry,
+            Ok(None) => return Ok(Step::Empty),
+            Err(_) => return Err("a ring entry with an impossible length or place"),
+        };
+        let mut open = match self.open {
+            Some(open) => open,
+            None => {
+                let mut head = [0; HEAD_BYTES];
+                self.ring
+                    .copy(0, &mut head)
+                    .map_err(|_| "a ring entry shorter than a head")?;
+                let head = Head::decode(&head).ok_or("a head of unknown kind")?;
+                let total_bytes = head.total_bytes().ok_or("a head with impossible lengths")?;
+                let lands = if wanted(&head, entry.time_ns) {
+                    match sink.land(&head) {
+                        Verdict::Land => true,
+                        Verdict::Discard => false,
+                        Verdict::Later => return Ok(Step::Later),
+                    }
+                } else {
+                    false
+                };
+                Open {
+                    head,
+                    total_bytes,
+                    done_bytes: 0,
+                    lands,
+                }
+            }
+        };
+        // From here on an error must abandon what the sink has begun.
+        self.open = Some(open);
+        let piece_bytes = entry.len_bytes as u64;
+        if piece_bytes == 0 || piece_bytes > open.total_bytes - open.done_bytes {
+            return Err("a piece that exceeds its message");
+        }
+        if open.lands {
+            self.land(&open, piece_bytes, sink)?;
+        }
+        open.done_bytes += piece_bytes;
+        let is_whole = open.done_bytes == open.total_bytes;
+        if is_whole && open.lands {
+            sink.deliver(&open.head);
+        }
+        self.open = (!is_whole).then_some(open);
+        // Fails only where credits can't be written any more; the entry is released all the same.
+        let _ = self.ring.release();
+        Ok(match (is_whole, open.lands) {
+            (false, _) => Step::Piece,
+            (true, true) => Step::Delivered,
+            (true, false) => Step::Discarded,
+        })
+    }
+
+    /// Copies the front entry, the next `piece_bytes` bytes of the message `open`, to where they belong.
+    fn land(&mut self, open: &Open, piece_bytes: u64, sink: &mut dyn Sink) -> Result<(), &'static str> {
+        let Landing { user_header, payload } = sink.landing();
+        if user_header.len() as u64 != u64::from(open.head.user_header_bytes)
+            || payload.len() as u64 != open.head.payload_bytes
+        {
+            return Err("a landing place whose lengths are not those of the head");
+        }
+        // All numbers are below the length of the landing place now, so they fit a usize.
+        let from = open.done_bytes as usize;
+        let to = from + piece_bytes as usize;
+        let mut start = HEAD_BYTES;
+        for part in [user_header, payload] {
+            let end = start + part.len();
+            let (begin, stop) = (from.clamp(start, end), to.clamp(start, end));
+            if begin < stop {
+                self.ring
+                    .copy(begin - from, &mut part[begin - start..stop - start])
+                    .map_err(|_| "a piece shorter than its ring entry says")?;
+            }
+            start = end;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,181 @@
+//! The landing places that this host has handed out.
+//!
+//! Contract: a place is used anew only after the link has closed its channel *and* the receiving end was dropped, so that an end
+//! which still delivers what had arrived is not overwritten. The other half of that promise, that no sender of old writes
+//! there, is the caller's (see [`crate::Link::close`] and [`super::gate`]). Called by the link's control thread.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::allocator::Allocator;
+use super::layout::WindowLayout;
+use super::place::{LandingPlace, Parts};
+use crate::link::{ChannelId, ChannelSpec};
+
+/// No place gets a smaller budget than this, in bytes.
+const SMALLEST_BUDGET_BYTES: usize = 8 << 10;
+/// With n places handed out, the next one's budget is this part of the area divided by n + 2. The sum over all n grows so slowly
+/// that even the thousandth channel finds room, and the first few get long ones.
+const SHARE: usize = 6;
+
+/// The use of a landing place and a credit entry.
+#[derive(Debug)]
+pub struct Lease {
+    offset: usize,
+    bytes: usize,
+    credit: u32,
+}
+
+/// All places of one window.
+#[derive(Debug)]
+pub struct Landings {
+    allocator: Allocator,
+    /// Whether an entry of the credit table is in use; entry 0 is the control ring's.
+    credits: Vec<bool>,
+    live: HashMap<ChannelId, Arc<Lease>>,
+    /// Closed, but perhaps still held by an end.
+    retired: Vec<Arc<Lease>>,
+}
+
+impl Landings {
+    /// The places of the window that this host reads (`read`), with credit entries in the one that it writes (`write`).
+    pub fn new(read: &WindowLayout, write: &WindowLayout) -> Landings {
+        let mut credits = vec![false; write.credits];
+        credits[0] = true;
+        Landings {
+            allocator: Allocator::new(read.landing_bytes),
+            credits,
+            live: HashMap::new(),
+            retired: Vec::new(),
+        }
+    }
+
+    /// A place for a channel; `tag` names it. The lane is still to be filled in.
+    ///
+    /// # Errors
+    /// In words: what there is too little of.
+    pub fn open(
+        &mut self,
+        channel: ChannelId,
+        spec: &ChannelSpec,
+        tag: u64,
+    ) -> Result<(LandingPlace, Parts, Arc<Lease>), String> {
+        self.sweep();
+        if self.live.contains_key(&channel) {
+            return Err(format!("{channel:?} is open already"));
+        }
+        let credit = self
+            .credits
+            .iter()
+            .position(|used| !used)
+            .ok_or_else(|| format!("all {} channels of the window are in use", self.credits.len() - 1))?;
+        let places = self.live.len() + self.retired.len();
+        let share_bytes = self.allocator.area_bytes() / SHARE / (places + 2);
+        let mut budget_bytes = share_bytes.max(SMALLEST_BUDGET_BYTES);
+        loop {
+            let mut place = LandingPlace::plan(spec, budget_bytes);
+            let parts = place.parts(self.allocator.area_bytes());
+            if let Some(parts) = parts
+                && let Some(offset) = self.allocator.allocate(parts.total_bytes)
+            {
+                self.credits[credit] = true;
+                place = LandingPlace {
+                    offset: offset as u64,
+                    tag,
+                    credit: credit as u32,
+                    ..place
+                };
+                let lease = Arc::new(Lease {
+                    offset,
+                    bytes: parts.total_bytes,
+                    credit: credit as u32,
+                });
+                self.live.insert(channel, Arc::clone(&lease));
+                return Ok((place, parts, lease));
+            }
+            if budget_bytes <= SMALLEST_BUDGET_BYTES {
+                return Err(format!(
+                    "{} of {} bytes of the landing area are free: lengthen the window",
+                    self.allocator.free_bytes(),
+                    self.allocator.area_bytes()
+                ));
+            }
+            budget_bytes = (budget_bytes / 2).max(SMALLEST_BUDGET_BYTES);
+        }
+    }
+
+    /// Forgets a channel.
+    pub fn close(&mut self, channel: ChannelId) {
+        self.retired.extend(self.live.remove(&channel));
+        self.sweep();
+    }
+
+    /// Forgets all channels.
+    pub fn close_all(&mut self) {
+        self.retired.extend(self.live.drain().map(|(_, lease)| lease));
+        self.sweep();
+    }
+
+    /// Takes back what no end holds any more.
+    fn sweep(&mut self) {
+        let (allocator, credits) = (&mut self.allocator, &mut self.credits);
+        self.retired.retain(|lease| {
+            let held = Arc::strong_count(lease) > 1;
+            if !held {
+                allocator.free(lease.offset, lease.bytes);
+                credits[lease.credit as usize] = false;
+            }
+            held
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::Keep;
+
+    fn landings(length: usize) -> Landings {
+        let layout = WindowLayout::new(length).expect("long enough");
+        Landings::new(&layout, &layout)
+    }
+
+    const SPEC: ChannelSpec = ChannelSpec {
+        keep: Keep::All { depth: 16 },
+        message_bytes: 1 << 20,
+    };
+
+    #[test]
+    fn two_hundred_channels_of_long_messages_find_room_in_32_mib() {
+        let mut landings = landings(32 << 20);
+        for id in 0..200 {
+            landings
+                .open(ChannelId(id), &SPEC, 1)
+                .unwrap_or_else(|error| panic!("channel {id}: {error}"));
+        }
+    }
+
+    #[test]
+    fn a_place_is_free_again_only_when_closed_and_dropped() {
+        let mut landings = landings(64 << 10);
+        let free = landings.allocator.free_bytes();
+        let (_, _, lease) = landings.open(ChannelId(1), &SPEC, 1).expect("room");
+        landings.close(ChannelId(1));
+        assert!(landings.allocator.free_bytes() < free);
+        drop(lease);
+        landings.sweep();
+        assert_eq!(landings.allocator.free_bytes(), free);
+    }
+
+    #[test]
+    fn a_full_window_says_so_and_recovers() {
+        let mut landings = landings(32 << 10);
+        let ids = (0..).map(ChannelId);
+        let full = ids
+            .map(|id| landings.open(id, &SPEC, 1).map(|_| ()))
+            .find_map(Result::err);
+        assert!(full.is_some());
+        landings.close_all();
+        assert!(landings.open(ChannelId(0), &SPEC, 1).is_ok());
+    }
+}

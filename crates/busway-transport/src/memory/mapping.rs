@@ -1,0 +1,292 @@
+//! Maps the files and devices that windows lie in.
+//!
+//! Contract: a file is made and reserved in full if it is absent or empty; an existing one is never made longer, for it
+//! may be somebody else's. A device (PCI resource file, `/dev/mem`, UIO) is only mapped. Called by the link when it opens.
+//!
+//! What is not covered: if somebody truncates the file while it is mapped, the next access ends the process with SIGBUS,
+//! and no library may take that signal for itself. The length is checked when the file is opened and again at every
+//! heartbeat, so that a truncation by mistake is mostly found before it is felt. Guard the file by its permissions.
+#![allow(unsafe_code)] // Mapping memory.
+
+use std::ffi::c_void;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use busway_core::Window;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use super::settings::{Medium, Place};
+
+/// Why a window can't be had. The link tries again, so each text names the file and what would mend it.
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    /// The system refused.
+    #[error("cannot {action} {}: {source}", path.display())]
+    System {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file ends before the window does.
+    #[error(
+        "{} has {actual_bytes} bytes, the windows in it need {needed_bytes}: correct `length`, or remove the file if nobody uses it",
+        path.display()
+    )]
+    TooShort {
+        /// The file.
+        path: PathBuf,
+        /// Its length in bytes.
+        actual_bytes: u64,
+        /// The length that the settings ask for, in bytes.
+        needed_bytes: u64,
+    },
+    /// No file and no device.
+    #[error("{} is a {kind}: name a file, or a device that can be mapped", path.display())]
+    Kind {
+        /// What the path names.
+        path: PathBuf,
+        /// What it is.
+        kind: &'static str,
+    },
+}
+
+/// What the local host does with a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Reads it; a read-only mapping.
+    Reads,
+    /// Writes it.
+    Writes,
+}
+
+/// Which file is mapped, to notice that its path names another one now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileIdentity {
+    device: u64,
+    inode: u64,
+}
+
+/// What may happen to a file while it is mapped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// It was cut off: the next access beyond its end ends the process.
+    Truncated(String),
+    /// Its path names nothing or another file now. The mapping still works, but a peer that starts anew would not find it.
+    Elsewhere(String),
+}
+
+/// A mapping; unmapped when the last holder drops it.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<c_void>,
+    length: usize,
+}
+
+// SAFETY: the mapping is an address range; nothing in this type reads or writes it, so any thread may hold or drop it.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: `base` and `length` are what mmap returned. Every `Window` into it is kept beside an `Arc` of this mapping
+        // (`Mapped` hands them out together), so none is left when the last `Arc` goes.
+        if let Err(error) = unsafe { rustix::mm::munmap(self.base.as_ptr(), self.length) } {
+            tracing::warn!(%error, "a window could not be unmapped");
+        }
+    }
+}
+
+/// A mapped window. Whoever clones the [`Window`] out of it keeps a clone of the whole, so that the memory stays.
+#[derive(Clone, Debug)]
+pub struct Mapped {
+    /// The window.
+    pub window: Window,
+    _mapping: Arc<Mapping>,
+    path: PathBuf,
+    file_length: u64,
+    /// `None` for a device.
+    identity: Option<FileIdentity>,
+}
+
+impl Mapped {
+    /// Opens, makes if need be, and maps the window at `place`.
+    ///
+    /// # Errors
+    /// See [`MapError`].
+    pub fn open(place: &Place, role: Role) -> Result<Mapped, MapError> {
+        let system = |action| move |errno: Errno| system_error(action, &place.path, errno);
+        let (file, writable) = open_file(place, role)?;
+        let stat = rustix::fs::fstat(&file).map_err(system("examine"))?;
+        let identity = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {
+                reserve(place, &file, &stat, writable)?;
+                Some(file_identity(&stat))
+            }
+            FileType::CharacterDevice | FileType::BlockDevice => None,
+            FileType::Directory => {
+                return Err(MapError::Kind {
+                    path: place.path.clone(),
+                    kind: "directory",
+                });
+            }
+            _ => {
+                return Err(MapError::Kind {
+                    path: place.path.clone(),
+                    kind: "pipe, socket or the like",
+                });
+            }
+        };
+        let protection = match role {
+            Role::Reads => ProtFlags::READ,
+            Role::Writes => ProtFlags::READ | ProtFlags::WRITE,
+        };
+        let (mapping, window) = map(place, &file, protection, identity.is_some()).map_err(system("map"))?;
+        Ok(Mapped {
+            window,
+            _mapping: Arc::new(mapping),
+            path: place.path.clone(),
+            file_length: place.file_length,
+            identity,
+        })
+    }
+
+    /// What has happened to the file, for the control thread's regular look. `None`: nothing.
+    pub fn trouble(&self) -> Option<Trouble> {
+        let identity = self.identity?;
+        let path = self.path.display();
+        match rustix::fs::stat(&self.path) {
+            Ok(stat) if file_identity(&stat) != identity => {
+                Some(Trouble::Elsewhere(format!("{path} was replaced by another file")))
+            }
+            Ok(stat) if (stat.st_size as u64) < self.file_length => Some(Trouble::Truncated(format!(
+                "{path} was truncated to {} bytes",
+                stat.st_size
+            ))),
+            Ok(_) => None,
+            Err(error) => Some(Trouble::Elsewhere(format!("{path} is no longer there: {error}"))),
+        }
+    }
+}
+
+fn system_error(action: &'static str, path: &Path, errno: Errno) -> MapError {
+    MapError::System {
+        action,
+        path: path.into(),
+        source: errno.into(),
+    }
+}
+
+fn file_identity(stat: &Stat) -> FileIdentity {
+    FileIdentity {
+        device: stat.st_dev,
+        inode: stat.st_ino,
+    }
+}
+
+/// Whether a missing path may become a file: not where the kernel lists its devices.
+fn may_create(path: &Path) -> bool {
+    !["/sys", "/proc"].iter().any(|root| path.starts_with(root)) && path.parent() != Some(Path::new("/dev"))
+}
+
+/// Opens the file; the flag says whether it can be written. A reader is content with read access.
+fn open_file(place: &Place, role: Role) -> Result<(OwnedFd, bool), MapError> {
+    let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
+    if place.medium == Medium::Device {
+        // For /dev/mem this is what makes the mapping uncached.
+        flags |= OFlags::SYNC;
+    }
+    let create = if may_create(&place.path) {
+        OFlags::CREATE
+    } else {
+        OFlags::empty()
+    };
+    match rustix::fs::open(
+        &place.path,
+        flags | OFlags::RDWR | create,
+        Mode::from_raw_mode(0o660),
+    ) {
+        Ok(file) => Ok((file, true)),
+        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) if role == Role::Reads => {
+            rustix::fs::open(&place.path, flags | OFlags::RDONLY, Mode::empty())
+                .map(|file| (file, false))
+                .map_err(|errno| system_error("open", &place.path, errno))
+        }
+        Err(errno) => Err(system_error("open", &place.path, errno)),
+    }
+}
+
+/// Makes sure that every byte of a file exists, since a hole that can't be filled later ends the process (SIGBUS).
+fn reserve(place: &Place, file: &OwnedFd, stat: &Stat, writable: bool) -> Result<(), MapError> {
+    let actual_bytes = stat.st_size as u64;
+    // Empty: just made, by this host or by the peer.
+    if actual_bytes != 0 && actual_bytes < place.file_length || actual_bytes == 0 && !writable {
+        return Err(MapError::TooShort {
+            path: place.path.clone(),
+            actual_bytes,
+            needed_bytes: place.file_length,
+        });
+    }
+    if !writable {
+        return Ok(());
+    }
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, place.file_length) {
+        Ok(()) => Ok(()),
+        // A PCI resource file is a regular file to stat but has nothing to reserve.
+        Err(Errno::OPNOTSUPP | Errno::NODEV | Errno::INVAL | Errno::IO | Errno::SPIPE)
+            if actual_bytes >= place.file_length =>
+        {
+            Ok(())
+        }
+        Err(errno) => Err(system_error("reserve memory for", &place.path, errno)),
+    }
+}
+
+fn map(
+    place: &Place,
+    file: impl AsFd,
+    protection: ProtFlags,
+    is_file: bool,
+) -> Result<(Mapping, Window), Errno> {
+    let page = rustix::param::page_size() as u64;
+    let from = place.offset / page * page;
+    let lead = usize::try_from(place.offset - from).map_err(|_| Errno::OVERFLOW)?;
+    let length = usize::try_from(place.length).map_err(|_| Errno::OVERFLOW)?;
+    let mapped_length = lead.checked_add(length).ok_or(Errno::OVERFLOW)?;
+    let mut flags = MapFlags::SHARED;
+    if is_file {
+        // The pages exist; fault them in now rather than on the data path.
+        flags |= MapFlags::POPULATE;
+    }
+    // SAFETY: a new mapping at an address of the kernel's choice touches no memory of this program.
+    let base =
+        unsafe { rustix::mm::mmap(std::ptr::null_mut(), mapped_length, protection, flags, file, from) }?;
+    let base = NonNull::new(base).ok_or(Errno::NOMEM)?;
+    let mapping = Mapping {
+        base,
+        length: mapped_length,
+    };
+    if is_file {
+        // Fewer TLB misses where the kernel has huge pages for this file system; refused elsewhere, which does not matter.
+        // SAFETY: advice about a range that was just mapped; it changes no contents.
+        let _ = unsafe { rustix::mm::madvise(base.as_ptr(), mapped_length, Advice::LinuxHugepage) };
+    }
+    // SAFETY: `lead + length` bytes are mapped at `base`; `base` is page-aligned and `lead` a multiple of 64. The mapping
+    // lives as long as the returned `Mapping`, which its caller keeps beside every window. This program reaches the
+    // memory through windows only.
+    let window =
+        unsafe { Window::from_raw_parts(base.as_ptr().cast::<u8>().add(lead), length, place.medium.into()) };
+    Ok((mapping, window))
+}
+
+#[cfg(test)]
+#[path = "mapping_tests.rs"]
+mod tests;

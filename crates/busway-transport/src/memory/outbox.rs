@@ -1,0 +1,189 @@
+//! Gets messages of any length into a ring, in pieces, and counts which of them the receiver has taken.
+//!
+//! Contract: a message goes as one or more ring entries: head, user header and payload without gaps, cut every
+//! `piece_bytes`. Only the first entry of a message carries a head. Never waits. Called by the two senders, on a lane,
+//! inside the gate. Does not allocate after construction.
+
+use std::collections::VecDeque;
+
+use busway_core::Window;
+use busway_core::ring::{PushError, RingProducer};
+
+use super::bell::Wake;
+use crate::channel::ChannelError;
+use crate::message::{HEAD_BYTES, Message};
+
+/// Publish at the latest when this many messages or bytes are staged, so that the receiver works meanwhile.
+const BATCH_MESSAGES: usize = 32;
+const BATCH_BYTES: usize = 32 << 10;
+
+/// The most messages under way, however deep the channel: bounds what is counted here.
+const MOST_UNDER_WAY: usize = 1 << 16;
+/// Room is set aside for this many of them.
+const USUALLY_UNDER_WAY: usize = 1 << 10;
+
+/// A message of which some bytes are not in the ring yet.
+#[derive(Debug)]
+struct Held<M> {
+    message: M,
+    /// Goes with every entry of the message.
+    mark: u64,
+    total_bytes: usize,
+    done_bytes: usize,
+}
+
+/// The ring and who must hear of what is published in it.
+#[derive(Debug)]
+struct Publisher {
+    ring: RingProducer<Window>,
+    /// Wakes the receiver's lane; `None` if it polls.
+    wake: Option<Wake>,
+    /// Bytes staged and not yet published.
+    staged_bytes: usize,
+}
+
+impl Publisher {
+    fn publish(&mut self) -> Result<(), ChannelError> {
+        if self.ring.staged() == 0 {
+            return Ok(());
+        }
+        self.staged_bytes = 0;
+        self.ring.commit().map_err(std::io::Error::other)?;
+        if let Some(wake) = &mut self.wake {
+            wake.wake();
+        }
+        Ok(())
+    }
+}
+
+/// The sending half of a ring of messages.
+#[derive(Debug)]
+pub struct Outbox<M> {
+    out: Publisher,
+    /// Messages that wait for the ring; of the first, some bytes may be there.
+    held: VecDeque<Held<M>>,
+    piece_bytes: usize,
+    /// Entries staged since the beginning.
+    entries: u64,
+    /// For each message that the receiver has not taken: `entries` after its last one. As long as `most`.
+    ends: VecDeque<u64>,
+    most: usize,
+}
+
+impl<M: Message> Outbox<M> {
+    /// An outbox that keeps at most `most` messages under way.
+    pub fn new(ring: RingProducer<Window>, wake: Option<Wake>, most: usize) -> Outbox<M> {
+        let most = most.clamp(1, MOST_UNDER_WAY);
+        Outbox {
+            piece_bytes: ring.layout().max_size_bytes(),
+            ends: VecDeque::with_capacity(most.min(USUALLY_UNDER_WAY)),
+            held: VecDeque::with_capacity(most.min(USUALLY_UNDER_WAY)),
+            out: Publisher {
+                ring,
+                wake,
+                staged_bytes: 0,
+            },
+            entries: 0,
+            most,
+        }
+    }
+
+    /// Messages taken over whose receipt is not confirmed.
+    pub fn outstanding(&self) -> usize {
+        self.ends.len() + self.held.len()
+    }
+
+    /// Takes in credits.
+    pub fn refresh(&mut self) {
+        if self.ends.is_empty() {
+            return;
+        }
+        let released = self.entries - self.out.ring.unreleased() as u64;
+        while self.ends.front().is_some_and(|end| *end <= released) {
+            self.ends.pop_front();
+        }
+    }
+
+    /// Whether [`begin`](Self::begin) would take a message now.
+    pub fn has_room(&mut self) -> bool {
+        if self.outstanding() >= self.most {
+            self.refresh();
+        }
+        self.outstanding() < self.most
+    }
+
+    /// Whether a message is held of which not all bytes are in the ring.
+    pub fn is_holding(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Takes over `message`, if [`has_room`](Self::has_room), and writes of it what the ring takes. `mark` is a number that the
+    /// receiver gets along with it.
+    ///
+    /// # Errors
+    /// The bus failed.
+    pub fn begin(&mut self, message: M, mark: u64) -> Result<(), ChannelError> {
+        let total_bytes = HEAD_BYTES + message.user_header().len() + message.payload().len();
+        self.held.push_back(Held {
+            message,
+            mark,
+            total_bytes,
+            done_bytes: 0,
+        });
+        self.advance()
+    }
+
+    /// Writes on with the messages that are held.
+    ///
+    /// # Errors
+    /// The bus failed.
+    pub fn advance(&mut self) -> Result<(), ChannelError> {
+        while let Some(held) = self.held.front_mut() {
+            let head = held.message.head().encode();
+            while held.done_bytes < held.total_bytes {
+                let end = held.total_bytes.min(held.done_bytes + self.piece_bytes);
+                let parts = cut(&head, &held.message, held.done_bytes, end);
+                match self.out.ring.stage(&parts, held.mark) {
+                    Ok(()) => {}
+                    Err(PushError::Full) => return self.out.publish(),
+                    Err(error) => return Err(std::io::Error::other(error).into()),
+                }
+                self.entries += 1;
+                self.out.staged_bytes += end - held.done_bytes;
+                held.done_bytes = end;
+                if self.out.staged_bytes >= BATCH_BYTES || self.out.ring.staged() >= BATCH_MESSAGES {
+                    self.out.publish()?;
+                }
+            }
+            self.held.pop_front();
+            self.ends.push_back(self.entries);
+        }
+        Ok(())
+    }
+
+    /// Makes everything written visible to the receiver, and wakes it.
+    ///
+    /// # Errors
+    /// The bus failed.
+    pub fn publish(&mut self) -> Result<(), ChannelError> {
+        self.out.publish()
+    }
+
+    /// Wakes the receiver for something that did not go through this outbox.
+    pub fn wake(&mut self) {
+        if let Some(wake) = &mut self.out.wake {
+            wake.wake();
+        }
+    }
+}
+
+/// The bytes `from..to` of a message, in its three parts.
+fn cut<'a, M: Message>(head: &'a [u8; HEAD_BYTES], message: &'a M, from: usize, to: usize) -> [&'a [u8]; 3] {
+    let mut start = 0;
+    [&head[..], message.user_header(), message.payload()].map(|part| {
+        let range =
+            from.clamp(start, start + part.len()) - start..to.clamp(start, start + part.len()) - start;
+        start += part.len();
+        &part[range]
+    })
+}

@@ -1,0 +1,95 @@
+//! A file for the two windows of a link, removed at the end of the test.
+#![allow(dead_code)]
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use busway_transport::registry::{Buses, link_settings, parse_host};
+use busway_transport::{Link, LinkIdentity};
+
+use crate::contract::Side;
+use crate::contract::harness::Buffer;
+
+pub struct WindowFile {
+    pub path: PathBuf,
+    /// More keys for both hosts.
+    pub more: toml::Table,
+}
+
+impl WindowFile {
+    /// Length of each window in bytes.
+    pub const HALF_BYTES: u64 = 8 << 20;
+
+    /// A name where nothing is yet.
+    pub fn new() -> WindowFile {
+        WindowFile::with(toml::Table::new())
+    }
+
+    pub fn with(more: toml::Table) -> WindowFile {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = format!("/dev/shm/busway-test-{}-{count}", std::process::id()).into();
+        WindowFile { path, more }
+    }
+
+    fn table(&self) -> toml::Value {
+        let mut table = self.more.clone();
+        table.insert("path".into(), self.path.to_string_lossy().into_owned().into());
+        table.insert("length".into(), (2 * Self::HALF_BYTES as i64).into());
+        table.insert("heartbeat".into(), "20ms".into());
+        table.entry("timeout").or_insert("200ms".into());
+        toml::Value::Table(table)
+    }
+
+    pub fn open(&self, side: Side, identity: LinkIdentity) -> Box<dyn Link<Buffer>> {
+        let host = || parse_host("memory", self.table()).expect("a good table");
+        let settings = link_settings("memory", host(), host(), side == Side::One);
+        settings.validate().expect("good settings");
+        Buses::new(identity)
+            .open(&settings, side.other().name())
+            .expect("the link opens")
+    }
+
+    /// The file, made if need be.
+    pub fn file(&self) -> File {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&self.path);
+        let file = file.expect("/dev/shm is writable");
+        if file.metadata().expect("a file").len() == 0 {
+            file.set_len(2 * Self::HALF_BYTES).expect("room");
+        }
+        file
+    }
+
+    /// Where the window that `side` reads begins, in bytes.
+    pub fn read_at(&self, side: Side) -> u64 {
+        match side {
+            Side::One => 0,
+            Side::Two => Self::HALF_BYTES,
+        }
+    }
+}
+
+impl Drop for WindowFile {
+    fn drop(&mut self) {
+        let directory = self.path.parent().expect("in a directory");
+        let name = self
+            .path
+            .file_name()
+            .expect("a file")
+            .to_string_lossy()
+            .into_owned();
+        for entry in std::fs::read_dir(directory).expect("readable").flatten() {
+            let found = entry.file_name().to_string_lossy().into_owned();
+            // The file and the doorbells beside it.
+            if found == name || found.starts_with(&format!("{name}.")) {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+}
