@@ -36,8 +36,7 @@ mod read;
 
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-
+pub use busway_transport::registry::{BusSettings, HostTable};
 pub use diagnostic::{Diagnostic, Severity, SystemError};
 pub use link::{Link, LinkBus, LinkOf};
 pub use model::{
@@ -47,7 +46,7 @@ pub use model::{
 pub use pattern::Pattern;
 
 /// A whole system, validated.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct System {
     /// The file, as it was named.
     pub file: PathBuf,
@@ -92,14 +91,15 @@ impl System {
     }
 
     /// The links of one host, in the order of the file.
-    pub fn links_of(&self, host: &str) -> impl Iterator<Item = LinkOf<'_>> {
+    pub fn links_of(&self, host: &str) -> impl Iterator<Item = LinkOf> {
         self.links.iter().enumerate().filter_map(move |(index, link)| {
             let at = link.hosts.iter().position(|name| name == host)?;
+            let buses = link.buses.iter().map(|bus| bus.seen_from(at)).collect();
             Some(LinkOf {
                 index,
-                peer: &link.hosts[1 - at],
+                peer: link.hosts[1 - at].clone(),
                 local_is_first: at == 0,
-                buses: &link.buses,
+                buses,
             })
         })
     }

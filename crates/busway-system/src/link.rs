@@ -1,12 +1,12 @@
 //! Links: which two hosts are joined, over which buses.
 //!
-//! What a bus table holds is the bus's business ([`busway_transport::registry`]): this crate finds the tables, lays a host's table over
-//! the defaults of both, and says where in the file a problem lies.
+//! What a bus's table holds is the bus's business ([`busway_transport::registry`]); the reader of this crate finds the tables, lays a
+//! host's table over what stands beside it for both, and says where in the file a problem lies.
 
-use serde::Serialize;
+use busway_transport::registry::{self, BusSettings, HostTable};
 
 /// A link of the file.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Link {
     /// The two hosts, as ordered in the file: a bus that treats them differently goes by this order.
     pub hosts: [String; 2],
@@ -14,24 +14,35 @@ pub struct Link {
     pub buses: Vec<LinkBus>,
 }
 
-/// One bus of a link, with the settings of both hosts.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// One bus of a link: the table of each host, in the order of [`Link::hosts`]. Both are of the same bus.
+#[derive(Clone, Debug)]
 pub struct LinkBus {
-    /// Such as `tcp`.
-    pub bus: String,
-    /// The table of each host, in the order of [`Link::hosts`].
-    pub hosts: [toml::Table; 2],
+    /// The tables, with what holds for both hosts laid under each.
+    pub hosts: [HostTable; 2],
+}
+
+impl LinkBus {
+    /// The bus, such as `tcp`.
+    pub fn name(&self) -> &'static str {
+        self.hosts[0].name()
+    }
+
+    /// The settings as the host at this place of [`Link::hosts`] sees them.
+    pub fn seen_from(&self, at: usize) -> BusSettings {
+        let [local, peer] = [&self.hosts[at], &self.hosts[1 - at]].map(HostTable::clone);
+        registry::link_settings(self.name(), local, peer, at == 0)
+    }
 }
 
 /// A link as one of its hosts sees it.
 #[derive(Clone, Debug)]
-pub struct LinkOf<'a> {
+pub struct LinkOf {
     /// Index in [`crate::System::links`]: tells parallel links between the same hosts apart.
     pub index: usize,
     /// The other host.
-    pub peer: &'a str,
+    pub peer: String,
     /// Whether this host is the first of [`Link::hosts`].
     pub local_is_first: bool,
     /// In order of preference, at least one.
-    pub buses: &'a [LinkBus],
+    pub buses: Vec<BusSettings>,
 }

@@ -137,7 +137,11 @@ tcp.m = { listen = "192.0.2.3:7400" }
         .collect();
     assert_eq!(
         of_a,
-        [(0, "z", false), (1, "z", true), (2, "m", false)],
+        [
+            (0, "z".to_string(), false),
+            (1, "z".to_string(), true),
+            (2, "m".to_string(), false)
+        ],
         "two parallel links, then another"
     );
     assert_eq!(system.links_of("nobody").count(), 0);
@@ -157,4 +161,30 @@ fn paths_of_a_host_start_at_the_folder_of_the_file() {
     );
     assert_eq!(host.iceoryx2.root_path, Some(PathBuf::from("/tmp/a")));
     assert_eq!(host.iceoryx2.prefix.as_deref(), Some("a_"));
+}
+
+#[test]
+fn a_host_s_table_goes_over_what_stands_for_both() {
+    use busway_system::BusSettings;
+    let system = system(
+        r#"
+[host.a]
+[host.b]
+[[link]]
+hosts = ["a", "b"]
+buses = ["memory", "tcp"]
+memory = { path = "/dev/shm/x", b = { path = "/dev/uio0" } }
+tcp = { heartbeat = "50ms", a = { listen = "192.0.2.1:7400" }, b = { heartbeat = "70ms" } }
+"#,
+    );
+    let link = system.links_of("b").next().unwrap();
+    let [BusSettings::Memory(memory), BusSettings::Tcp(tcp)] = link.buses.as_slice() else {
+        panic!("{:?}", link.buses)
+    };
+    assert_eq!(memory.local.path.as_deref(), Some(Path::new("/dev/uio0")));
+    assert_eq!(memory.peer.path.as_deref(), Some(Path::new("/dev/shm/x")));
+    assert!(!memory.local_is_first);
+    assert_eq!(tcp.local.heartbeat.as_millis(), 70);
+    assert_eq!(tcp.peer.heartbeat.as_millis(), 50);
+    assert!(tcp.local.listen.is_none() && tcp.peer.listen.is_some());
 }

@@ -2,17 +2,14 @@
 
 use std::ops::Range;
 
-use serde::Deserialize;
+use busway_transport::registry::BUS_NAMES;
 use toml::Spanned;
-use toml::de::DeValue;
 
+use super::bus_tables;
 use crate::diagnostic::{Notes, nearest, one_of};
-use crate::link::{Link, LinkBus};
+use crate::link::Link;
 use crate::model::Host;
 use crate::read::{At, Fields};
-
-/// The buses that this version has.
-const BUSES: [&str; 2] = ["memory", "tcp"];
 
 /// Buses that the design has and this version does not.
 const LATER_BUSES: [&str; 8] = [
@@ -38,7 +35,7 @@ pub(super) fn read(root: &Fields<'_, '_>, hosts: &[Host], notes: &mut Notes<'_>)
         let Some(ends) = ends else { continue };
         let buses = buses
             .iter()
-            .map(|(bus, _)| bus_of(&link, bus, &ends, notes))
+            .filter_map(|bus| bus_tables::read(&link, bus, &ends, notes))
             .collect();
         links.push(Link { hosts: ends, buses });
     }
@@ -147,7 +144,7 @@ fn buses<'a>(link: &Fields<'a, '_>, notes: &mut Notes<'_>) -> Vec<At<&'a str>> {
                 format!("{name:?} is named twice"),
                 "name each bus once, the best first",
             );
-        } else if BUSES.contains(name) {
+        } else if BUS_NAMES.contains(name) {
             buses.push((name, span.clone()));
         } else {
             unknown_bus(name, span, key, notes);
@@ -167,13 +164,13 @@ fn buses<'a>(link: &Fields<'a, '_>, notes: &mut Notes<'_>) -> Vec<At<&'a str>> {
 
 fn unknown_bus(name: &str, span: &Range<usize>, key: String, notes: &mut Notes<'_>) {
     if LATER_BUSES.contains(&name) {
-        let mend = format!("use {} for now", one_of(BUSES));
+        let mend = format!("use {} for now", one_of(BUS_NAMES.iter().copied()));
         notes.error(span, key, format!("the bus {name:?} is not built yet"), mend);
         return;
     }
-    let mend = match nearest(name, BUSES) {
+    let mend = match nearest(name, BUS_NAMES.iter().copied()) {
         Some(bus) => format!("write {bus:?}"),
-        None => format!("write {}", one_of(BUSES)),
+        None => format!("write {}", one_of(BUS_NAMES.iter().copied())),
     };
     notes.error(span, key, format!("there is no bus {name:?}"), mend);
 }
@@ -183,7 +180,7 @@ fn refuse_unknown_keys(link: &Fields<'_, '_>, buses: &[At<&str>], notes: &mut No
         if field == "hosts" || field == "buses" || buses.iter().any(|(bus, _)| *bus == field) {
             continue;
         }
-        if BUSES.contains(&field) {
+        if BUS_NAMES.contains(&field) {
             notes.warning(
                 &span,
                 link.key_of(field),
@@ -191,46 +188,11 @@ fn refuse_unknown_keys(link: &Fields<'_, '_>, buses: &[At<&str>], notes: &mut No
                 format!("add {field:?} to `buses`, or remove the table"),
             );
         } else {
-            let known: Vec<&str> = ["hosts", "buses"].into_iter().chain(BUSES).collect();
+            let known: Vec<&str> = ["hosts", "buses"]
+                .into_iter()
+                .chain(BUS_NAMES.iter().copied())
+                .collect();
             crate::read::unknown_key(&link.key_of(field), field, &span, &known, notes);
         }
     }
-}
-
-/// The tables of both hosts: what stands beside the host names holds for both.
-fn bus_of(link: &Fields<'_, '_>, bus: &str, ends: &[String; 2], notes: &mut Notes<'_>) -> LinkBus {
-    let mut hosts = [toml::Table::new(), toml::Table::new()];
-    let table = link
-        .get(bus)
-        .and_then(|value| Fields::of(value, link.key_of(bus), notes));
-    let Some(table) = table else {
-        return LinkBus {
-            bus: bus.to_string(),
-            hosts,
-        };
-    };
-    for (at, name) in ends.iter().enumerate() {
-        for (field, _, value) in table.entries() {
-            if !ends.iter().any(|end| end == field) {
-                hosts[at].extend(owned(value).map(|value| (field.to_string(), value)));
-            }
-        }
-        let Some(own) = table
-            .get(name)
-            .and_then(|value| Fields::of(value, table.key_of(name), notes))
-        else {
-            continue;
-        };
-        for (field, _, value) in own.entries() {
-            hosts[at].extend(owned(value).map(|value| (field.to_string(), value)));
-        }
-    }
-    LinkBus {
-        bus: bus.to_string(),
-        hosts,
-    }
-}
-
-fn owned(value: &Spanned<DeValue<'_>>) -> Option<toml::Value> {
-    toml::Value::deserialize(toml::de::ValueDeserializer::from(value.clone())).ok()
 }

@@ -1,5 +1,7 @@
 //! From text to [`System`]: one module for each kind of table, then what concerns several of them.
 
+mod across;
+mod bus_tables;
 mod hosts;
 mod links;
 mod rules;
@@ -43,6 +45,7 @@ pub(crate) fn system(text: &str, file: &Path) -> Result<System, SystemError> {
 
     let hosts = hosts::read(&root, file, &mut notes);
     let links = links::read(&root, &hosts, &mut notes);
+    across::check(&root, &links, &mut notes);
     let gateway = rules::gateway(&root, &mut notes);
     let lanes = rules::lanes(&root, &mut notes);
     let services = rules::services(&root, &lanes, &mut notes);
