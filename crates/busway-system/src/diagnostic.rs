@@ -214,7 +214,9 @@ pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
     known
         .into_iter()
         .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
-        .filter(|(distance, candidate)| *distance <= candidate.chars().count().max(3) / 3)
+        .filter(|(distance, candidate)| {
+            *distance <= candidate.chars().count().max(3) / 3 && *distance < word.chars().count()
+        })
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }

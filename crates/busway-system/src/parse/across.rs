@@ -26,10 +26,14 @@ pub(super) fn check(root: &Fields<'_, '_>, links: &[Link], notes: &mut Notes<'_>
         return;
     }
     let uses = uses(root, links);
+    let mut overlapping = Vec::new();
     for (at, later) in uses.iter().enumerate() {
         for earlier in &uses[..at] {
             if earlier.host == later.host && earlier.link != later.link {
-                same_memory(earlier, later, notes);
+                // The other host of two parallel links sees the same overlap: once is enough.
+                if !overlapping.contains(&(earlier.link, later.link)) && same_memory(earlier, later, notes) {
+                    overlapping.push((earlier.link, later.link));
+                }
                 same_route(earlier, later, notes);
             }
             if earlier.host != later.host {
@@ -92,12 +96,21 @@ fn listens(settings: &BusSettings) -> Option<SocketAddr> {
     }
 }
 
-fn same_memory(earlier: &Use<'_>, later: &Use<'_>, notes: &mut Notes<'_>) {
+/// Whether windows of the two overlap.
+fn same_memory(earlier: &Use<'_>, later: &Use<'_>, notes: &mut Notes<'_>) -> bool {
+    let taken = windows(&earlier.settings);
     for (path, range) in windows(&later.settings) {
-        let twice = windows(&earlier.settings)
-            .into_iter()
-            .find(|(other, bytes)| *other == path && bytes.start < range.end && range.start < bytes.end);
-        let Some((_, bytes)) = twice else { continue };
+        let overlaps = |(other, bytes): &&(PathBuf, Range<u64>)| {
+            *other == path && bytes.start < range.end && range.start < bytes.end
+        };
+        let Some((_, bytes)) = taken.iter().find(overlaps) else {
+            continue;
+        };
+        let free = taken
+            .iter()
+            .filter(|(other, _)| *other == path)
+            .map(|(_, bytes)| bytes.end)
+            .max();
         notes.error(
             &later.span,
             &later.key,
@@ -112,12 +125,13 @@ fn same_memory(earlier: &Use<'_>, later: &Use<'_>, notes: &mut Notes<'_>) {
                 earlier.link
             ),
             format!(
-                "move it by `offset` (to {} or further), or name another file",
-                bytes.end
+                "begin at `offset` {} or beyond, or name another file",
+                free.unwrap_or(bytes.end)
             ),
         );
-        return;
+        return true;
     }
+    false
 }
 
 /// Parallel links are told apart by the address.
