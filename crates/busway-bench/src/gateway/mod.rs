@@ -114,7 +114,7 @@ impl Args {
 pub fn run(args: &Args, program: &Path, live: bool, stop: &AtomicBool) -> Result<Report, BenchError> {
     let seconds = args.seconds()?;
     let (hosts, missing) = if args.no_isolation {
-        (Hosts::domains(&HOSTS)?, Some("no --no-isolation".to_owned()))
+        (Hosts::domains(&HOSTS)?, Some("a run without --no-isolation".to_owned()))
     } else {
         Hosts::best(&HOSTS)?
     };
@@ -127,7 +127,7 @@ pub fn run(args: &Args, program: &Path, live: bool, stop: &AtomicBool) -> Result
         bench: Bench { hosts: &hosts, program: program.to_owned(), seconds, stop, count: 0 },
         samples: Vec::new(),
         notes,
-        bar: progress_bar(live, u64::from(rounds) * plan.len() as u64),
+        bar: progress_bar(live, u64::from(rounds) * plan.measurements() as u64),
         idle_seconds: match (args.no_idle, args.quick) {
             (true, _) => None,
             (_, true) => Some(IDLE_SECONDS_QUICK),

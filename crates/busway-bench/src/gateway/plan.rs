@@ -164,13 +164,8 @@ impl Plan {
     }
 
     /// Measurements in a round.
-    pub fn len(&self) -> usize {
+    pub fn measurements(&self) -> usize {
         self.groups.iter().map(|group| group.measurements.len()).sum()
-    }
-
-    /// Whether there is nothing to do.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 

@@ -4,13 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::control::Control;
-use super::figures::{Figures, Latency, Tally};
+use super::figures::{Figures, Latency, Tally, WarmUp};
 use super::wait::Patience;
 use super::window::Ring;
 use super::{Bare, Part, Report, Wait, WorkerResult, report};
 use crate::pattern::{Header, PROBE, check, fill, now_ns};
 
-const WARM_UP: u64 = 50;
 /// Lines of the window that hold the two counts: see [`super::window`].
 const HEAD: usize = 0;
 const TAIL: usize = 1;
@@ -89,6 +88,7 @@ fn ping(there: &mut Side, back: &mut Side, seconds: f64, control: &Control) -> W
         return Ok(figures);
     }
     let mut latency = Latency::new();
+    let warm_up = WarmUp::new(seconds);
     let deadline = Instant::now() + Duration::from_secs_f64(seconds);
     for sequence in 0.. {
         if control.ended() || Instant::now() >= deadline {
@@ -100,7 +100,7 @@ fn ping(there: &mut Side, back: &mut Side, seconds: f64, control: &Control) -> W
             break;
         };
         let ended_ns = now_ns();
-        if sequence >= WARM_UP {
+        if warm_up.is_over(sequence, started_ns) {
             figures.sent += 1;
             figures.received += 1;
             figures.corrupt += u64::from(answer.is_none_or(|header| header.sequence != sequence));

@@ -9,13 +9,12 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
 use super::control::Control;
-use super::figures::{Figures, Latency, Tally};
+use super::figures::{Figures, Latency, Tally, WarmUp};
 use super::{Bare, Part, Report, Wait, WorkerResult, report};
 use crate::pattern::{Header, PROBE, check, fill, now_ns};
 
 /// What a receiver reads at once, at least.
 const READ_BYTES: usize = 64 * 1024;
-const WARM_UP: u64 = 50;
 
 /// Runs one of the four parts.
 pub(super) fn run(spec: &Bare<SocketAddr>, control: &Control) -> WorkerResult<Figures> {
@@ -130,6 +129,7 @@ fn ping(wire: &mut Wire, spec: &Bare<SocketAddr>, control: &Control) -> WorkerRe
         return Ok(figures);
     }
     let mut latency = Latency::new();
+    let warm_up = WarmUp::new(spec.seconds);
     let deadline = Instant::now() + Duration::from_secs_f64(spec.seconds);
     for sequence in 0.. {
         if control.ended() || Instant::now() >= deadline {
@@ -142,7 +142,7 @@ fn ping(wire: &mut Wire, spec: &Bare<SocketAddr>, control: &Control) -> WorkerRe
             return Err("the other side closed the connection".into());
         }
         let ended_ns = now_ns();
-        if sequence >= WARM_UP {
+        if warm_up.is_over(sequence, started_ns) {
             figures.sent += 1;
             figures.received += 1;
             figures.corrupt += u64::from(answer.is_none_or(|header| header.sequence != sequence));

@@ -73,6 +73,25 @@ impl Latency {
     }
 }
 
+/// Round trips that are not counted, because they touch pages and caches for the first time: 50, or a tenth of the time where
+/// that is less.
+pub(super) struct WarmUp {
+    until_ns: u64,
+}
+
+impl WarmUp {
+    const ROUND_TRIPS: u64 = 50;
+
+    pub(super) fn new(seconds: f64) -> Self {
+        Self { until_ns: now_ns() + (seconds * 1e8) as u64 }
+    }
+
+    /// Whether the round trip of this number, started at `now_ns`, counts.
+    pub(super) fn is_over(&self, sequence: u64, now_ns: u64) -> bool {
+        sequence >= Self::ROUND_TRIPS || now_ns >= self.until_ns
+    }
+}
+
 /// Counts a stream of messages at its receiver.
 pub(super) struct Tally {
     figures: Figures,

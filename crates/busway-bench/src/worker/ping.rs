@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::control::Control;
 use super::endpoint::{Endpoint, Sender};
-use super::figures::{Figures, Latency};
+use super::figures::{Figures, Latency, WarmUp};
 use super::wait::Patience;
 use super::{Ping, Report, Service, WorkerResult, report};
 use crate::pattern::{Header, PROBE, check, now_ns};
@@ -13,8 +13,6 @@ use crate::pattern::{Header, PROBE, check, now_ns};
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// While the path comes up, a probe is repeated after this long.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(50);
-/// Round trips after `go` that are not counted: first touches of pages and caches.
-const WARM_UP: u64 = 50;
 
 const THERE: &str = "/there";
 const BACK: &str = "/back";
@@ -44,13 +42,14 @@ pub(super) fn ping(spec: &Ping, control: &Control) -> WorkerResult<Figures> {
     }
     let mut figures = Figures { first_ns: now_ns(), ..Figures::default() };
     let mut latency = Latency::new();
+    let warm_up = WarmUp::new(spec.seconds);
     let deadline = Instant::now() + Duration::from_secs_f64(spec.seconds);
     let mut sequence = 0;
     while !control.ended() && Instant::now() < deadline {
         let started_ns = now_ns();
         let answer = asker.ask(sequence, TIMEOUT)?;
         let ended_ns = now_ns();
-        if sequence >= WARM_UP {
+        if warm_up.is_over(sequence, started_ns) {
             figures.sent += 1;
             match answer {
                 Ok(corrupt) => {
