@@ -1,1 +1,78 @@
-//! To come.
+//! The gateway: carries iceoryx2 publish/subscribe services between hosts, without the programs' knowledge.
+//!
+//! ```text
+//! program -> iceoryx2 -> lane::outbound -> bus -> lane::inbound -> iceoryx2 -> program
+//!                 gateway (control thread) decides what crosses, and opens it
+//! ```
+//!
+//! * [`iox`]: everything that touches iceoryx2.
+//! * [`catalog`]: the services of this host.
+//! * [`gateway`]: the control thread.
+//! * [`protocol`]: what gateways say to each other.
+//! * [`lane`]: the threads that move data.
+//! * [`counters`], [`status`]: what is counted, and where it can be read.
+//! * [`faults`]: survives memory that is not there.
+//!
+//! Called by `busway gateway` ([`run`]).
+
+pub mod catalog;
+pub mod counters;
+pub mod faults;
+pub mod gateway;
+pub mod iox;
+pub mod lane;
+pub mod protocol;
+pub mod status;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use busway_system::System;
+
+/// What a call of [`run`] asks for beyond the system file.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Where to write the status; goes before the system file's word.
+    pub status: Option<PathBuf>,
+}
+
+/// Why the gateway can't run.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    /// The system file has no such host.
+    #[error("host {host:?} is not in the system file; it has: {known}")]
+    UnknownHost {
+        /// The name asked for.
+        host: String,
+        /// The names that there are.
+        known: String,
+    },
+    /// The iceoryx2 domain can't be used.
+    #[error(transparent)]
+    Domain(#[from] iox::domain::DomainError),
+    /// The domain can't be watched.
+    #[error("the iceoryx2 domain can't be watched: {0}; if it is the limit, raise fs.inotify.max_user_watches")]
+    Watch(#[source] std::io::Error),
+    /// No thread or descriptor left.
+    #[error("a lane can't be started: {0}")]
+    Thread(#[source] std::io::Error),
+    /// A link can't even be tried.
+    #[error("the link to {peer:?} over {bus} can't be made: {reason}")]
+    Link {
+        /// The bus.
+        bus: &'static str,
+        /// The peer.
+        peer: String,
+        /// The bus's reason.
+        reason: String,
+    },
+}
+
+/// Carries services for `host` until `stop` is set.
+///
+/// # Errors
+/// See [`GatewayError`]; all are found at the start. Whatever may mend itself later is retried for ever.
+pub fn run(system: &System, host: &str, options: Options, stop: Arc<AtomicBool>) -> Result<(), GatewayError> {
+    gateway::Gateway::new(system, host, &options)?.run(&stop)
+}

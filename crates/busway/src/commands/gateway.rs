@@ -34,10 +34,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for warning in &system.warnings {
         eprintln!("{warning}");
     }
-    let host = find_host(&system, &args.host)?;
-    let _status = args.status.clone().or_else(|| host.status.clone());
-    let _stop = crate::stop::flag()?;
-    anyhow::bail!("the gateway is not built yet")
+    find_host(&system, &args.host)?;
+    let options = busway_gateway::Options {
+        status: args.status.clone(),
+    };
+    busway_gateway::run(&system, &args.host, options, crate::stop::flag()?)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The host that an argument names.

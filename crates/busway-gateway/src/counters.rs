@@ -1,0 +1,96 @@
+//! What the gateway counts: every message that could not be delivered is in one of these.
+//!
+//! Lanes add, the control thread reads and reports. All accesses are relaxed: each counter stands alone and is only summed up.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Serialize;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters of one service.
+        #[derive(Debug, Default)]
+        pub struct ServiceCounters {
+            $($(#[$doc])* pub $name: AtomicU64,)*
+        }
+
+        /// The values at one moment.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+        pub struct Snapshot {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl ServiceCounters {
+            /// The values now.
+            pub fn snapshot(&self) -> Snapshot {
+                Snapshot { $($name: self.$name.load(Ordering::Relaxed),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Samples of local programs handed to a bus, once for each destination host.
+    sent,
+    /// Their payload in bytes.
+    sent_bytes,
+    /// Messages from other hosts given to local programs.
+    received,
+    /// Their payload in bytes.
+    received_bytes,
+    /// Lost: gaps in the numbers of messages from other hosts, seen here, the receiving side, on channels that keep all.
+    lost,
+    /// Replaced by newer ones on the way, as `keep = "latest"` asks; seen here, the receiving side.
+    overwritten,
+    /// Not sent because the channel was full and the rule drops; the receiving side counts them among `lost` as well.
+    dropped_full,
+    /// Not sent because the link was down; the receiving side counts them among `lost` as well, if it survives.
+    dropped_link_down,
+    /// Handed to a bus that then failed, receipt unconfirmed: some of them may have arrived.
+    in_doubt,
+    /// Not given to local programs for want of shared memory.
+    dropped_no_memory,
+    /// Not given to a full local reader (services without safe overflow whose rule says not to wait).
+    dropped_reader_full,
+    /// Too long for the channel, or of a length that no message of this service has.
+    refused,
+    /// Came twice (after a reconnection), thrown away.
+    duplicates,
+    /// Came from ourselves, thrown away.
+    echoes,
+    /// Times that the origin's gateway was replaced by a new one: what programs published in between is not counted anywhere.
+    origin_restarts,
+}
+
+impl Snapshot {
+    /// All that did not arrive, as far as this side knows: what is worth a line in the log.
+    pub fn losses(&self) -> u64 {
+        self.lost
+            + self.dropped_full
+            + self.dropped_link_down
+            + self.in_doubt
+            + self.dropped_no_memory
+            + self.dropped_reader_full
+            + self.refused
+    }
+}
+
+/// Adds to a counter.
+pub fn add(counter: &AtomicU64, amount: u64) {
+    counter.fetch_add(amount, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_shows_what_was_added_and_sums_up_losses_without_duplicates() {
+        let counters = ServiceCounters::default();
+        add(&counters.lost, 2);
+        add(&counters.refused, 3);
+        add(&counters.duplicates, 7);
+        assert_eq!(counters.snapshot().losses(), 5);
+        assert_eq!(counters.snapshot().duplicates, 7);
+    }
+}

@@ -1,0 +1,448 @@
+//! The conversation with the peers: links up and down, offers, channels asked for and ended.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use busway_transport::{
+    ChannelEnd, ChannelId, ChannelSpec, Direction, Link, LinkEvent, PeerHello, WaitFor,
+};
+
+use super::Gateway;
+use super::service::{InLane, InPhase, OutPhase, ServiceState};
+use crate::iox::description::ServiceDescription;
+use crate::iox::ports::Outgoing;
+use crate::lane::{ChannelKey, Command, Ending, Lane, Report, ReportKind};
+use crate::protocol::{self, Say};
+
+/// What a lost peer offered is held for this long: mirrors stay, losses are counted for it.
+pub const OUTAGE_HOLD: Duration = Duration::from_secs(60);
+/// A peer that is back has this long to repeat its offers.
+const REOFFER: Duration = Duration::from_secs(2);
+
+/// What a peer offers.
+pub struct RemoteOffer {
+    /// Types and settings.
+    pub description: ServiceDescription,
+    /// Whether a program there publishes.
+    pub publishes: bool,
+    /// Set while the offer is not confirmed, because the link is or was down: when it lapses.
+    pub lapses_at: Option<Instant>,
+}
+
+/// One link.
+pub struct LinkState {
+    /// The host at the other end.
+    pub peer: String,
+    /// The link.
+    pub link: Box<dyn Link<Outgoing>>,
+    /// The peer's hello, while the conversation stands.
+    pub up: Option<PeerHello>,
+    /// Why it is down or refused.
+    pub reason: Option<String>,
+    /// Whether the peer speaks our language.
+    pub compatible: bool,
+    /// By service.
+    pub offers: HashMap<String, RemoteOffer>,
+    next_channel: u32,
+    lanes_with_doorbell: HashSet<u32>,
+}
+
+impl LinkState {
+    /// Not up yet.
+    pub fn new(peer: String, link: Box<dyn Link<Outgoing>>) -> LinkState {
+        LinkState {
+            peer,
+            link,
+            up: None,
+            reason: None,
+            compatible: false,
+            offers: HashMap::new(),
+            next_channel: 0,
+            lanes_with_doorbell: HashSet::new(),
+        }
+    }
+
+    /// The bus's name.
+    pub fn bus(&self) -> &'static str {
+        self.link.bus()
+    }
+
+    /// Whether services can cross now.
+    pub fn is_usable(&self) -> bool {
+        self.up.is_some() && self.compatible
+    }
+
+    /// Whether an offer may lapse.
+    pub fn needs_tick(&self) -> bool {
+        self.offers.values().any(|offer| offer.lapses_at.is_some())
+    }
+
+    /// Says something; a link that goes down meanwhile tells so itself.
+    pub fn say(&mut self, say: &Say) {
+        if self.up.is_some() {
+            let _ = self.link.send_control(&say.encode());
+        }
+    }
+
+    /// A number that no other channel of this session has.
+    pub fn new_channel(&mut self) -> ChannelId {
+        self.next_channel = self.next_channel.wrapping_add(1);
+        ChannelId(self.next_channel)
+    }
+
+    /// The lane of this number is gone.
+    pub fn forget_lane(&mut self, number: u32) {
+        self.lanes_with_doorbell.remove(&number);
+    }
+
+    /// Gives the lane the link's doorbell, if it needs one and has none.
+    fn give_doorbell(&mut self, index: usize, lane: &Lane, number: u32, wait_for: WaitFor) {
+        if wait_for == WaitFor::Doorbell
+            && !self.lanes_with_doorbell.contains(&number)
+            && let Some(bell) = self.link.doorbell(number)
+        {
+            self.lanes_with_doorbell.insert(number);
+            lane.tell(Command::SetDoorbell(index, Some(bell)));
+        }
+    }
+}
+
+impl Gateway<'_> {
+    /// Takes in what the links have to tell.
+    pub(super) fn poll_links(&mut self, now: Instant) {
+        for index in 0..self.links.len() {
+            while let Some(event) = self.links[index].link.poll(now) {
+                match event {
+                    LinkEvent::Up(hello) => self.link_up(index, hello, now),
+                    LinkEvent::Down(reason) => self.link_down(index, reason, now),
+                    LinkEvent::Refused(reason) => {
+                        let link = &mut self.links[index];
+                        tracing::warn!("link to {:?} over {}: refused: {reason}", link.peer, link.bus());
+                        link.reason = Some(reason);
+                    }
+                    LinkEvent::Control(bytes) => match Say::decode(&bytes) {
+                        Some(say) => self.hear(index, say),
+                        None => {
+                            let peer = &self.links[index].peer;
+                            tracing::warn!("{peer:?} sent {} bytes that are no message of ours; passed over", bytes.len());
+                        }
+                    },
+                    LinkEvent::Channel(direction, channel, end) => {
+                        self.channel_ready(index, direction, channel, end);
+                    }
+                }
+            }
+        }
+    }
+
+    fn link_up(&mut self, index: usize, hello: PeerHello, now: Instant) {
+        let link = &mut self.links[index];
+        link.compatible = hello.application == protocol::application();
+        link.reason = None;
+        if link.compatible {
+            tracing::info!("link to {:?} over {} is up", link.peer, link.bus());
+        } else {
+            let reason = format!(
+                "{:?} runs {:?}, this host {:?}: nothing is carried until both run the same",
+                link.peer,
+                hello.application,
+                protocol::application()
+            );
+            tracing::warn!("link to {:?} over {}: {reason}", link.peer, link.bus());
+            link.reason = Some(reason);
+        }
+        link.up = Some(hello);
+        for offer in link.offers.values_mut() {
+            offer.lapses_at = Some(now + REOFFER);
+        }
+        if !link.compatible {
+            return;
+        }
+        let peer = link.peer.clone();
+        for (name, service) in &mut self.services {
+            if let Some((description, publishes)) = &service.offered {
+                link.say(&Say::Offer { description: description.clone(), publishes: *publishes });
+            }
+            if let Some(until) = service.outbound.as_mut().and_then(|out| out.lost.get_mut(&peer)) {
+                *until = (*until).min(now + REOFFER);
+            }
+            self.dirty.insert(name.clone());
+        }
+    }
+
+    fn link_down(&mut self, index: usize, reason: String, now: Instant) {
+        let link = &mut self.links[index];
+        tracing::warn!("link to {:?} over {} is down: {reason}; trying again", link.peer, link.bus());
+        link.up = None;
+        link.reason = Some(reason);
+        for offer in link.offers.values_mut() {
+            offer.lapses_at = Some(now + OUTAGE_HOLD);
+        }
+        self.dirty.extend(link.offers.keys().cloned());
+        let peer = link.peer.clone();
+        let gone: Vec<_> = self.channels.keys().filter(|(_, key)| key.link == index).copied().collect();
+        for (direction, key) in gone {
+            let Some(name) = self.channels.remove(&(direction, key)) else { continue };
+            self.links[index].link.close(direction, ChannelId(key.channel));
+            let Some(service) = self.services.get_mut(&name) else { continue };
+            match direction {
+                Direction::Send => {
+                    if let Some(out) = &mut service.outbound
+                        && out.channels.remove(&key).is_some()
+                    {
+                        out.lost.insert(peer.clone(), now + OUTAGE_HOLD);
+                        self.lanes[service.plan.lane].tell(Command::EndSender(service.flow, key, Ending::Lost));
+                    }
+                }
+                Direction::Receive => {
+                    if let Some(inbound) = &mut service.inbound
+                        && inbound.channels.remove(&key).is_some()
+                    {
+                        let lane = lane_of(&self.lanes, &inbound.lane);
+                        lane.tell(Command::EndReceiver(service.flow, key));
+                    }
+                }
+            }
+            self.dirty.insert(name);
+        }
+        // After the ends, so that lanes drain what has arrived first.
+        for number in std::mem::take(&mut self.links[index].lanes_with_doorbell) {
+            if let Some(lane) = self.lanes.get(number as usize) {
+                lane.tell(Command::SetDoorbell(index, None));
+            }
+            for service in self.services.values() {
+                if let Some(InLane::Own(lane, own)) = service.inbound.as_ref().map(|inbound| &inbound.lane)
+                    && *own == number
+                {
+                    lane.tell(Command::SetDoorbell(index, None));
+                }
+            }
+        }
+    }
+
+    /// Forgets offers of peers that have not come back.
+    pub(super) fn expire_offers(&mut self, now: Instant) {
+        for link in &mut self.links {
+            let dirty = &mut self.dirty;
+            link.offers.retain(|name, offer| {
+                let lapsed = offer.lapses_at.is_some_and(|at| now >= at);
+                if lapsed {
+                    dirty.insert(name.clone());
+                }
+                !lapsed
+            });
+        }
+    }
+
+    fn hear(&mut self, index: usize, say: Say) {
+        if !self.links[index].is_usable() {
+            return;
+        }
+        match say {
+            Say::Offer { description, publishes } => {
+                let name = description.name.clone();
+                let offer = RemoteOffer { description, publishes, lapses_at: None };
+                self.links[index].offers.insert(name.clone(), offer);
+                self.dirty.insert(name);
+            }
+            Say::Withdraw { service } => {
+                self.links[index].offers.remove(&service);
+                self.dirty.insert(service);
+            }
+            Say::Open { channel, service, spec, landing } => {
+                self.open_sender(index, channel, service, spec.into(), &landing);
+            }
+            Say::Close { channel, drain } => self.close_sender(index, channel, drain),
+            Say::Closed { channel, reason } => self.sender_closed(index, channel, reason),
+        }
+    }
+
+    /// A peer wants our messages.
+    fn open_sender(&mut self, index: usize, channel: u32, name: String, spec: ChannelSpec, landing: &[u8]) {
+        let key = ChannelKey { link: index, channel };
+        let lane = self.service(&name).plan.lane;
+        let opened = self.prepare_outbound(&name).and_then(|()| {
+            if self.channels.contains_key(&(Direction::Send, key)) {
+                return Err("that channel number is taken".into());
+            }
+            let link = &mut self.links[index].link;
+            link.open_sender(ChannelId(channel), &spec, landing, lane as u32).map_err(|e| e.to_string())
+        });
+        let peer = self.links[index].peer.clone();
+        match opened {
+            Ok(()) => {
+                let service = self.services.get_mut(&name).expect("prepared");
+                let out = service.outbound.as_mut().expect("prepared");
+                out.lost.remove(&peer);
+                out.channels.insert(key, (peer, OutPhase::Opening));
+                self.channels.insert((Direction::Send, key), name);
+            }
+            Err(reason) => {
+                self.service(&name).complain(&name, format!("can't be sent to {peer:?}: {reason}"));
+                self.links[index].say(&Say::Closed { channel, reason: Some(reason) });
+                self.dirty.insert(name);
+            }
+        }
+    }
+
+    /// A peer wants no more of our messages.
+    fn close_sender(&mut self, index: usize, channel: u32, drain: bool) {
+        let key = ChannelKey { link: index, channel };
+        let name = self.channels.get(&(Direction::Send, key));
+        let Some(service) = name.and_then(|name| self.services.get_mut(name)) else {
+            return self.links[index].say(&Say::Closed { channel, reason: None });
+        };
+        let Some((_, phase)) = service.outbound.as_mut().and_then(|out| out.channels.get_mut(&key)) else { return };
+        match phase {
+            OutPhase::Active => {
+                *phase = OutPhase::Ending;
+                let ending = if drain { Ending::Drained } else { Ending::Now };
+                self.lanes[service.plan.lane].tell(Command::EndSender(service.flow, key, ending));
+            }
+            OutPhase::Opening => self.sender_ended(key, None),
+            OutPhase::Ending => {}
+        }
+    }
+
+    /// Our sending end is gone: the peer may reuse the landing place.
+    fn sender_ended(&mut self, key: ChannelKey, reason: Option<String>) {
+        let Some(name) = self.channels.remove(&(Direction::Send, key)) else { return };
+        if let Some(out) = self.services.get_mut(&name).and_then(|service| service.outbound.as_mut()) {
+            out.channels.remove(&key);
+        }
+        let link = &mut self.links[key.link];
+        link.link.close(Direction::Send, ChannelId(key.channel));
+        link.say(&Say::Closed { channel: key.channel, reason });
+        self.dirty.insert(name);
+    }
+
+    /// The peer's sending end is gone.
+    fn sender_closed(&mut self, index: usize, channel: u32, reason: Option<String>) {
+        let key = ChannelKey { link: index, channel };
+        let Some(name) = self.channels.get(&(Direction::Receive, key)).cloned() else { return };
+        let Some(service) = self.services.get_mut(&name) else { return };
+        let Some(inbound) = &mut service.inbound else { return };
+        let Some(state) = inbound.channels.get_mut(&key) else { return };
+        let in_lane = matches!(state.phase, InPhase::Active | InPhase::Closing);
+        if in_lane {
+            state.phase = InPhase::Draining;
+            lane_of(&self.lanes, &inbound.lane).tell(Command::EndReceiver(service.flow, key));
+        } else {
+            inbound.channels.remove(&key);
+            self.channels.remove(&(Direction::Receive, key));
+            self.links[index].link.close(Direction::Receive, ChannelId(channel));
+        }
+        if let Some(reason) = reason {
+            let peer = self.links[index].peer.clone();
+            service.retry_at = Some(Instant::now() + super::reconcile::RETRY);
+            service.complain(&name, format!("{peer:?} can't send it: {reason}; trying again"));
+        }
+        self.dirty.insert(name);
+    }
+
+    fn channel_ready(
+        &mut self,
+        index: usize,
+        direction: Direction,
+        channel: ChannelId,
+        end: Result<ChannelEnd<Outgoing>, String>,
+    ) {
+        let key = ChannelKey { link: index, channel: channel.0 };
+        let name = self.channels.get(&(direction, key)).cloned();
+        let Some(service) = name.as_ref().and_then(|name| self.services.get_mut(name)) else { return };
+        match end {
+            Ok(ChannelEnd::Sender(sender)) => {
+                let lane = &self.lanes[service.plan.lane];
+                self.links[index].give_doorbell(index, lane, service.plan.lane as u32, sender.wait_for());
+                if let Some((_, phase)) = service.outbound.as_mut().and_then(|out| out.channels.get_mut(&key)) {
+                    *phase = OutPhase::Active;
+                    lane.tell(Command::AddSender(service.flow, key, sender));
+                }
+            }
+            Ok(ChannelEnd::Receiver(receiver)) => self.receiver_ready(index, key, &name.expect("found"), receiver),
+            Err(reason) if direction == Direction::Send => self.sender_ended(key, Some(reason)),
+            Err(reason) => self.receiver_ended(key, Some(reason)),
+        }
+    }
+
+    fn receiver_ready(
+        &mut self,
+        index: usize,
+        key: ChannelKey,
+        name: &str,
+        receiver: Box<dyn busway_transport::Receiver>,
+    ) {
+        let Some(service) = self.services.get_mut(name) else { return };
+        let Some(inbound) = &mut service.inbound else { return };
+        let (lane, number) = match &inbound.lane {
+            InLane::Shared(lane) => (&self.lanes[*lane], *lane as u32),
+            InLane::Own(lane, number) => (lane, *number),
+        };
+        self.links[index].give_doorbell(index, lane, number, receiver.wait_for());
+        if let Some(state) = inbound.channels.get_mut(&key) {
+            if state.phase == InPhase::Opening {
+                state.phase = InPhase::Active;
+            }
+            let continuity = service.continuity.entry(state.peer.clone()).or_default().clone();
+            lane.tell(Command::AddReceiver(service.flow, key, receiver, continuity, state.keeps_all));
+        }
+    }
+
+    /// Takes in what the lanes have to tell.
+    pub(super) fn hear_reports(&mut self, now: Instant) {
+        while let Ok(Report { flow, key, kind, reason }) = self.reports.try_recv() {
+            match kind {
+                ReportKind::SenderEnded => self.sender_ended(key, reason),
+                ReportKind::ReceiverEnded => self.receiver_ended(key, reason),
+                ReportKind::InletSpoilt => {
+                    let Some(name) = self.names.get(&flow) else { continue };
+                    if let Some(service) = self.services.get_mut(name) {
+                        service.complain(name, "no memory behind a sample: /dev/shm is full; trying again".into());
+                        if let Some(inbound) = &mut service.inbound {
+                            inbound.replace_inlet_at = Some(now + super::reconcile::RETRY);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The lane has given our receiving end up.
+    fn receiver_ended(&mut self, key: ChannelKey, reason: Option<String>) {
+        let Some(name) = self.channels.get(&(Direction::Receive, key)).cloned() else { return };
+        let Some(inbound) = self.services.get_mut(&name).and_then(|service| service.inbound.as_mut()) else { return };
+        let Some(state) = inbound.channels.get_mut(&key) else { return };
+        if let Some(reason) = &reason {
+            tracing::warn!("service {name:?}: channel from {:?} failed: {reason}; opening it anew", state.peer);
+        }
+        let link = &mut self.links[key.link];
+        if state.phase == InPhase::Draining {
+            inbound.channels.remove(&key);
+            self.channels.remove(&(Direction::Receive, key));
+            link.link.close(Direction::Receive, ChannelId(key.channel));
+        } else {
+            if state.phase != InPhase::Closing {
+                link.say(&Say::Close { channel: key.channel, drain: false });
+            }
+            state.phase = InPhase::Dead;
+        }
+        self.dirty.insert(name);
+    }
+
+    /// Gives up a publisher's patience so that a lane can take commands.
+    pub(super) fn give_up_waiting(service: &ServiceState, give_up: bool) {
+        if let Some(inbound) = &service.inbound {
+            // Relaxed: see `Patience`.
+            inbound.patience.give_up.store(give_up, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The lane of an inbound half.
+pub(super) fn lane_of<'a>(lanes: &'a [Lane], lane: &'a InLane) -> &'a Lane {
+    match lane {
+        InLane::Shared(index) => &lanes[*index],
+        InLane::Own(lane, _) => lane,
+    }
+}

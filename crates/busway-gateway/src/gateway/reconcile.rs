@@ -1,0 +1,402 @@
+//! What should be, compared with what is: mirror, channels and ports of one service.
+//!
+//! The rules, which keep the gateway out of the programs' way:
+//! * offered to peers is what a *program* here has open; a service that only the gateway holds is nobody's;
+//! * a mirror is held while a peer offers the service;
+//! * a channel from a peer is open while a program there publishes and one here subscribes; our publisher exists while such a
+//!   channel does (or its link is expected back);
+//! * our subscriber exists while a peer has a channel open to us (or its link is expected back).
+//!
+//! Seen over all hosts, every place that the gateway takes in `max_publishers`, `max_subscribers` and `max_nodes` stands for one of a
+//! remote program, so what works at home works across hosts.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use busway_transport::{Direction, Keep};
+
+use super::Gateway;
+use super::links::lane_of;
+use super::service::{
+    InChannel, InLane, InPhase, InState, OutState, channel_spec, when_full,
+};
+use crate::iox::companion::{self, Ear, Voice};
+use crate::iox::description::ServiceDescription;
+use crate::iox::ports::{Inlet, Outlet, Patience, Shape};
+use crate::lane::inbound::InboundSetup;
+use crate::lane::outbound::{OutboundSetup, WhenFull};
+use crate::lane::{ChannelKey, Command};
+use crate::protocol::Say;
+
+/// What is refused is tried again after this time.
+pub const RETRY: Duration = Duration::from_secs(1);
+
+/// What the peers offer of one service.
+struct Offers {
+    /// The description to hold it by: the local one, or the first peer's.
+    description: Option<ServiceDescription>,
+    /// Links whose offer fits that description.
+    fitting: Vec<usize>,
+    /// For each host that publishes: the link to have the channel on.
+    sources: HashMap<String, usize>,
+    /// Whether some host publishes, or did before its link went down.
+    is_published: bool,
+}
+
+impl Gateway<'_> {
+    /// Makes the next step for one service.
+    pub(super) fn reconcile(&mut self, name: &str, now: Instant) {
+        let service = self.service(name);
+        if !service.plan.crosses {
+            return;
+        }
+        if service.retry_at.is_some_and(|at| now >= at) {
+            service.retry_at = None;
+        }
+        self.offer(name);
+        let offers = self.offers_of(name);
+        self.hold(name, &offers, now);
+        self.reconcile_inbound(name, &offers, now);
+        self.reconcile_outbound(name, now);
+    }
+
+    /// Tells the peers what programs here have open.
+    fn offer(&mut self, name: &str) {
+        let offer = self
+            .catalog
+            .publish_subscribe(name)
+            .filter(|local| local.census.nodes > 0)
+            .map(|local| (local.description.clone(), local.census.sources > 0));
+        let service = self.services.get_mut(name).expect("made by reconcile");
+        if offer == service.offered {
+            return;
+        }
+        let say = match &offer {
+            Some((description, publishes)) => {
+                Say::Offer { description: description.clone(), publishes: *publishes }
+            }
+            None => Say::Withdraw { service: name.to_string() },
+        };
+        service.offered = offer;
+        for link in self.links.iter_mut().filter(|link| link.is_usable()) {
+            link.say(&say);
+        }
+    }
+
+    fn offers_of(&mut self, name: &str) -> Offers {
+        let local = self.catalog.publish_subscribe(name).map(|local| local.description.clone());
+        let mut offers =
+            Offers { description: local.clone(), fitting: Vec::new(), sources: HashMap::new(), is_published: false };
+        let mut complaint = None;
+        for (index, link) in self.links.iter().enumerate() {
+            let Some(offer) = link.offers.get(name) else { continue };
+            let reference = offers.description.get_or_insert_with(|| offer.description.clone());
+            if let Some(conflict) = reference.type_conflict(&offer.description) {
+                complaint = Some(format!(
+                    "{:?} and this host {:?} mean different things by it and it is not carried between them: {conflict}; give one of them another name or the same type",
+                    link.peer, self.host
+                ));
+                continue;
+            }
+            if local.is_some() && reference.settings != offer.description.settings {
+                tracing::debug!("service {name:?}: settings here {:?}, at {:?} {:?}", reference.settings, link.peer, offer.description.settings);
+            }
+            offers.fitting.push(index);
+            if offer.publishes {
+                offers.is_published = true;
+                if offer.lapses_at.is_none() && link.is_usable() {
+                    offers.sources.entry(link.peer.clone()).or_insert(index);
+                }
+            }
+        }
+        if let Some(complaint) = complaint {
+            self.service(name).complain(name, complaint);
+        }
+        offers
+    }
+
+    /// Holds the service open while a peer offers it or a port of ours is in it.
+    fn hold(&mut self, name: &str, offers: &Offers, now: Instant) {
+        let service = self.services.get_mut(name).expect("made by reconcile");
+        let has_ports = service.inbound.is_some() || service.outbound.is_some();
+        let is_wanted = !offers.fitting.is_empty() || has_ports;
+        if !is_wanted {
+            service.factory = None;
+            return;
+        }
+        if service.factory.is_some() || service.retry_at.is_some() {
+            return;
+        }
+        if let Some(description) = &offers.description
+            && let Err(reason) = self.open_factory(name, &description.clone())
+        {
+            let service = self.services.get_mut(name).expect("made by reconcile");
+            service.retry_at = Some(now + RETRY);
+            service.complain(name, format!("{reason}; trying again"));
+        }
+    }
+
+    fn open_factory(&mut self, name: &str, description: &ServiceDescription) -> Result<(), String> {
+        let node = &self.node;
+        let service = self.services.get_mut(name).expect("made by reconcile");
+        if service.factory.is_none() {
+            let factory = description.open_or_create(node).map_err(|error| error.to_string())?;
+            service.factory = Some((factory, description.clone()));
+        }
+        Ok(())
+    }
+
+    fn reconcile_inbound(&mut self, name: &str, offers: &Offers, now: Instant) {
+        let subscribers = self.catalog.publish_subscribe(name).map_or(0, |local| local.census.sinks);
+        let listeners = self.catalog.companion(name).map_or(0, |ports| ports.sinks);
+        let wanted = if subscribers > 0 { offers.sources.clone() } else { HashMap::new() };
+        self.close_unwanted(name, &wanted);
+        let service = self.services.get_mut(name).expect("made by reconcile");
+        if let Some(inbound) = &mut service.inbound {
+            let lane = lane_of(&self.lanes, &inbound.lane);
+            if subscribers != inbound.subscribers {
+                inbound.subscribers = subscribers;
+                lane.tell(Command::MeetSubscribers(service.flow));
+            }
+            if (listeners > 0) != inbound.has_voice {
+                inbound.has_voice = listeners > 0;
+                let voice = (listeners > 0)
+                    .then(|| companion::open(&self.node, name).and_then(|factory| Voice::new(&factory)))
+                    .flatten();
+                lane.tell(Command::SetVoice(service.flow, voice));
+            }
+            let is_expected = subscribers > 0 && offers.is_published;
+            if inbound.channels.is_empty() && wanted.is_empty() && !is_expected {
+                self.end_inbound(name);
+            }
+        }
+        self.replace_spoilt_inlet(name, now);
+        let service = self.services.get_mut(name).expect("made by reconcile");
+        if service.retry_at.is_some() || service.factory.is_none() {
+            return;
+        }
+        for (peer, link) in wanted {
+            let inbound = self.services.get(name).and_then(|service| service.inbound.as_ref());
+            let is_open = inbound.is_some_and(|inbound| {
+                inbound.channels.iter().any(|(key, channel)| {
+                    key.link == link
+                        && channel.peer == peer
+                        && matches!(channel.phase, InPhase::Opening | InPhase::Active)
+                })
+            });
+            if is_open {
+                continue;
+            }
+            if let Err(reason) = self.open_receiver(name, &peer, link, subscribers) {
+                let service = self.services.get_mut(name).expect("made by reconcile");
+                service.retry_at = Some(now + RETRY);
+                service.complain(name, format!("can't be received from {peer:?}: {reason}; trying again"));
+            }
+        }
+    }
+
+    /// Tells senders whose messages nobody here wants any more.
+    fn close_unwanted(&mut self, name: &str, wanted: &HashMap<String, usize>) {
+        let service = self.services.get_mut(name).expect("made by reconcile");
+        let is_published = |link: usize| self.links[link].offers.get(name).is_some_and(|offer| offer.publishes);
+        let Some(inbound) = &mut service.inbound else { return };
+        let mut closes = Vec::new();
+        for (key, channel) in &mut inbound.channels {
+            let is_wanted = wanted.get(&channel.peer) == Some(&key.link);
+            if is_wanted || !matches!(channel.phase, InPhase::Opening | InPhase::Active) {
+                continue;
+            }
+            // Its last publisher left: what it had published before shall still come.
+            let drain = !is_published(key.link);
+            if channel.phase == InPhase::Active {
+                channel.phase = InPhase::Closing;
+            } else {
+                channel.phase = InPhase::Dead;
+            }
+            closes.push((*key, drain));
+            if !wanted.contains_key(&channel.peer)
+                && let Some(continuity) = service.continuity.get(&channel.peer)
+                && !drain
+            {
+                continuity.reset();
+            }
+        }
+        for (key, drain) in closes {
+            self.links[key.link].say(&Say::Close { channel: key.channel, drain });
+        }
+    }
+
+    fn open_receiver(&mut self, name: &str, peer: &str, link: usize, subscribers: usize) -> Result<(), String> {
+        self.prepare_inbound(name, subscribers)?;
+        let service = self.services.get_mut(name).expect("made by reconcile");
+        let inbound = service.inbound.as_mut().expect("prepared");
+        let (_, description) = service.factory.as_ref().expect("prepared");
+        let spec = channel_spec(&service.plan, description);
+        let lane = match &inbound.lane {
+            InLane::Shared(lane) => *lane as u32,
+            InLane::Own(_, number) => *number,
+        };
+        let state = &mut self.links[link];
+        let channel = state.new_channel();
+        let landing = state.link.open_receiver(channel, &spec, lane).map_err(|error| error.to_string())?;
+        let key = ChannelKey { link, channel: channel.0 };
+        let keeps_all = spec.keep != Keep::Latest;
+        inbound
+            .channels
+            .insert(key, InChannel { peer: peer.to_string(), phase: InPhase::Opening, keeps_all });
+        self.channels.insert((Direction::Receive, key), name.to_string());
+        let say = Say::Open { channel: channel.0, service: name.to_string(), spec: spec.into(), landing };
+        self.links[link].say(&say);
+        service.complaint = None;
+        Ok(())
+    }
+
+    /// Makes our publisher, and the lane that it needs.
+    fn prepare_inbound(&mut self, name: &str, subscribers: usize) -> Result<(), String> {
+        let service = self.services.get(name).expect("made by reconcile");
+        if service.inbound.is_some() {
+            return Ok(());
+        }
+        let (flow, plan) = (service.flow, service.plan);
+        let (_, description) = service.factory.as_ref().ok_or("the service is not open")?;
+        let may_wait =
+            !description.settings.safe_overflow && when_full(&plan, description) == WhenFull::Wait;
+        let patience = Arc::new(Patience::default());
+        if let Some(out) = &service.outbound {
+            patience.set_own_subscriber(out.outlet_id);
+        }
+        let inlet = self.make_inlet(name, &patience)?;
+        let lane = if may_wait {
+            self.own_lane(name, plan.lane).map_err(|error| format!("no thread for it: {error}"))?
+        } else {
+            InLane::Shared(plan.lane)
+        };
+        let listeners = self.catalog.companion(name).map_or(0, |ports| ports.sinks);
+        let voice = (listeners > 0)
+            .then(|| companion::open(&self.node, name).and_then(|factory| Voice::new(&factory)))
+            .flatten();
+        let service = self.services.get_mut(name).expect("made by reconcile");
+        let setup = InboundSetup {
+            inlet,
+            voice,
+            own_session: self.session,
+            counters: service.counters.clone(),
+            patience: patience.clone(),
+        };
+        lane_of(&self.lanes, &lane).tell(Command::SetInbound(flow, Box::new(setup)));
+        service.inbound = Some(InState {
+            patience,
+            lane,
+            channels: HashMap::new(),
+            replace_inlet_at: None,
+            has_voice: listeners > 0,
+            subscribers,
+        });
+        Ok(())
+    }
+
+    fn make_inlet(&self, name: &str, patience: &Arc<Patience>) -> Result<Inlet, String> {
+        let service = self.services.get(name).expect("made by reconcile");
+        let (factory, description) = service.factory.as_ref().ok_or("the service is not open")?;
+        let may_wait =
+            !description.settings.safe_overflow && when_full(&service.plan, description) == WhenFull::Wait;
+        let inlet = Inlet::new(factory, Shape::of(description), may_wait, self.links.len() + 1, patience.clone());
+        if crate::faults::in_this_thread() {
+            return Err("its data segment has no memory behind it; is /dev/shm full?".into());
+        }
+        inlet
+    }
+
+    fn replace_spoilt_inlet(&mut self, name: &str, now: Instant) {
+        let service = self.services.get(name).expect("made by reconcile");
+        let Some(inbound) = &service.inbound else { return };
+        if inbound.replace_inlet_at.is_none_or(|at| now < at) {
+            return;
+        }
+        let made = self.make_inlet(name, &inbound.patience);
+        let service = self.services.get_mut(name).expect("made by reconcile");
+        let inbound = service.inbound.as_mut().expect("looked at above");
+        match made {
+            Ok(inlet) => {
+                inbound.replace_inlet_at = None;
+                lane_of(&self.lanes, &inbound.lane).tell(Command::SetInlet(service.flow, Box::new(inlet)));
+                service.complaint = None;
+            }
+            Err(reason) => {
+                inbound.replace_inlet_at = Some(now + RETRY);
+                service.complain(name, format!("{reason}; trying again"));
+            }
+        }
+    }
+
+    fn end_inbound(&mut self, name: &str) {
+        let service = self.services.get_mut(name).expect("made by reconcile");
+        Self::give_up_waiting(service, true);
+        let Some(inbound) = service.inbound.take() else { return };
+        match &inbound.lane {
+            InLane::Shared(lane) => self.lanes[*lane].tell(Command::DropInbound(service.flow)),
+            InLane::Own(..) => self.end_own_lane(inbound.lane),
+        }
+    }
+
+    /// Makes our subscriber, for a peer that wants the service.
+    pub(super) fn prepare_outbound(&mut self, name: &str) -> Result<(), String> {
+        let description = match self.catalog.publish_subscribe(name) {
+            Some(local) => local.description.clone(),
+            None => return Err("no program here has it open".into()),
+        };
+        if !self.service(name).plan.crosses {
+            return Err("the system file does not let it cross".into());
+        }
+        self.open_factory(name, &description)?;
+        let service = self.services.get_mut(name).expect("made above");
+        if service.outbound.is_some() {
+            return Ok(());
+        }
+        let (factory, description) = service.factory.as_ref().expect("opened above");
+        let outlet = Outlet::new(factory, *self.node.id(), Shape::of(description))?;
+        let outlet_id = outlet.id();
+        if let Some(inbound) = &service.inbound {
+            inbound.patience.set_own_subscriber(outlet_id);
+        }
+        let notifiers = self.catalog.companion(name).map_or(0, |ports| ports.sources);
+        let ear = (notifiers > 0)
+            .then(|| companion::open(&self.node, name).and_then(|factory| Ear::new(&factory)))
+            .flatten();
+        let setup = OutboundSetup {
+            outlet,
+            ear,
+            history: description.settings.history_size as usize,
+            when_full: when_full(&service.plan, description),
+            sequence: service.sequence.clone(),
+            origin: self.session,
+            counters: service.counters.clone(),
+        };
+        self.lanes[service.plan.lane].tell(Command::SetOutbound(service.flow, Box::new(setup)));
+        service.outbound = Some(OutState { channels: HashMap::new(), lost: HashMap::new(), outlet_id });
+        Ok(())
+    }
+
+    fn reconcile_outbound(&mut self, name: &str, now: Instant) {
+        let publishers = self.catalog.publish_subscribe(name).map_or(0, |local| local.census.sources);
+        let service = self.services.get_mut(name).expect("made by reconcile");
+        let Some(out) = &mut service.outbound else { return };
+        out.lost.retain(|_, until| now < *until);
+        if out.channels.is_empty() && (out.lost.is_empty() || publishers == 0) {
+            service.outbound = None;
+            if let Some(inbound) = &service.inbound {
+                inbound.patience.set_own_subscriber(0);
+            }
+            self.lanes[service.plan.lane].tell(Command::DropOutbound(service.flow));
+        }
+        // A service that nobody but us holds any more is let go at the next look.
+        let service = self.services.get_mut(name).expect("made by reconcile");
+        if service.outbound.is_none() && service.inbound.is_none() {
+            let is_offered = self.links.iter().any(|link| link.offers.contains_key(name));
+            if !is_offered {
+                service.factory = None;
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! What the control thread knows and holds of one service.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+
+use crate::counters::ServiceCounters;
+use crate::iox::description::{Factory, ServiceDescription};
+use crate::iox::ports::Patience;
+use crate::lane::inbound::Continuity;
+use crate::lane::outbound::WhenFull;
+use crate::lane::{ChannelKey, FlowId, Lane};
+
+/// Where a channel that we receive stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InPhase {
+    /// The bus is making it.
+    Opening,
+    /// A lane has it.
+    Active,
+    /// We want no more; the sender has been told and is still at it.
+    Closing,
+    /// The lane has given it up; the sender's word that it is gone is still to come.
+    Dead,
+    /// The sender is gone; the lane takes what has arrived.
+    Draining,
+}
+
+/// A channel that we receive.
+#[derive(Debug)]
+pub struct InChannel {
+    /// The host that sends.
+    pub peer: String,
+    /// Where it stands.
+    pub phase: InPhase,
+    /// Whether it keeps all messages.
+    pub keeps_all: bool,
+}
+
+/// Which lane has an inbound half.
+pub enum InLane {
+    /// One of the configured lanes.
+    Shared(usize),
+    /// One of its own, since its publisher may wait; with its number.
+    Own(Lane, u32),
+}
+
+/// The inbound half, seen from the control thread.
+pub struct InState {
+    /// Keeps our publisher from waiting in vain.
+    pub patience: Arc<Patience>,
+    /// The lane.
+    pub lane: InLane,
+    /// The channels.
+    pub channels: HashMap<ChannelKey, InChannel>,
+    /// When a spoilt publisher may be replaced.
+    pub replace_inlet_at: Option<Instant>,
+    /// Whether a companion's voice was given.
+    pub has_voice: bool,
+    /// Subscribers at the last reconciliation: newcomers are met at once.
+    pub subscribers: usize,
+}
+
+/// Where a channel that we send stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutPhase {
+    /// The bus is making it.
+    Opening,
+    /// A lane has it.
+    Active,
+    /// The lane was told to end it.
+    Ending,
+}
+
+/// The outbound half, seen from the control thread.
+#[derive(Debug)]
+pub struct OutState {
+    /// The channels: peer and phase.
+    pub channels: HashMap<ChannelKey, (String, OutPhase)>,
+    /// Hosts whose link went down while they wanted the service, and until when we count for them what they miss.
+    pub lost: HashMap<String, Instant>,
+    /// Our subscriber's id, whom our own publisher must not wait for.
+    pub outlet_id: u128,
+}
+
+/// How the service is carried, from the system file.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Whether it crosses at all.
+    pub crosses: bool,
+    /// Its rule, if there is one.
+    pub keep: Option<busway_system::KeepRule>,
+    /// Its lane.
+    pub lane: usize,
+}
+
+/// One service.
+pub struct ServiceState {
+    /// Names it towards the lanes.
+    pub flow: FlowId,
+    /// From the system file.
+    pub plan: Plan,
+    /// The service, held open.
+    pub factory: Option<(Factory, ServiceDescription)>,
+    /// The inbound half.
+    pub inbound: Option<InState>,
+    /// The outbound half.
+    pub outbound: Option<OutState>,
+    /// The number of the last sample that was sent.
+    pub sequence: Arc<AtomicU64>,
+    /// The counters.
+    pub counters: Arc<ServiceCounters>,
+    /// The losses that were reported last.
+    pub reported_losses: u64,
+    /// By host.
+    pub continuity: HashMap<String, Arc<Continuity>>,
+    /// What the peers were told last.
+    pub offered: Option<(ServiceDescription, bool)>,
+    /// After something was refused: when to try again.
+    pub retry_at: Option<Instant>,
+    /// The last complaint, said once.
+    pub complaint: Option<String>,
+}
+
+impl ServiceState {
+    /// A service that nobody has done anything with.
+    pub fn new(flow: FlowId, plan: Plan) -> ServiceState {
+        ServiceState {
+            flow,
+            plan,
+            factory: None,
+            inbound: None,
+            outbound: None,
+            sequence: Arc::default(),
+            counters: Arc::default(),
+            reported_losses: 0,
+            continuity: HashMap::new(),
+            offered: None,
+            retry_at: None,
+            complaint: None,
+        }
+    }
+
+    /// Whether something of it depends on time.
+    pub fn needs_tick(&self) -> bool {
+        self.retry_at.is_some()
+            || self.outbound.as_ref().is_some_and(|out| !out.lost.is_empty())
+            || self.inbound.as_ref().is_some_and(|input| input.replace_inlet_at.is_some())
+    }
+
+    /// Says what is wrong, once.
+    pub fn complain(&mut self, name: &str, complaint: String) {
+        if self.complaint.as_deref() != Some(&complaint) {
+            tracing::warn!("service {name:?}: {complaint}");
+            self.complaint = Some(complaint);
+        }
+    }
+}
+
+/// What a full channel does, by rule and by the service's own settings.
+pub fn when_full(plan: &Plan, description: &ServiceDescription) -> WhenFull {
+    use busway_system::{KeepRule, Policy};
+    let by_settings =
+        if description.settings.safe_overflow { WhenFull::DropOldest } else { WhenFull::Wait };
+    match plan.keep {
+        None | Some(KeepRule::All { policy: None, .. }) => by_settings,
+        Some(KeepRule::Latest) => WhenFull::DropOldest,
+        Some(KeepRule::All { policy: Some(policy), .. }) => match policy {
+            Policy::Block => WhenFull::Wait,
+            Policy::DropOldest => WhenFull::DropOldest,
+            Policy::DropNewest => WhenFull::DropNewest,
+        },
+    }
+}
+
+/// How the channel of a service is laid out.
+pub fn channel_spec(plan: &Plan, description: &ServiceDescription) -> busway_transport::ChannelSpec {
+    use busway_system::KeepRule;
+    use busway_transport::{ChannelSpec, HEAD_BYTES, Keep};
+    /// What a slice or flatbuffer is taken to be before the first has come; longer ones pass in pieces.
+    const UNKNOWN_LENGTH_BYTES: u64 = 64 << 10;
+    /// About this much is on its way at most, unless a rule asks for more.
+    const ON_THE_WAY_BYTES: u64 = 8 << 20;
+    const DEPTHS: std::ops::RangeInclusive<u64> = 4..=1024;
+
+    let is_any_length = description.payload.slice || description.is_flatbuffer();
+    let payload_bytes = if is_any_length {
+        UNKNOWN_LENGTH_BYTES.max(description.payload.size_bytes)
+    } else {
+        description.payload.size_bytes
+    };
+    let message_bytes = HEAD_BYTES as u64 + description.user_header.size_bytes + payload_bytes;
+    let by_settings = (ON_THE_WAY_BYTES / message_bytes)
+        .clamp(*DEPTHS.start(), *DEPTHS.end())
+        .max(description.settings.subscriber_max_buffer_size.min(*DEPTHS.end())) as u32;
+    let keep = match plan.keep {
+        Some(KeepRule::Latest) => Keep::Latest,
+        Some(KeepRule::All { depth: Some(depth), .. }) => Keep::All { depth },
+        None | Some(KeepRule::All { depth: None, .. }) => Keep::All { depth: by_settings },
+    };
+    ChannelSpec { keep, message_bytes }
+}

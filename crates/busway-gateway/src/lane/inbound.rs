@@ -1,0 +1,337 @@
+//! The inbound half of a flow: messages of other hosts, to the local programs.
+//!
+//! Called by the lane that owns it. Messages land directly in loaned samples. Numbers tell what was lost and what came twice.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use busway_transport::{ChannelError, Head, Kind, Landing, Receiver, Sink, Verdict, WaitFor};
+
+use super::{ChannelKey, FlowId, Report, ReportKind};
+use crate::counters::{ServiceCounters, add};
+use crate::faults;
+use crate::iox::companion::Voice;
+use crate::iox::ports::{Inlet, Patience, Place};
+
+/// Messages taken from one channel before the others of the lane get their turn.
+const BUDGET: usize = 64;
+
+/// What an inbound half is made of.
+pub struct InboundSetup {
+    /// Our publisher.
+    pub inlet: Inlet,
+    /// Raises the events that announced the samples at home, where the service has a companion here.
+    pub voice: Option<Voice>,
+    /// Keeps the publisher from waiting in vain; counts what full readers did not get.
+    pub patience: Arc<Patience>,
+    /// This gateway's session: what carries it is an echo.
+    pub own_session: u64,
+    /// Where to count.
+    pub counters: Arc<ServiceCounters>,
+}
+
+/// Where the numbering of one service from one host stands. Outlives channels: after a reconnection it tells what was lost.
+/// Written by the lane that has the channel, reset by the control thread while there is none; relaxed throughout, since the hand-over of the
+/// channel itself (a message queue) orders both.
+#[derive(Debug, Default)]
+pub struct Continuity {
+    /// Session of the origin's gateway; 0 for none.
+    origin: AtomicU64,
+    /// Its last message that came.
+    last: AtomicU64,
+}
+
+impl Continuity {
+    /// The next message begins anew: what came to pass before was not wanted.
+    pub fn reset(&self) {
+        self.origin.store(0, Ordering::Relaxed);
+    }
+
+    fn is_old(&self, head: &Head) -> bool {
+        self.origin.load(Ordering::Relaxed) == head.origin && head.sequence <= self.last.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of messages that are missing before this one, and whether the origin's gateway is a new one.
+    fn advance(&self, head: &Head) -> (u64, bool) {
+        let (origin, last) = (self.origin.load(Ordering::Relaxed), self.last.load(Ordering::Relaxed));
+        self.origin.store(head.origin, Ordering::Relaxed);
+        self.last.store(head.sequence, Ordering::Relaxed);
+        if origin == head.origin { (head.sequence - last - 1, false) } else { (0, origin != 0) }
+    }
+}
+
+struct In {
+    key: ChannelKey,
+    receiver: Box<dyn Receiver>,
+    continuity: Arc<Continuity>,
+    /// Whether a gap is a loss, or what a channel that keeps the latest is for.
+    keeps_all: bool,
+    /// The message being received.
+    place: Option<Place>,
+    /// epoll has said that there is something; descriptors are not read without reason.
+    ready: bool,
+    last_moved: Option<Instant>,
+    /// The sender is gone: what has arrived is taken, then the channel ends.
+    ending: bool,
+}
+
+/// See the module.
+pub struct Inbound {
+    setup: InboundSetup,
+    ins: Vec<In>,
+    /// A fault has put private memory into our publisher's segment: nothing is sent until the inlet is replaced.
+    spoilt: bool,
+}
+
+impl Inbound {
+    /// Without sources yet.
+    pub fn new(setup: InboundSetup) -> Inbound {
+        Inbound { setup, ins: Vec::new(), spoilt: false }
+    }
+
+    /// Adds a source.
+    pub fn add(
+        &mut self,
+        key: ChannelKey,
+        receiver: Box<dyn Receiver>,
+        continuity: Arc<Continuity>,
+        keeps_all: bool,
+    ) {
+        self.ins.push(In {
+            key,
+            receiver,
+            continuity,
+            keeps_all,
+            place: None,
+            ready: true,
+            last_moved: None,
+            ending: false,
+        });
+    }
+
+    /// Ends a source after what has arrived is taken.
+    pub fn end(&mut self, key: ChannelKey) {
+        for input in &mut self.ins {
+            input.ending |= input.key == key;
+        }
+    }
+
+    /// Replaces the publisher, after a fault.
+    pub fn set_inlet(&mut self, inlet: Inlet) {
+        for input in &mut self.ins {
+            input.place = None;
+        }
+        self.setup.inlet = inlet;
+        self.spoilt = false;
+    }
+
+    /// Replaces the voice (a companion came or went).
+    pub fn set_voice(&mut self, voice: Option<Voice>) {
+        self.setup.voice = voice;
+    }
+
+    /// Gives subscribers that have just come the history.
+    pub fn meet_subscribers(&self) {
+        self.setup.inlet.meet_subscribers();
+    }
+
+    /// The channels' descriptors and doorbells.
+    pub fn wait_for(&self) -> impl Iterator<Item = WaitFor> + '_ {
+        self.ins.iter().map(|input| input.receiver.wait_for())
+    }
+
+    /// epoll has said that one of the descriptors is readable.
+    pub fn set_ready(&mut self) {
+        for input in &mut self.ins {
+            input.ready = true;
+        }
+    }
+
+    /// Takes what has arrived. `eager` reads descriptors even though epoll has said nothing. Returns the number of messages taken.
+    pub fn pump(&mut self, now: Instant, eager: bool, reports: &mut Vec<Report>, flow: FlowId) -> usize {
+        let mut taken = 0;
+        let mut ended = false;
+        let was_spoilt = self.spoilt;
+        for input in &mut self.ins {
+            let is_quiet = !input.ready && !eager && !input.ending;
+            if is_quiet && matches!(input.receiver.wait_for(), WaitFor::Fd { .. }) {
+                continue;
+            }
+            let mut sink = FlowSink {
+                setup: &self.setup,
+                continuity: &input.continuity,
+                keeps_all: input.keeps_all,
+                place: &mut input.place,
+                spoilt: &mut self.spoilt,
+            };
+            let result = input.receiver.poll(&mut sink, BUDGET);
+            let (moved, error) = match result {
+                Ok(moved) => (moved, None),
+                Err(error) => (0, Some(error)),
+            };
+            taken += moved;
+            input.ready = moved == BUDGET;
+            if moved > 0 {
+                input.last_moved = Some(now);
+            }
+            let error = match error {
+                None if input.ending && moved == 0 => Some(ChannelError::Closed),
+                other => other,
+            };
+            if let Some(error) = error {
+                input.place = None;
+                let reason = (!matches!(error, ChannelError::Closed)).then(|| error.to_string());
+                reports.push(Report { flow, key: input.key, kind: ReportKind::ReceiverEnded, reason });
+                ended = true;
+            }
+        }
+        if self.spoilt && !was_spoilt {
+            let key = ChannelKey { link: usize::MAX, channel: 0 };
+            reports.push(Report { flow, key, kind: ReportKind::InletSpoilt, reason: None });
+        }
+        if ended {
+            self.ins.retain(|input| !reports.iter().any(|report| report.key == input.key && report.flow == flow));
+        }
+        taken
+    }
+}
+
+/// Gives messages their place in loaned samples, and sends them.
+struct FlowSink<'a> {
+    setup: &'a InboundSetup,
+    continuity: &'a Continuity,
+    keeps_all: bool,
+    place: &'a mut Option<Place>,
+    spoilt: &'a mut bool,
+}
+
+impl FlowSink<'_> {
+    fn refuse(&self, counter: &AtomicU64, head: &Head) -> Verdict {
+        add(counter, 1);
+        // Its number is used up: it is counted here and must not be counted as a gap as well.
+        self.continuity.advance(head);
+        Verdict::Discard
+    }
+}
+
+impl Sink for FlowSink<'_> {
+    fn land(&mut self, head: &Head) -> Verdict {
+        let counters = &self.setup.counters;
+        if head.origin == self.setup.own_session {
+            add(&counters.echoes, 1);
+            return Verdict::Discard;
+        }
+        if head.kind == Kind::Notify {
+            let is_bare = head.payload_bytes == 0 && head.user_header_bytes == 0;
+            return if is_bare { Verdict::Land } else { Verdict::Discard };
+        }
+        if self.continuity.is_old(head) {
+            add(&counters.duplicates, 1);
+            return Verdict::Discard;
+        }
+        let shape = self.setup.inlet.shape();
+        let elements = shape.elements(head.payload_bytes);
+        let (Some(elements), true) = (elements, head.user_header_bytes == shape.user_header_bytes) else {
+            return self.refuse(&counters.refused, head);
+        };
+        if *self.spoilt {
+            return self.refuse(&counters.dropped_no_memory, head);
+        }
+        match self.setup.inlet.loan(elements) {
+            Ok(place) => *self.place = Some(place),
+            Err(_) => return self.refuse(&counters.dropped_no_memory, head),
+        }
+        Verdict::Land
+    }
+
+    fn landing(&mut self) -> Landing<'_> {
+        match self.place {
+            Some(place) => {
+                let (user_header, payload) = place.parts();
+                Landing { user_header, payload }
+            }
+            None => Landing { user_header: &mut [], payload: &mut [] },
+        }
+    }
+
+    fn deliver(&mut self, head: &Head) {
+        let counters = &self.setup.counters;
+        if let Some(place) = self.place.take() {
+            let (missing, is_new_origin) = self.continuity.advance(head);
+            let gap = if self.keeps_all { &counters.lost } else { &counters.overwritten };
+            if missing > 0 {
+                add(gap, missing);
+            }
+            if is_new_origin {
+                add(&counters.origin_restarts, 1);
+            }
+            if faults::in_this_thread() {
+                // The kernel had no memory behind the sample: what was written is nowhere.
+                drop(place);
+                *self.spoilt = true;
+                add(&counters.dropped_no_memory, 1);
+            } else if place.send().is_some() {
+                let discarded = self.setup.patience.discarded.swap(0, Ordering::Relaxed);
+                if discarded > 0 {
+                    add(&counters.dropped_reader_full, discarded);
+                }
+                add(&counters.received, 1);
+                add(&counters.received_bytes, head.payload_bytes);
+            } else {
+                add(&counters.dropped_no_memory, 1);
+            }
+        }
+        if head.events != 0
+            && let Some(voice) = &self.setup.voice
+        {
+            voice.raise(head.events);
+        }
+    }
+
+    fn abandon(&mut self) {
+        *self.place = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(origin: u64, sequence: u64) -> Head {
+        Head { sequence, origin, time_ns: 0, payload_bytes: 0, events: 0, user_header_bytes: 0, kind: Kind::Data }
+    }
+
+    #[test]
+    fn the_first_message_of_an_origin_is_no_gap() {
+        let continuity = Continuity::default();
+        assert_eq!(continuity.advance(&head(7, 100)), (0, false));
+        assert_eq!(continuity.advance(&head(7, 101)), (0, false));
+    }
+
+    #[test]
+    fn what_is_missing_is_counted_and_what_came_before_is_old() {
+        let continuity = Continuity::default();
+        continuity.advance(&head(7, 100));
+        assert_eq!(continuity.advance(&head(7, 104)), (3, false));
+        assert!(continuity.is_old(&head(7, 104)));
+        assert!(continuity.is_old(&head(7, 1)));
+        assert!(!continuity.is_old(&head(7, 105)));
+        assert!(!continuity.is_old(&head(8, 1)));
+    }
+
+    #[test]
+    fn a_new_gateway_at_the_origin_begins_anew_and_is_noticed() {
+        let continuity = Continuity::default();
+        continuity.advance(&head(7, 100));
+        assert_eq!(continuity.advance(&head(8, 1)), (0, true));
+    }
+
+    #[test]
+    fn after_a_reset_nothing_is_missing() {
+        let continuity = Continuity::default();
+        continuity.advance(&head(7, 100));
+        continuity.reset();
+        assert_eq!(continuity.advance(&head(7, 500)), (0, false));
+    }
+}

@@ -1,0 +1,442 @@
+//! Lanes: the threads that move data.
+//!
+//! A lane owns flows. A [`Flow`] is one service's data on this host: the [`outbound::Outbound`] half takes samples of local programs to other
+//! hosts, the [`inbound::Inbound`] half gives messages of other hosts to local programs. The control thread makes and ends them by
+//! [`Command`]s and hears [`Report`]s; nothing else is shared but counters. After start a lane allocates, locks and logs
+//! nothing on the data path.
+//!
+//! A flow whose publisher may have to wait for slow local readers (services without safe overflow) has its inbound half in a lane of its
+//! own, so that it delays nobody else.
+
+pub mod inbound;
+pub mod outbound;
+pub mod schedule;
+pub mod wait;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use busway_system::{Lane as LaneSettings, Wait};
+use busway_transport::{Doorbell, Receiver, Sender};
+use rustix::fd::OwnedFd;
+
+use crate::iox::companion::Voice;
+use crate::iox::ports::{Inlet, Outgoing};
+use inbound::{Continuity, Inbound, InboundSetup};
+use outbound::{Outbound, OutboundSetup};
+use wait::{Sleeper, Woken};
+
+/// Names a service within this gateway.
+pub type FlowId = u32;
+
+/// Names a channel within this gateway: the link's number and the channel's number in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ChannelKey {
+    /// Index of the link.
+    pub link: usize,
+    /// See [`busway_transport::ChannelId`].
+    pub channel: u32,
+}
+
+/// What the control thread tells a lane.
+pub enum Command {
+    /// The flow has an outbound half from now on.
+    SetOutbound(FlowId, Box<OutboundSetup>),
+    /// The flow's outbound half ends; what it holds is given back.
+    DropOutbound(FlowId),
+    /// One more host gets the flow's samples.
+    AddSender(FlowId, ChannelKey, Box<dyn Sender<Outgoing>>),
+    /// A host gets no more of them.
+    EndSender(FlowId, ChannelKey, Ending),
+    /// The flow has an inbound half from now on.
+    SetInbound(FlowId, Box<InboundSetup>),
+    /// The flow's inbound half ends.
+    DropInbound(FlowId),
+    /// One more host sends messages; with `true`, gaps in them are losses.
+    AddReceiver(FlowId, ChannelKey, Box<dyn Receiver>, Arc<Continuity>, bool),
+    /// A host sends no more; what has arrived is taken first.
+    EndReceiver(FlowId, ChannelKey),
+    /// The publisher is replaced after a fault.
+    SetInlet(FlowId, Box<Inlet>),
+    /// The companion came or went.
+    SetVoice(FlowId, Option<Voice>),
+    /// Local subscribers came or went.
+    MeetSubscribers(FlowId),
+    /// The doorbell of a link, for channels without descriptor; `None` when the link goes down.
+    SetDoorbell(usize, Option<Box<dyn Doorbell>>),
+    /// The lane ends.
+    Stop,
+}
+
+/// How a sending channel ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// At once: nobody wants what is left.
+    Now,
+    /// After what programs have published so far has been sent.
+    Drained,
+    /// The link is down: what was not confirmed is in doubt.
+    Lost,
+}
+
+/// What a lane tells the control thread.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The flow.
+    pub flow: FlowId,
+    /// The channel.
+    pub key: ChannelKey,
+    /// What happened to it.
+    pub kind: ReportKind,
+    /// Why, if it was not asked for.
+    pub reason: Option<String>,
+}
+
+/// See [`Report`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReportKind {
+    /// The sending end is gone.
+    SenderEnded,
+    /// The receiving end is gone, and all that had arrived was taken.
+    ReceiverEnded,
+    /// The flow's publisher had no memory behind a sample and must be replaced.
+    InletSpoilt,
+}
+
+/// One service's data in one lane.
+pub struct Flow {
+    id: FlowId,
+    outbound: Option<Outbound>,
+    inbound: Option<Inbound>,
+    last_moved: Option<Instant>,
+}
+
+/// The control thread's handle of a lane.
+pub struct Lane {
+    commands: mpsc::Sender<Command>,
+    mail: Arc<AtomicBool>,
+    bell: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Where lanes put their reports.
+#[derive(Clone)]
+pub struct ReportBox {
+    /// The queue.
+    pub sender: mpsc::Sender<Report>,
+    /// Rung after a report was put in.
+    pub bell: Arc<OwnedFd>,
+}
+
+impl Lane {
+    /// Starts a lane's thread.
+    ///
+    /// # Errors
+    /// The system has no thread or descriptor left.
+    pub fn start(settings: LaneSettings, reports: ReportBox) -> std::io::Result<Lane> {
+        let (commands, inbox) = mpsc::channel();
+        let mail = Arc::new(AtomicBool::new(false));
+        let bell = Arc::new(wait::bell()?);
+        let sleeper = Sleeper::new(&bell)?;
+        let worker = Worker {
+            wait: settings.wait,
+            inbox,
+            mail: mail.clone(),
+            reports,
+            outgoing_reports: Vec::new(),
+            flows: Vec::new(),
+            cursor: 0,
+            last_moved: None,
+            sleeper,
+        };
+        let thread = std::thread::Builder::new().name(format!("lane {}", settings.name)).spawn(move || {
+            schedule::apply(&settings);
+            worker.run();
+        })?;
+        Ok(Lane { commands, mail, bell, thread: Some(thread) })
+    }
+
+    /// Tells the lane something.
+    pub fn tell(&self, command: Command) {
+        // A lane that has ended (its thread panicked) hears nothing; the control thread sees that at its end.
+        let _ = self.commands.send(command);
+        // Release: pairs with the acquire in `Worker::read_mail`, so that who sees the flag sees the command.
+        self.mail.store(true, Ordering::Release);
+        wait::ring(&self.bell);
+    }
+
+    /// Ends the lane without waiting for its thread.
+    pub fn stop(&self) {
+        self.tell(Command::Stop);
+    }
+
+    /// Ends the lane and waits for its thread.
+    pub fn join(mut self) {
+        self.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+
+    /// Whether the thread has ended.
+    pub fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+}
+
+/// A flow that moved something within this time is served at every turn.
+const HOT_FOR: Duration = Duration::from_millis(2);
+/// Flows that are not hot get their turn in slices of this many.
+const COLD_SLICE: usize = 32;
+/// An adaptive lane looks for more for this long before it sleeps.
+const SPIN_FOR: Duration = Duration::from_micros(40);
+/// A spinning lane asks the kernel about quiet descriptors every so many idle turns.
+const SPIN_ASK: u32 = 256;
+
+struct Worker {
+    wait: Wait,
+    inbox: mpsc::Receiver<Command>,
+    mail: Arc<AtomicBool>,
+    reports: ReportBox,
+    outgoing_reports: Vec<Report>,
+    flows: Vec<Flow>,
+    cursor: usize,
+    last_moved: Option<Instant>,
+    sleeper: Sleeper,
+}
+
+impl Worker {
+    fn run(mut self) {
+        let mut idle_turns: u32 = 0;
+        loop {
+            if !self.read_mail() {
+                return;
+            }
+            let now = Instant::now();
+            if self.turn(now, false) > 0 {
+                self.last_moved = Some(now);
+                idle_turns = 0;
+                continue;
+            }
+            idle_turns = idle_turns.wrapping_add(1);
+            let idle = self.last_moved.map_or(Duration::MAX, |moved| now - moved);
+            match self.wait {
+                Wait::Spin => {
+                    if idle_turns.is_multiple_of(SPIN_ASK) {
+                        let woken = self.sleeper.ask(Duration::ZERO);
+                        self.wake(woken);
+                    }
+                    std::hint::spin_loop();
+                }
+                Wait::Adaptive if idle < SPIN_FOR => std::thread::yield_now(),
+                Wait::Adaptive | Wait::Event => self.sleep(now, idle),
+            }
+        }
+    }
+
+    /// Gives every hot flow and a slice of the others their turn. Returns the number of messages moved.
+    fn turn(&mut self, now: Instant, everything: bool) -> usize {
+        let eager = self.wait == Wait::Spin || self.last_moved.is_some_and(|moved| now - moved < SPIN_FOR * 4);
+        let time_ns = wait::realtime_ns();
+        let count = self.flows.len();
+        let mut moved = 0;
+        let mut cold_left = if everything { usize::MAX } else { COLD_SLICE };
+        let mut next_cursor = self.cursor;
+        for step in 0..count {
+            let index = (self.cursor + step) % count;
+            let flow = &mut self.flows[index];
+            let is_hot = flow.last_moved.is_some_and(|moved| now - moved < HOT_FOR);
+            if !is_hot {
+                if cold_left == 0 {
+                    continue;
+                }
+                cold_left -= 1;
+                next_cursor = index + 1;
+            }
+            let flow_moved = flow.turn(now, time_ns, eager && is_hot, &mut self.outgoing_reports);
+            if flow_moved > 0 {
+                flow.last_moved = Some(now);
+                moved += flow_moved;
+            }
+        }
+        self.cursor = if count == 0 { 0 } else { next_cursor % count };
+        self.send_reports();
+        moved
+    }
+
+    fn sleep(&mut self, now: Instant, idle: Duration) {
+        self.sleeper.arm();
+        // What came between the last look and the arming rings no bell: look once more, at everything.
+        if self.turn(now, true) > 0 {
+            self.last_moved = Some(now);
+            self.sleeper.disarm();
+            return;
+        }
+        for flow in &self.flows {
+            self.sleeper.watch_blocked(flow.outbound.iter().flat_map(Outbound::blocked));
+        }
+        let woken = self.sleeper.ask(self.sleep_for(idle));
+        self.sleeper.disarm();
+        self.wake(woken);
+    }
+
+    /// How long to sleep at most: iceoryx2 wakes nobody by itself, so flows without companion events must be looked at.
+    fn sleep_for(&self, idle: Duration) -> Duration {
+        const LONG: Duration = Duration::from_millis(500);
+        const WOKEN: Duration = Duration::from_millis(20);
+        const SHORTEST: Duration = Duration::from_micros(50);
+        let cap = if idle < Duration::from_secs(1) { Duration::from_millis(1) } else { Duration::from_millis(5) };
+        let mut longest = LONG;
+        for flow in &self.flows {
+            if let Some(outbound) = &flow.outbound {
+                let limit = if outbound.is_woken() { WOKEN } else { cap };
+                longest = longest.min(limit);
+                if longest == cap {
+                    break;
+                }
+            }
+        }
+        let polled_only = self.sleeper.must_poll;
+        if polled_only {
+            longest = longest.min(cap);
+        }
+        if longest > cap { longest } else { (idle / 4).clamp(SHORTEST, longest) }
+    }
+
+    fn wake(&mut self, woken: Woken) {
+        for &flow in woken.flows() {
+            if let Some(flow) = self.flows.iter_mut().find(|candidate| candidate.id == flow) {
+                flow.last_moved = Some(Instant::now());
+                if let Some(inbound) = &mut flow.inbound {
+                    inbound.set_ready();
+                }
+            }
+        }
+    }
+
+    fn send_reports(&mut self) {
+        if self.outgoing_reports.is_empty() {
+            return;
+        }
+        for report in self.outgoing_reports.drain(..) {
+            // The control thread is gone only when the process ends.
+            let _ = self.reports.sender.send(report);
+        }
+        wait::ring(&self.reports.bell);
+    }
+
+    /// Returns false when the lane shall end.
+    fn read_mail(&mut self) -> bool {
+        // Acquire: pairs with the release in `Lane::tell`.
+        if !self.mail.load(Ordering::Relaxed) || !self.mail.swap(false, Ordering::Acquire) {
+            return true;
+        }
+        while let Ok(command) = self.inbox.try_recv() {
+            if !self.obey(command) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn flow(&mut self, id: FlowId) -> &mut Flow {
+        let index = self.flows.iter().position(|flow| flow.id == id).unwrap_or_else(|| {
+            self.flows.push(Flow { id, outbound: None, inbound: None, last_moved: None });
+            self.flows.len() - 1
+        });
+        &mut self.flows[index]
+    }
+
+    fn obey(&mut self, command: Command) -> bool {
+        match command {
+            Command::SetOutbound(id, setup) => {
+                self.flow(id).outbound = Some(Outbound::new(*setup));
+                self.rewatch(id);
+            }
+            Command::DropOutbound(id) => {
+                self.flow(id).outbound = None;
+                self.forget_if_empty(id);
+            }
+            Command::AddSender(id, key, sender) => {
+                if let Some(outbound) = &mut self.flow(id).outbound {
+                    outbound.add(key, sender);
+                }
+            }
+            Command::EndSender(id, key, ending) => {
+                if let Some(outbound) = &mut self.flow(id).outbound {
+                    outbound.end(key, ending, Instant::now());
+                }
+            }
+            Command::SetInbound(id, setup) => self.flow(id).inbound = Some(Inbound::new(*setup)),
+            Command::DropInbound(id) => {
+                self.flow(id).inbound = None;
+                self.forget_if_empty(id);
+            }
+            Command::AddReceiver(id, key, receiver, continuity, keeps_all) => {
+                if let Some(inbound) = &mut self.flow(id).inbound {
+                    inbound.add(key, receiver, continuity, keeps_all);
+                }
+                self.rewatch(id);
+            }
+            Command::EndReceiver(id, key) => {
+                if let Some(inbound) = &mut self.flow(id).inbound {
+                    inbound.end(key);
+                }
+            }
+            Command::SetInlet(id, inlet) => {
+                if let Some(inbound) = &mut self.flow(id).inbound {
+                    inbound.set_inlet(*inlet);
+                }
+            }
+            Command::SetVoice(id, voice) => {
+                if let Some(inbound) = &mut self.flow(id).inbound {
+                    inbound.set_voice(voice);
+                }
+            }
+            Command::MeetSubscribers(id) => {
+                if let Some(inbound) = &self.flow(id).inbound {
+                    inbound.meet_subscribers();
+                }
+            }
+            Command::SetDoorbell(link, bell) => self.sleeper.set_doorbell(link, bell),
+            Command::Stop => return false,
+        }
+        true
+    }
+
+    fn forget_if_empty(&mut self, id: FlowId) {
+        self.flows.retain(|flow| flow.id != id || flow.outbound.is_some() || flow.inbound.is_some());
+        self.rewatch(id);
+    }
+
+    /// Watches the flow's descriptors, as they are now. (A closed descriptor has left epoll by itself.)
+    fn rewatch(&mut self, id: FlowId) {
+        if let Some(flow) = self.flows.iter().find(|flow| flow.id == id) {
+            let ear = flow.outbound.as_ref().and_then(Outbound::ear_fd);
+            let channels = flow.inbound.iter().flat_map(Inbound::wait_for);
+            self.sleeper.watch_flow(id, ear, channels);
+        }
+        let mut polled = false;
+        for flow in &self.flows {
+            let mut channels = flow.inbound.iter().flat_map(Inbound::wait_for);
+            polled |= channels.any(|wait_for| wait_for == busway_transport::WaitFor::Poll);
+        }
+        self.sleeper.must_poll = polled;
+    }
+}
+
+impl Flow {
+    fn turn(&mut self, now: Instant, time_ns: u64, eager: bool, reports: &mut Vec<Report>) -> usize {
+        let mut moved = 0;
+        if let Some(inbound) = &mut self.inbound {
+            moved += inbound.pump(now, eager, reports, self.id);
+        }
+        if let Some(outbound) = &mut self.outbound {
+            moved += outbound.pump(now, time_ns, reports, self.id);
+        }
+        moved
+    }
+}

@@ -1,0 +1,169 @@
+//! How a lane sleeps: one epoll over everything that can wake it.
+//!
+//! Watched are the lane's own bell (commands), the descriptors of receiving channels, the doorbells of links, the listeners of
+//! companion events, and, while something is held back, the descriptors of sending channels.
+#![allow(unsafe_code)] // `BorrowedFd::borrow_raw` for descriptors that channel ends and listeners own.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use busway_transport::{Doorbell, WaitFor};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+use super::FlowId;
+
+const OWN_BELL: u64 = u64::MAX;
+const DOORBELL: u64 = u64::MAX - 1;
+const BLOCKED: u64 = u64::MAX - 2;
+/// Most descriptors reported by one question.
+const BATCH: usize = 64;
+
+/// A bell for threads of this process.
+///
+/// # Errors
+/// No descriptor left.
+pub fn bell() -> io::Result<OwnedFd> {
+    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+}
+
+/// Rings it.
+pub fn ring(bell: &OwnedFd) {
+    // Fails only if it has been rung 2^64 times and nobody listened.
+    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+}
+
+/// Silences it.
+pub fn silence(bell: impl AsFd) {
+    let mut count = [0u8; 8];
+    // Fails if it was silent.
+    let _ = rustix::io::read(bell, &mut count);
+}
+
+/// CLOCK_REALTIME in nanoseconds.
+pub fn realtime_ns() -> u64 {
+    let now = clock_gettime(ClockId::Realtime);
+    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
+}
+
+/// The flows whose descriptors are ready.
+pub struct Woken {
+    flows: [FlowId; BATCH],
+    count: usize,
+}
+
+impl Woken {
+    /// Their names; one may occur twice.
+    pub fn flows(&self) -> &[FlowId] {
+        &self.flows[..self.count]
+    }
+}
+
+/// See the module.
+pub struct Sleeper {
+    epoll: OwnedFd,
+    bell: OwnedFd,
+    doorbells: Vec<(usize, Box<dyn Doorbell>)>,
+    blocked: Vec<RawFd>,
+    /// Some channel can wake nobody.
+    pub must_poll: bool,
+}
+
+impl Sleeper {
+    /// Woken by the lane's own bell, for a start.
+    ///
+    /// # Errors
+    /// No descriptor left.
+    pub fn new(bell: &OwnedFd) -> io::Result<Sleeper> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let bell = bell.try_clone()?;
+        epoll::add(&epoll, &bell, EventData::new_u64(OWN_BELL), EventFlags::IN)?;
+        Ok(Sleeper { epoll, bell, doorbells: Vec::new(), blocked: Vec::with_capacity(16), must_poll: false })
+    }
+
+    fn watch(&self, fd: RawFd, data: u64, flags: EventFlags) {
+        // SAFETY: the number comes from a channel end or listener that the lane holds right now.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        // Already watched is as good; what can't be watched is found by the next turn.
+        let _ = epoll::add(&self.epoll, fd, EventData::new_u64(data), flags);
+    }
+
+    /// Watches a flow's descriptors.
+    pub fn watch_flow(&self, flow: FlowId, ear: Option<RawFd>, channels: impl Iterator<Item = WaitFor>) {
+        for fd in ear.into_iter().chain(channels.filter_map(|wait_for| match wait_for {
+            WaitFor::Fd { fd, .. } => Some(fd),
+            WaitFor::Doorbell | WaitFor::Poll => None,
+        })) {
+            self.watch(fd, u64::from(flow), EventFlags::IN);
+        }
+    }
+
+    /// Watches the descriptors of channels that hold something back, until the next [`disarm`](Self::disarm).
+    pub fn watch_blocked(&mut self, channels: impl Iterator<Item = WaitFor>) {
+        for channel in channels {
+            if let WaitFor::Fd { fd, writable } = channel {
+                let flags = if writable { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+                self.watch(fd, BLOCKED, flags);
+                self.blocked.push(fd);
+            }
+        }
+    }
+
+    /// Replaces the doorbell of a link.
+    pub fn set_doorbell(&mut self, link: usize, bell: Option<Box<dyn Doorbell>>) {
+        self.doorbells.retain(|(owner, old)| {
+            if *owner == link {
+                let _ = epoll::delete(&self.epoll, old.fd());
+            }
+            *owner != link
+        });
+        if let Some(bell) = bell {
+            let data = EventData::new_u64(DOORBELL);
+            let _ = epoll::add(&self.epoll, bell.fd(), data, EventFlags::IN);
+            self.doorbells.push((link, bell));
+        }
+    }
+
+    /// Peers ring from now on; the lane must look once more before it sleeps.
+    pub fn arm(&mut self) {
+        for (_, bell) in &mut self.doorbells {
+            bell.arm();
+        }
+    }
+
+    /// The lane is awake.
+    pub fn disarm(&mut self) {
+        for (_, bell) in &mut self.doorbells {
+            bell.disarm();
+        }
+        for fd in self.blocked.drain(..) {
+            // SAFETY: the lane has held the channel end since `watch_blocked`, in the same turn.
+            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+            let _ = epoll::delete(&self.epoll, fd);
+        }
+    }
+
+    /// Waits for at most this long. Returns the flows that have something to do.
+    pub fn ask(&self, longest: Duration) -> Woken {
+        let mut woken = Woken { flows: [0; BATCH], count: 0 };
+        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; BATCH];
+        let longest =
+            Timespec { tv_sec: longest.as_secs() as i64, tv_nsec: i64::from(longest.subsec_nanos()) };
+        // Interrupted by a signal: as good as nothing to do.
+        let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events, Some(&longest)) else { return woken };
+        for event in ready.iter() {
+            match event.data.u64() {
+                OWN_BELL => silence(&self.bell),
+                DOORBELL | BLOCKED => {}
+                flow => {
+                    woken.flows[woken.count] = flow as FlowId;
+                    woken.count += 1;
+                }
+            }
+        }
+        woken
+    }
+}

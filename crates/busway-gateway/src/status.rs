@@ -1,0 +1,85 @@
+//! What the gateway is doing, for programs to read: a JSON file, replaced in one piece every second.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::counters::Snapshot;
+
+/// The whole status.
+#[derive(Debug, Serialize)]
+pub struct Status {
+    /// This host.
+    pub host: String,
+    /// The gateway's process.
+    pub pid: u32,
+    /// The gateway's session: a new one after each start.
+    pub session: u64,
+    /// Its links.
+    pub links: Vec<LinkStatus>,
+    /// All services that it has heard of.
+    pub services: Vec<ServiceStatus>,
+}
+
+/// One link.
+#[derive(Debug, Serialize)]
+pub struct LinkStatus {
+    /// The host at the other end.
+    pub peer: String,
+    /// The bus.
+    pub bus: String,
+    /// Whether the conversation stands.
+    pub up: bool,
+    /// Why it does not, or why nothing crosses.
+    pub reason: Option<String>,
+    /// How many services the peer offers.
+    pub offers: usize,
+}
+
+/// One service.
+#[derive(Debug, Serialize)]
+pub struct ServiceStatus {
+    /// Its name.
+    pub name: String,
+    /// Whether the gateway holds it open.
+    pub mirror: bool,
+    /// Hosts that get its messages from here.
+    pub sends_to: Vec<String>,
+    /// Hosts whose messages come here.
+    pub receives_from: Vec<String>,
+    /// The last complaint, if it still holds.
+    pub complaint: Option<String>,
+    /// What was counted.
+    pub counters: Snapshot,
+}
+
+/// Where the status goes.
+#[derive(Debug)]
+pub struct StatusFile {
+    path: PathBuf,
+    complained: bool,
+}
+
+impl StatusFile {
+    /// At this path; the directory must exist.
+    pub fn new(path: PathBuf) -> StatusFile {
+        StatusFile { path, complained: false }
+    }
+
+    /// Replaces the file. What can't be written is said once.
+    pub fn write(&mut self, status: &Status, is_last: bool) {
+        let text = serde_json::to_vec_pretty(status).expect("plain data always serialises");
+        let mut temporary = self.path.clone().into_os_string();
+        temporary.push(".new");
+        let written = std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, &self.path));
+        match written {
+            Ok(()) => self.complained = false,
+            Err(error) if !self.complained => {
+                self.complained = true;
+                tracing::warn!("status file {}: {error}; the gateway goes on without", self.path.display());
+            }
+            Err(_) => {}
+        }
+        tracing::trace!(is_last, "status written");
+    }
+}
