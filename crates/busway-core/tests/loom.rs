@@ -173,6 +173,7 @@ fn ring(case: RingCase) {
     let layout = ring::Layout::new(case.lines, case.data_bytes, case.message_bytes).unwrap();
     let memory = Window::for_loom(layout.required_bytes() / 8);
     let credit = Window::for_loom(ring::CREDIT_BYTES / 8);
+    layout.prepare_credits(&mut credit.clone(), case.start).unwrap();
     let shadow = Shadow::new(layout.required_bytes());
     let mut far = Mutant::new(memory.clone(), [!case.producer_fences; 2]);
     far.shadow = Some(shadow.clone());

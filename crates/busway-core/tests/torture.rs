@@ -44,6 +44,9 @@ impl SharedFile {
         let layout = shared::register_layout(size_bytes);
         let mut window = shared::map(path.to_str().unwrap(), 0, layout.required_bytes(), true);
         layout.prepare(&mut window, shared::START).unwrap();
+        let ring = shared::ring_layout(size_bytes);
+        let (_, mut credit) = shared::map_ring(path.to_str().unwrap(), &ring, false);
+        ring.prepare_credits(&mut credit, shared::START).unwrap();
         Self(path)
     }
 }

@@ -24,7 +24,8 @@
 //!
 //! Positions run freely and wrap at 2^64. Line positions begin at `start`, data positions at `64 * start`. `start` separates
 //! sessions; it must differ from session to session by more than 2^32 (a random `u64` will do), so that what an earlier
-//! session left in lines and credits is never taken for this one's.
+//! session left in lines and credits is never taken for this one's. [`Layout::prepare_credits`] sets the credit words right
+//! from the beginning; without it, zeroed ones would be a lie to a session that begins just before the wrap.
 //!
 //! # Protocol
 //!
@@ -38,6 +39,7 @@ mod producer;
 pub use consumer::{ConsumerCounters, Corrupt, Message, ReceiveError, RingConsumer};
 pub use producer::{ProducerCounters, PushError, RingProducer};
 
+use crate::remote::{RemoteError, RemoteWrite};
 use crate::{LINE_BYTES, WORD_BYTES, round_up};
 
 /// The longest payload in bytes that travels in the line itself.
@@ -197,6 +199,18 @@ impl Layout {
     #[must_use]
     pub fn required_bytes(&self) -> usize {
         self.required_bytes
+    }
+
+    /// Says in the credit words that nothing of the session that begins at `start` has been released. For the owner of
+    /// that memory, the producer's host, before it tells the consumer where they lie.
+    ///
+    /// # Errors
+    /// [`RemoteError`] of the memory.
+    pub fn prepare_credits(&self, credit: &mut impl RemoteWrite, start: u64) -> Result<(), RemoteError> {
+        credit.publish(CREDIT_LINES, start)?;
+        credit.publish(CREDIT_DATA, data_start(start))?;
+        credit.flush();
+        Ok(())
     }
 
     #[inline]

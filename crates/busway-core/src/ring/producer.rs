@@ -62,12 +62,10 @@ impl Credit {
         let Ok(word) = window.load_acquire(self.offset) else {
             return false;
         };
-        if word == self.seen {
-            return false;
-        }
-        self.seen = word;
         if word.wrapping_sub(self.released) > sent.wrapping_sub(self.released) {
-            return true;
+            let is_news = word != self.seen;
+            self.seen = word;
+            return is_news;
         }
         self.released = word;
         false
@@ -77,7 +75,7 @@ impl Credit {
 /// Sends messages into a ring in far memory.
 #[derive(Debug)]
 pub struct RingProducer<W> {
-    memory: W,
+    pub(super) memory: W,
     layout: Layout,
     /// Local, written by the consumer.
     credit: Window,
