@@ -29,6 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use busway_core::Window;
+use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -133,6 +134,9 @@ fn with_suffix(prefix: &Path, suffix: &str) -> PathBuf {
 pub struct Belfry {
     own: DoorbellPlace,
     peer: DoorbellPlace,
+    /// An epoll descriptor that has the control thread's bell in it, so that what the control thread waits for stays the
+    /// same although the bell may be made later.
+    watch: Option<OwnedFd>,
     control: Option<Arc<Bell>>,
     lanes: HashMap<u32, Arc<Bell>>,
     ringers: HashMap<u32, Arc<Ringer>>,
@@ -142,16 +146,42 @@ pub struct Belfry {
 impl Belfry {
     /// Makes the control thread's bell, if the settings and the file system allow it.
     pub fn new(own: DoorbellPlace, peer: DoorbellPlace) -> Belfry {
+        let watch = match own {
+            DoorbellPlace::None => None,
+            DoorbellPlace::Prefix(_) => epoll::create(epoll::CreateFlags::CLOEXEC).ok(),
+        };
         let mut belfry = Belfry {
             own,
             peer,
+            watch,
             control: None,
             lanes: HashMap::new(),
             ringers: HashMap::new(),
             control_ringer: None,
         };
-        belfry.control = belfry.create(CONTROL_SUFFIX);
+        belfry.make_control();
         belfry
+    }
+
+    /// Makes the control thread's bell if there is none yet: the file system may have been full before.
+    pub fn make_control(&mut self) {
+        if self.control.is_none()
+            && let Some(watch) = &self.watch
+            && let Some(bell) = self.create(CONTROL_SUFFIX)
+        {
+            let added = epoll::add(
+                watch,
+                bell.fd(),
+                epoll::EventData::new_u64(0),
+                epoll::EventFlags::IN,
+            );
+            self.control = added.is_ok().then_some(bell);
+        }
+    }
+
+    /// Readable when the control thread's bell is rung; `None` if it can't be.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.watch.as_ref().map(AsFd::as_fd)
     }
 
     fn create(&self, suffix: &str) -> Option<Arc<Bell>> {

@@ -118,6 +118,7 @@ impl<M: Message> MemoryLink<M> {
         let layout = |mapped: &Mapped| {
             WindowLayout::new(mapped.window.len_bytes()).ok_or_else(|| "the window is too small".to_owned())
         };
+        self.belfry.make_control();
         let mut header = OwnHeader::new(write.window.clone(), &self.identity)?;
         header.begin(self.draw());
         let opened = Opened::new(layout(&read)?, layout(&write)?, read, write);
@@ -282,7 +283,7 @@ impl<M: Message> Link<M> for MemoryLink<M> {
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.belfry.control().map(|bell| bell.fd())
+        self.belfry.fd()
     }
 
     fn poll_within(&self, now: Instant) -> Duration {
