@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{bench, check, completions, demo, gateway, man};
+use crate::commands::{bench, check, completions, demo, gateway, man, worker};
 use crate::logging::Level;
 
 /// Publish/subscribe and ports across the buses of one product
@@ -10,7 +10,14 @@ use crate::logging::Level;
 #[command(name = "busway", version, max_term_width = 100, propagate_version = true, after_help = EXAMPLES)]
 pub struct Cli {
     /// How much to log on stderr: off, error, warn, info, debug or trace
-    #[arg(long, global = true, value_enum, hide_possible_values = true, value_name = "LEVEL", default_value = "info")]
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        hide_possible_values = true,
+        value_name = "LEVEL",
+        default_value = "info"
+    )]
     pub log: Level,
     #[command(subcommand)]
     pub command: Command,
@@ -33,6 +40,7 @@ pub enum Command {
     Bench(bench::Args),
     Completions(completions::Args),
     Man(man::Args),
+    BenchWorker(worker::Args),
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{:#}", error);
+            eprintln!("{}", output::describe(&error));
             output::code_of(&error)
         }
     }

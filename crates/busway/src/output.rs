@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use busway_bench::BenchError;
 use busway_system::SystemError;
 
 /// It failed.
@@ -23,11 +24,24 @@ impl std::error::Error for UsageError {}
 
 /// The exit code for an error.
 pub fn code_of(error: &anyhow::Error) -> ExitCode {
-    ExitCode::from(if error.is::<SystemError>() || error.is::<UsageError>() {
-        USAGE
-    } else {
-        FAILURE
-    })
+    let is_usage = error.is::<SystemError>()
+        || error.is::<UsageError>()
+        || matches!(error.downcast_ref(), Some(BenchError::Option { .. }));
+    ExitCode::from(if is_usage { USAGE } else { FAILURE })
+}
+
+/// The error and its causes in one line; a cause that the message has quoted already is left out.
+pub fn describe(error: &anyhow::Error) -> String {
+    let mut said = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if said.is_empty() {
+            said = cause;
+        } else if !said.contains(&cause) {
+            said.push_str(": ");
+            said.push_str(&cause);
+        }
+    }
+    said
 }
 
 /// Whether whoever read our output (`| head`) has gone: no failure of ours.
@@ -37,4 +51,41 @@ pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
             .downcast_ref::<std::io::Error>()
             .is_some_and(|it| it.kind() == std::io::ErrorKind::BrokenPipe)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let gone = || std::io::Error::from(std::io::ErrorKind::NotFound);
+        let quoting = SystemError::Read {
+            file: "x".into(),
+            cause: gone(),
+        };
+        assert_eq!(
+            describe(&anyhow::Error::from(quoting))
+                .matches("not found")
+                .count(),
+            1
+        );
+        let wrapping = Err::<(), _>(gone()).context("cannot open x").unwrap_err();
+        assert_eq!(describe(&wrapping), "cannot open x: entity not found");
+    }
+
+    #[test]
+    fn a_wrong_file_or_host_is_a_usage_error_and_the_rest_a_failure() {
+        assert_eq!(
+            code_of(&UsageError("x".to_string()).into()),
+            ExitCode::from(USAGE)
+        );
+        assert_eq!(
+            code_of(&SystemError::Invalid(Vec::new()).into()),
+            ExitCode::from(USAGE)
+        );
+        assert_eq!(code_of(&anyhow::anyhow!("x")), ExitCode::from(FAILURE));
+    }
 }

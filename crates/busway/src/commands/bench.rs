@@ -1,8 +1,12 @@
 //! `busway bench`.
 
+use std::io::Write;
 use std::process::ExitCode;
 
-/// Measure
+use anyhow::Context;
+use busway_bench::gateway;
+
+/// Measure what a bus costs and brings
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -12,13 +16,23 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     /// Gateways on every bus beside the bare bus, and beside the Zenoh tunnel if it is installed
-    Gateway,
+    ///
+    /// As root on isolated hosts (namespaces), otherwise on two iceoryx2 domains of this host. Ctrl-C ends it with what was
+    /// measured so far.
+    #[command(after_help = "\
+Examples:
+  busway bench gateway --quick
+  busway bench gateway --json results.json
+  busway bench gateway --transports memory,bare-copy --sizes 64,1MiB --rounds 5")]
+    Gateway(gateway::Args),
 }
 
 /// # Errors
 /// The measurement failed.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    match args.what {
-        What::Gateway => anyhow::bail!("the gateway benchmark is not built yet"),
-    }
+    let What::Gateway(args) = &args.what;
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let report = gateway::run(args, &program, true, &*crate::stop::flag()?)?;
+    writeln!(std::io::stdout(), "{report}")?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,8 +1,11 @@
 //! `busway demo`.
 
+use std::io::Write;
 use std::process::ExitCode;
 
-use clap::ValueEnum;
+use anyhow::Context;
+use busway_bench::demo::{self, DemoOptions};
+use busway_bench::system::Bus;
 
 /// Show two hosts on this machine, each with its own gateway and iceoryx2 programs
 ///
@@ -18,7 +21,7 @@ pub struct Args {
     /// The bus between the two hosts
     #[arg(long, value_enum, default_value = "memory")]
     bus: Bus,
-    /// How long to measure, in seconds
+    /// How long to publish, in seconds
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     seconds: u32,
     /// Print one JSON object at the end, and nothing else
@@ -26,17 +29,21 @@ pub struct Args {
     json: bool,
 }
 
-/// The buses that one machine has without root.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Bus {
-    /// A window in shared memory
-    Memory,
-    /// TCP over the loopback interface
-    Tcp,
-}
-
 /// # Errors
 /// The demonstration failed.
-pub fn run(_args: &Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("the demonstration is not built yet")
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let options = DemoOptions {
+        bus: args.bus,
+        seconds: args.seconds.into(),
+        live: !args.json,
+        program: std::env::current_exe().context("cannot find this program's own file")?,
+    };
+    let report = demo::run(&options, &*crate::stop::flag()?)?;
+    let mut stdout = std::io::stdout().lock();
+    if args.json {
+        writeln!(stdout, "{}", serde_json::to_string(&report)?)?;
+    } else {
+        writeln!(stdout, "{report}")?;
+    }
+    Ok(ExitCode::SUCCESS)
 }

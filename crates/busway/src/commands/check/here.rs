@@ -1,0 +1,189 @@
+//! What a host of the system file needs of the machine it runs on: `busway check --here`.
+//!
+//! Looks only: creates, maps and occupies nothing.
+
+use std::fs::{self, OpenOptions};
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+
+use busway_system::{BusSettings, Host, Lane, System};
+use busway_transport::memory::settings::Place;
+use rustix::process::{Resource, getrlimit};
+use rustix::thread::{CapabilitySet, capabilities, sched_getaffinity};
+use serde::Serialize;
+
+/// One thing that was looked at.
+#[derive(Debug, Serialize)]
+pub struct Finding {
+    /// Key and value, such as `link[0].tcp listens on 192.0.2.1:7400`.
+    pub what: String,
+    /// What is wrong; `None`: nothing.
+    pub problem: Option<String>,
+    /// What would be right; empty where nothing is wrong.
+    pub mend: String,
+}
+
+/// A problem and what would be right.
+type Problem = (String, &'static str);
+
+/// Looks at everything that `host` needs.
+pub fn check(system: &System, host: &Host) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut note = |what: String, found: Result<(), Problem>| {
+        let (problem, mend) = match found {
+            Ok(()) => (None, ""),
+            Err((problem, mend)) => (Some(problem), mend),
+        };
+        findings.push(Finding {
+            what,
+            problem,
+            mend: mend.to_string(),
+        });
+    };
+    if let Some(config) = &host.iceoryx2.config {
+        note(
+            format!("iceoryx2 configuration {}", config.display()),
+            can_read(config),
+        );
+    }
+    if let Some(status) = &host.status {
+        note(format!("status file {}", status.display()), has_folder(status));
+    }
+    for link in system.links_of(&host.name) {
+        for bus in &link.buses {
+            let name = format!("link[{}].{}", link.index, bus.name());
+            match bus {
+                BusSettings::Memory(link) => {
+                    let resolved = link.resolve().expect("a System's links have been validated");
+                    note(
+                        format!("{name} reads {}", resolved.read.path.display()),
+                        window(&resolved.read, false),
+                    );
+                    note(
+                        format!("{name} writes {}", resolved.write.path.display()),
+                        window(&resolved.write, true),
+                    );
+                }
+                BusSettings::Tcp(link) => {
+                    if let Some(address) = link.local.listen {
+                        note(format!("{name} listens on {address}"), is_ours(address));
+                    }
+                }
+            }
+        }
+    }
+    for lane in &system.lanes {
+        for (what, found) in lane_needs(lane) {
+            note(format!("lane {} {what}", lane.name), found);
+        }
+    }
+    findings
+}
+
+fn can_read(path: &Path) -> Result<(), Problem> {
+    fs::File::open(path)
+        .map(drop)
+        .map_err(|error| (error.to_string(), "create it, or correct the path"))
+}
+
+fn has_folder(path: &Path) -> Result<(), Problem> {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
+            Err((format!("there is no folder {}", folder.display()), "create it"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The gateway creates files; devices must be there.
+fn window(place: &Place, for_writing: bool) -> Result<(), Problem> {
+    let device = ["/sys", "/proc"].iter().any(|root| place.path.starts_with(root))
+        || (place.path.starts_with("/dev") && !place.path.starts_with("/dev/shm"));
+    match OpenOptions::new().read(true).write(for_writing).open(&place.path) {
+        Ok(file) => {
+            let metadata = file
+                .metadata()
+                .map_err(|error| (error.to_string(), "correct the path"))?;
+            let too_short = metadata.is_file() && metadata.len() < place.file_length;
+            let problem = format!(
+                "it has {} bytes, {} are needed",
+                metadata.len(),
+                place.file_length
+            );
+            if too_short {
+                Err((problem, "shorten `length`, or remove the file: it is made anew"))
+            } else {
+                Ok(())
+            }
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !device => has_folder(&place.path),
+        Err(error) => Err((
+            error.to_string(),
+            "correct the path, or give this user access to the device",
+        )),
+    }
+}
+
+/// Whether the address is one of this machine. Its port is left alone: a gateway may be using it.
+fn is_ours(address: SocketAddr) -> Result<(), Problem> {
+    TcpListener::bind(SocketAddr::new(address.ip(), 0))
+        .map(drop)
+        .map_err(|error| {
+            (
+                format!("{} is no address of this machine ({error})", address.ip()),
+                "correct the address, or set it up (ip address)",
+            )
+        })
+}
+
+fn lane_needs(lane: &Lane) -> Vec<(String, Result<(), Problem>)> {
+    let mut needs = Vec::new();
+    if let Some(cpu) = lane.cpu {
+        let allowed = sched_getaffinity(None).is_ok_and(|cpus| cpus.is_set(cpu));
+        let problem = || {
+            (
+                "this process may not run there, or there is no such CPU".to_string(),
+                "see `nproc` and `taskset`",
+            )
+        };
+        needs.push((
+            format!("runs on CPU {cpu}"),
+            allowed.then_some(()).ok_or_else(problem),
+        ));
+    }
+    if let Some(priority) = lane.priority {
+        let limit = getrlimit(Resource::Rtprio).current;
+        let allowed = may(CapabilitySet::SYS_NICE) || limit.is_none_or(|limit| limit >= u64::from(priority));
+        let problem = || {
+            let limit = limit.unwrap_or(0);
+            (
+                format!("this user may use priorities to {limit}"),
+                "run with CAP_SYS_NICE, or raise the limit (ulimit -r)",
+            )
+        };
+        needs.push((
+            format!("has real-time priority {priority}"),
+            allowed.then_some(()).ok_or_else(problem),
+        ));
+    }
+    if lane.lock_memory {
+        let limit = getrlimit(Resource::Memlock).current;
+        let problem = || {
+            let limit = limit.unwrap_or(0);
+            (
+                format!("this user may lock {limit} bytes"),
+                "run with CAP_IPC_LOCK, or raise the limit (ulimit -l unlimited)",
+            )
+        };
+        let allowed = may(CapabilitySet::IPC_LOCK) || limit.is_none();
+        needs.push((
+            "locks the memory".to_string(),
+            allowed.then_some(()).ok_or_else(problem),
+        ));
+    }
+    needs
+}
+
+fn may(capability: CapabilitySet) -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(capability))
+}

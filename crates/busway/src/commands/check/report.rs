@@ -1,0 +1,194 @@
+//! What a system file makes each host do, as plain data: printed as JSON, or as text by [`super::text`].
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use busway_system::{
+    BusSettings, Diagnostic, GatewayRules, Host, Iceoryx2Domain, Lane, LinkOf, ServiceRule, System,
+    SystemError,
+};
+use busway_transport::memory::settings::{Medium, Place};
+use serde::Serialize;
+
+use super::here::Finding;
+
+/// A file that is right.
+#[derive(Serialize)]
+pub struct Report<'a> {
+    pub file: &'a Path,
+    /// Whether nothing is wrong; warnings do not count.
+    pub ok: bool,
+    pub warnings: &'a [Diagnostic],
+    pub hosts: Vec<HostReport<'a>>,
+    /// Pairs of hosts between which services cross.
+    pub joined: Vec<[&'a str; 2]>,
+    /// Pairs of hosts between which nothing crosses, since no link joins them.
+    pub not_joined: Vec<[&'a str; 2]>,
+    pub gateway: &'a GatewayRules,
+    pub services: &'a [ServiceRule],
+    pub lanes: &'a [Lane],
+    /// What was found on this machine, if it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub here: Option<Vec<Finding>>,
+}
+
+/// A file that is wrong.
+#[derive(Serialize)]
+pub struct Broken<'a> {
+    file: &'a Path,
+    ok: bool,
+    errors: Vec<&'a Diagnostic>,
+    warnings: Vec<&'a Diagnostic>,
+}
+
+#[derive(Serialize)]
+pub struct HostReport<'a> {
+    pub name: &'a str,
+    pub iceoryx2: &'a Iceoryx2Domain,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<&'a PathBuf>,
+    pub links: Vec<LinkReport>,
+}
+
+#[derive(Serialize)]
+pub struct LinkReport {
+    /// Index of the `[[link]]`.
+    pub index: usize,
+    pub peer: String,
+    /// In order of preference.
+    pub buses: Vec<BusReport>,
+}
+
+/// What this host does on one bus of a link.
+#[derive(Serialize)]
+#[serde(tag = "bus", rename_all = "lowercase")]
+pub enum BusReport {
+    Memory {
+        reads: WindowReport,
+        writes: WindowReport,
+    },
+    Tcp(TcpReport),
+}
+
+#[derive(Serialize)]
+#[serde(tag = "role", content = "address", rename_all = "lowercase")]
+pub enum TcpReport {
+    Listens(SocketAddr),
+    Connects(SocketAddr),
+}
+
+#[derive(Serialize)]
+pub struct WindowReport {
+    pub path: PathBuf,
+    pub offset_bytes: u64,
+    pub length_bytes: u64,
+    pub medium: &'static str,
+}
+
+impl<'a> Report<'a> {
+    pub fn new(system: &'a System, only: Option<&'a Host>, here: Option<Vec<Finding>>) -> Self {
+        let shown = system
+            .hosts
+            .iter()
+            .filter(|host| only.is_none_or(|only| only.name == host.name));
+        let (joined, not_joined) = pairs(system);
+        Report {
+            file: &system.file,
+            ok: here.iter().flatten().all(|finding| finding.problem.is_none()),
+            warnings: &system.warnings,
+            hosts: shown.map(|host| HostReport::new(system, host)).collect(),
+            joined,
+            not_joined,
+            gateway: &system.gateway,
+            services: &system.services,
+            lanes: &system.lanes,
+            here,
+        }
+    }
+}
+
+/// All pairs of hosts: those that a link joins, and the others.
+fn pairs(system: &System) -> (Vec<[&str; 2]>, Vec<[&str; 2]>) {
+    let hosts = system.hosts.iter().enumerate();
+    let all = hosts.flat_map(|(at, first)| {
+        system.hosts[at + 1..]
+            .iter()
+            .map(|second| [first.name.as_str(), second.name.as_str()])
+    });
+    all.partition(|[first, second]| system.links_of(first).any(|link| link.peer == *second))
+}
+
+impl<'a> HostReport<'a> {
+    fn new(system: &'a System, host: &'a Host) -> Self {
+        HostReport {
+            name: &host.name,
+            iceoryx2: &host.iceoryx2,
+            status: host.status.as_ref(),
+            links: system.links_of(&host.name).map(LinkReport::new).collect(),
+        }
+    }
+}
+
+impl LinkReport {
+    fn new(link: LinkOf) -> Self {
+        LinkReport {
+            index: link.index,
+            peer: link.peer,
+            buses: link.buses.iter().map(BusReport::new).collect(),
+        }
+    }
+}
+
+impl BusReport {
+    fn new(settings: &BusSettings) -> Self {
+        match settings {
+            BusSettings::Memory(link) => {
+                let resolved = link.resolve().expect("a System's links have been validated");
+                BusReport::Memory {
+                    reads: resolved.read.into(),
+                    writes: resolved.write.into(),
+                }
+            }
+            BusSettings::Tcp(link) => {
+                // Where both listen, the first host of the link accepts.
+                let (local, peer) = (link.local.listen, link.peer.listen);
+                match (
+                    local.filter(|_| link.local_is_first || peer.is_none()),
+                    link.local.connect.or(peer),
+                ) {
+                    (Some(address), _) => BusReport::Tcp(TcpReport::Listens(address)),
+                    (None, Some(address)) => BusReport::Tcp(TcpReport::Connects(address)),
+                    (None, None) => unreachable!("a System's links have been validated: somebody listens"),
+                }
+            }
+        }
+    }
+}
+
+impl From<Place> for WindowReport {
+    fn from(place: Place) -> Self {
+        WindowReport {
+            path: place.path,
+            offset_bytes: place.offset,
+            length_bytes: place.length,
+            medium: match place.medium {
+                Medium::Coherent => "coherent",
+                Medium::WriteCombining => "write-combining",
+                Medium::Device => "device",
+            },
+        }
+    }
+}
+
+impl<'a> Broken<'a> {
+    pub fn new(file: &'a Path, error: &'a SystemError) -> Self {
+        let is_error = |it: &&Diagnostic| it.severity == busway_system::Severity::Error;
+        let (errors, warnings) = error.diagnostics().iter().partition(is_error);
+        Broken {
+            file,
+            ok: false,
+            errors,
+            warnings,
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! A [`Report`] for people.
+
+use std::fmt::Write;
+
+use busway_system::{KeepRule, Lane, Pattern, Policy, ServiceRule, Wait};
+
+use super::report::{BusReport, HostReport, Report, TcpReport, WindowReport};
+
+/// The whole text, with its last line end.
+pub fn of(report: &Report<'_>) -> String {
+    let mut text = String::new();
+    write(report, &mut text).expect("a String takes everything");
+    text
+}
+
+fn write(report: &Report<'_>, to: &mut String) -> std::fmt::Result {
+    for host in &report.hosts {
+        write_host(host, to)?;
+    }
+    writeln!(to, "services")?;
+    writeln!(to, "  cross      {}", between(report))?;
+    if !report.not_joined.is_empty() {
+        writeln!(
+            to,
+            "  not        {} (no link joins them, and nothing passes through a third host)",
+            list_pairs(&report.not_joined)
+        )?;
+    }
+    writeln!(
+        to,
+        "  which      {}",
+        which(&report.gateway.allow, &report.gateway.deny)
+    )?;
+    for rule in report.services {
+        writeln!(to, "  {:<10} {}", rule.name.as_str(), rule_text(rule))?;
+    }
+    writeln!(
+        to,
+        "  {:<10} as the service's own settings ask",
+        if report.services.is_empty() {
+            "all"
+        } else {
+            "others"
+        }
+    )?;
+    writeln!(to, "lanes")?;
+    let (default, others) = report
+        .lanes
+        .split_first()
+        .expect("the default lane always exists");
+    for lane in others {
+        writeln!(
+            to,
+            "  {:<10} {}: {}",
+            lane.name,
+            lane_text(lane),
+            lane_services(lane, report.services)
+        )?;
+    }
+    writeln!(
+        to,
+        "  {:<10} {}: every service that no other lane takes",
+        default.name,
+        lane_text(default)
+    )?;
+    for finding in report.here.iter().flatten() {
+        match &finding.problem {
+            None => writeln!(to, "here: {}: ok", finding.what)?,
+            Some(problem) => writeln!(to, "here: {}: {problem}; {}", finding.what, finding.mend)?,
+        }
+    }
+    Ok(())
+}
+
+fn write_host(host: &HostReport<'_>, to: &mut String) -> std::fmt::Result {
+    writeln!(to, "host {}", host.name)?;
+    let mut domain = Vec::new();
+    domain.extend(
+        host.iceoryx2
+            .config
+            .as_ref()
+            .map(|path| format!("config {}", path.display())),
+    );
+    domain.extend(
+        host.iceoryx2
+            .root_path
+            .as_ref()
+            .map(|path| format!("root path {}", path.display())),
+    );
+    domain.extend(
+        host.iceoryx2
+            .prefix
+            .as_ref()
+            .map(|prefix| format!("prefix {prefix}")),
+    );
+    let domain = if domain.is_empty() {
+        "the default of the host".to_string()
+    } else {
+        domain.join(", ")
+    };
+    writeln!(to, "  iceoryx2   {domain}")?;
+    if let Some(status) = host.status {
+        writeln!(to, "  status     {}", status.display())?;
+    }
+    for link in &host.links {
+        for (rank, bus) in link.buses.iter().enumerate() {
+            let link = if rank == 0 {
+                format!("to {}", link.peer)
+            } else {
+                "  or".to_string()
+            };
+            writeln!(to, "  {link:<10} {}", bus_text(bus))?;
+        }
+    }
+    if host.links.is_empty() {
+        writeln!(to, "  no link")?;
+    }
+    Ok(())
+}
+
+fn bus_text(bus: &BusReport) -> String {
+    match bus {
+        BusReport::Memory { reads, writes } => {
+            format!(
+                "memory: reads {}, writes {}",
+                window_text(reads),
+                window_text(writes)
+            )
+        }
+        BusReport::Tcp(TcpReport::Listens(address)) => format!("tcp: listens on {address}"),
+        BusReport::Tcp(TcpReport::Connects(address)) => format!("tcp: connects to {address}"),
+    }
+}
+
+fn window_text(window: &WindowReport) -> String {
+    format!(
+        "{} from {:#x}, {} ({})",
+        window.path.display(),
+        window.offset_bytes,
+        bytes_text(window.length_bytes),
+        window.medium
+    )
+}
+
+/// In the largest unit that needs no fraction.
+fn bytes_text(bytes: u64) -> String {
+    let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    match units
+        .into_iter()
+        .find(|(unit, _)| bytes >= *unit && bytes % unit == 0)
+    {
+        Some((unit, name)) => format!("{} {name}", bytes / unit),
+        None => format!("{bytes} B"),
+    }
+}
+
+fn between(report: &Report<'_>) -> String {
+    if report.joined.is_empty() {
+        "nowhere: there is no link".to_string()
+    } else {
+        list_pairs(&report.joined)
+    }
+}
+
+fn list_pairs(pairs: &[[&str; 2]]) -> String {
+    pairs
+        .iter()
+        .map(|[first, second]| format!("{first} - {second}"))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn which(allow: &[Pattern], deny: &[Pattern]) -> String {
+    let allowed = match allow {
+        [] => "none".to_string(),
+        _ if allow.iter().any(Pattern::is_everything) => "all".to_string(),
+        _ => list(allow),
+    };
+    if deny.is_empty() {
+        allowed
+    } else {
+        format!("{allowed}, except {}", list(deny))
+    }
+}
+
+fn list(patterns: &[Pattern]) -> String {
+    patterns
+        .iter()
+        .map(Pattern::as_str)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn rule_text(rule: &ServiceRule) -> String {
+    let mut text = match rule.keep {
+        None => "as the service's own settings ask".to_string(),
+        Some(KeepRule::Latest) => "the latest message only".to_string(),
+        Some(KeepRule::All { depth, policy }) => {
+            let depth = depth.map_or(String::new(), |depth| format!(", at most {depth} waiting"));
+            let full = match policy {
+                None => "then as the service's own settings ask",
+                Some(Policy::Block) => "then the publisher waits",
+                Some(Policy::DropOldest) => "then the oldest is dropped",
+                Some(Policy::DropNewest) => "then the newest is dropped",
+            };
+            format!("every message{depth}, {full}")
+        }
+    };
+    if let Some(lane) = &rule.lane {
+        text.push_str(&format!(", on lane {lane}"));
+    }
+    text
+}
+
+fn lane_text(lane: &Lane) -> String {
+    let mut text = match lane.wait {
+        Wait::Spin => "spins".to_string(),
+        Wait::Adaptive => "polls for a while, then sleeps".to_string(),
+        Wait::Event => "sleeps until woken".to_string(),
+    };
+    if let Some(cpu) = lane.cpu {
+        text.push_str(&format!(", CPU {cpu}"));
+    }
+    if let Some(priority) = lane.priority {
+        text.push_str(&format!(", SCHED_FIFO {priority}"));
+    }
+    if lane.lock_memory {
+        text.push_str(", memory locked");
+    }
+    text
+}
+
+fn lane_services(lane: &Lane, rules: &[ServiceRule]) -> String {
+    let named = rules
+        .iter()
+        .filter(|rule| rule.lane.as_ref() == Some(&lane.name))
+        .map(|rule| rule.name.as_str());
+    named
+        .chain(lane.services.iter().map(Pattern::as_str))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
