@@ -14,9 +14,13 @@
 pub mod channel;
 pub mod link;
 pub mod message;
-pub mod registry;
 
+// Under loom only the parts that make no system call exist, see `tests/loom.rs`.
+#[cfg(not(loom))]
 pub mod memory;
+#[cfg(not(loom))]
+pub mod registry;
+#[cfg(not(loom))]
 pub mod tcp;
 
 pub use channel::{

@@ -1,23 +1,8 @@
 //! Wakes a sleeping lane, or a sleeping control thread, of a host on the same kernel.
 //!
 //! A host that wants to be woken makes a FIFO beside the window that it reads, opens it for reading, and waits with poll(2)
-//! or epoll for it to become readable. Before it sleeps it sets an *armed* word (odd: armed) in the window that it writes;
-//! whoever has written something for it looks at that word, in memory of its own, and rings only if it is set, so that
-//! nobody makes a system call for a lane that is awake. Why a FIFO: see `docs/decisions/002-doorbell-fifo.md`.
-//!
-//! # No wake-up is lost
-//!
-//! ```text
-//! sleeper                                  ringer
-//!   armed = odd            (arm)             publish the message
-//!   SeqCst fence                             SeqCst fence
-//!   look once more for messages              look at armed; odd: write a byte to the FIFO
-//!   poll(2)
-//! ```
-//!
-//! Whichever fence comes first in the one order of all SeqCst fences, the other side's look sees the store before it:
-//! either the sleeper sees the message, or the ringer sees the armed word. Each arming has a number of its own, so one ring per
-//! channel and arming is enough. A byte that comes late (after `disarm`) only makes the next sleep short.
+//! or epoll for it to become readable. When somebody must ring is the business of [`super::armed`]. Why a FIFO: see
+//! `docs/decisions/002-doorbell-fifo.md`.
 //!
 //! Contract: never blocks. Called by the link (making and opening FIFOs), by channel ends (ringing) and by lanes (the
 //! [`Doorbell`] they were given).
@@ -26,7 +11,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use busway_core::Window;
 use rustix::event::epoll;
@@ -34,6 +19,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::armed::{Armed, Watch};
 use super::layout::WindowLayout;
 use super::mapping::Mapped;
 use super::settings::DoorbellPlace;
@@ -47,7 +33,7 @@ const CONTROL_SUFFIX: &str = "-control";
 pub struct Bell {
     fifo: OwnedFd,
     path: PathBuf,
-    /// Number of the current arming; odd while armed. Written by the sleeper only.
+    /// Number of the last arming, see [`Armed`]. Written by the sleeper only.
     generation: AtomicU64,
 }
 
@@ -252,30 +238,22 @@ impl Belfry {
 #[derive(Debug)]
 pub struct Wake {
     ringer: Arc<Ringer>,
-    /// One line; its first word is the lane's armed word. Written by the peer's lane.
-    armed: Window,
-    /// The arming that was rung for last.
-    rung: u64,
+    watch: Watch,
 }
 
 impl Wake {
-    /// Rings the lane whose entry `armed` is.
-    pub fn new(ringer: Arc<Ringer>, armed: Window) -> Wake {
+    /// Rings the lane whose entry, one line in the window that this host reads, is `entry`.
+    pub fn new(ringer: Arc<Ringer>, entry: Window) -> Wake {
         Wake {
             ringer,
-            armed,
-            rung: 0,
+            watch: Watch::new(entry),
         }
     }
 
     /// Rings if the lane sleeps. To be called after what it shall see was published.
     #[inline]
     pub fn wake(&mut self) {
-        // Partner: the fence in `LaneBell::arm`, see the module's text.
-        fence(Ordering::SeqCst);
-        let armed = self.armed.load(0).unwrap_or_default();
-        if armed & 1 == 1 && armed != self.rung {
-            self.rung = armed;
+        if self.watch.must_ring() {
             self.ringer.ring();
         }
     }
@@ -285,29 +263,23 @@ impl Wake {
 #[derive(Debug)]
 pub struct LaneBell {
     bell: Arc<Bell>,
-    /// One line in the window that this host writes; its first word is the lane's armed word.
-    armed: Window,
+    armed: Armed,
     _mapped: Mapped,
 }
 
 impl LaneBell {
     /// The doorbell of lane `lane`; `None` if the window has no entry for it.
     pub fn new(bell: Arc<Bell>, mapped: &Mapped, layout: &WindowLayout, lane: u32) -> Option<LaneBell> {
-        let armed = mapped
+        let entry = mapped
             .window
             .sub(layout.lane_at(lane)?, super::layout::ENTRY_BYTES)
             .ok()?;
+        let armed = Armed::new(entry, bell.generation.load(Ordering::Relaxed));
         Some(LaneBell {
             bell,
             armed,
             _mapped: mapped.clone(),
         })
-    }
-
-    fn publish(&self, generation: u64) {
-        self.bell.generation.store(generation, Ordering::Relaxed);
-        // The entry lies inside the window by construction.
-        let _ = self.armed.store(0, generation);
     }
 }
 
@@ -317,28 +289,19 @@ impl Doorbell for LaneBell {
     }
 
     fn arm(&mut self) {
-        let generation = self.bell.generation.load(Ordering::Relaxed);
-        self.publish((generation | 1).wrapping_add(if generation & 1 == 1 { 2 } else { 0 }));
-        self.armed.write_fence();
-        // Partner: the fence in `Wake::wake`, see the module's text.
-        fence(Ordering::SeqCst);
+        // The bell remembers the number for the lane's next doorbell, so that no number comes twice.
+        self.bell.generation.store(self.armed.arm(), Ordering::Relaxed);
     }
 
     fn disarm(&mut self) {
-        let generation = self.bell.generation.load(Ordering::Relaxed);
-        if generation & 1 == 1 {
-            self.publish(generation.wrapping_add(1));
-        }
+        self.bell.generation.store(self.armed.disarm(), Ordering::Relaxed);
         self.bell.clear();
     }
 }
 
 impl Drop for LaneBell {
     fn drop(&mut self) {
-        let generation = self.bell.generation.load(Ordering::Relaxed);
-        if generation & 1 == 1 {
-            self.publish(generation.wrapping_add(1));
-        }
+        self.bell.generation.store(self.armed.disarm(), Ordering::Relaxed);
     }
 }
 

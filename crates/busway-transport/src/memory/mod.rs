@@ -9,13 +9,14 @@
 //! link ── conversation ── talk                      control thread
 //!   │          ├── landings ── allocator, place
 //!   │          └── sender ── outbox ┐               lanes
-//!   │              receiver ── inbox ┴─ gate, bell
+//!   │              receiver ── inbox ┴─ gate, bell ── armed
 //!   └── header, mapping ── settings, layout
 //! ```
 
 pub mod settings;
 
 mod allocator;
+mod armed;
 mod bell;
 mod conversation;
 mod gate;
@@ -29,6 +30,7 @@ mod outbox;
 mod place;
 mod receiver;
 mod sender;
+mod sync;
 mod talk;
 
 use crate::link::{Link, LinkIdentity, OpenError};
