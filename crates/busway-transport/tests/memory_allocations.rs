@@ -1,0 +1,171 @@
+//! The data path of the memory bus does not allocate: an allocator that counts is asked.
+//!
+//! One test in a process of its own, since the count is of the whole process.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use busway_transport::registry::{Buses, link_settings, parse_host};
+use busway_transport::{
+    ChannelEnd, ChannelId, ChannelSpec, Head, Keep, Kind, Landing, Link, LinkEvent, LinkIdentity, Message,
+    Receiver, Sender, Sink, Verdict,
+};
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+struct Counting;
+
+// SAFETY: everything is the system allocator's; counting touches no memory of it.
+#[allow(unsafe_code)]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// A message whose bytes are always there.
+#[derive(Debug)]
+struct Static(Head);
+
+static BYTES: [u8; 1 << 20] = [7; 1 << 20];
+
+impl Static {
+    fn new(sequence: u64, bytes: usize) -> Static {
+        Static(Head {
+            sequence,
+            origin: 1,
+            time_ns: 0,
+            payload_bytes: bytes as u64,
+            events: 0,
+            user_header_bytes: 0,
+            kind: Kind::Data,
+        })
+    }
+}
+
+impl Message for Static {
+    fn head(&self) -> &Head {
+        &self.0
+    }
+    fn user_header(&self) -> &[u8] {
+        &[]
+    }
+    fn payload(&self) -> &[u8] {
+        &BYTES[..self.0.payload_bytes as usize]
+    }
+}
+
+struct Place(Vec<u8>, usize, u64);
+
+impl Sink for Place {
+    fn land(&mut self, head: &Head) -> Verdict {
+        self.1 = head.payload_bytes as usize;
+        Verdict::Land
+    }
+    fn landing(&mut self) -> Landing<'_> {
+        Landing {
+            user_header: &mut [],
+            payload: &mut self.0[..self.1],
+        }
+    }
+    fn deliver(&mut self, _: &Head) {
+        assert!(self.0[..self.1].iter().all(|byte| *byte == 7));
+        self.2 += 1;
+    }
+    fn abandon(&mut self) {}
+}
+
+type BoxedLink = Box<dyn Link<Static>>;
+
+/// Polls until both links are up, or both ends of a channel are there.
+fn until(links: &mut [BoxedLink; 2], mut done: impl FnMut(usize, LinkEvent<Static>) -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        for (at, link) in links.iter_mut().enumerate() {
+            while let Some(event) = link.poll(Instant::now()) {
+                if done(at, event) {
+                    return;
+                }
+            }
+        }
+        assert!(Instant::now() < end, "it does not happen");
+    }
+}
+
+fn open(links: &mut [BoxedLink; 2], id: u32, keep: Keep) -> (Box<dyn Sender<Static>>, Box<dyn Receiver>) {
+    let (id, spec) = (
+        ChannelId(id),
+        ChannelSpec {
+            keep,
+            message_bytes: 100_000,
+        },
+    );
+    let landing = links[1].open_receiver(id, &spec, 0).expect("room");
+    links[0]
+        .open_sender(id, &spec, &landing, 0)
+        .expect("a good landing");
+    let (mut sender, mut receiver) = (None, None);
+    until(links, |_, event| {
+        match event {
+            LinkEvent::Channel(_, _, Ok(ChannelEnd::Sender(end))) => sender = Some(end),
+            LinkEvent::Channel(_, _, Ok(ChannelEnd::Receiver(end))) => receiver = Some(end),
+            other => panic!("{other:?}"),
+        }
+        sender.is_some() && receiver.is_some()
+    });
+    (sender.expect("both are there"), receiver.expect("both are there"))
+}
+
+#[test]
+fn the_data_path_does_not_allocate() {
+    let path = format!("/dev/shm/busway-test-allocations-{}", std::process::id());
+    let table = || {
+        let text = format!("path = {path:?}\nlength = '16MiB'");
+        parse_host("memory", toml::from_str(&text).expect("TOML")).expect("a good table")
+    };
+    let mut links: [BoxedLink; 2] = [0, 1].map(|at| {
+        let identity = LinkIdentity {
+            host: ["one", "two"][at].into(),
+            session: 1 + at as u64,
+            application: "".into(),
+        };
+        let settings = link_settings("memory", table(), table(), at == 0);
+        Buses::new(identity)
+            .open(&settings, ["two", "one"][at])
+            .expect("good settings")
+    });
+    let mut up = 0;
+    until(&mut links, |_, event| {
+        up += u32::from(matches!(event, LinkEvent::Up(_)));
+        up == 2
+    });
+    let ends = [(1, Keep::All { depth: 16 }), (2, Keep::Latest)].map(|(id, keep)| open(&mut links, id, keep));
+    std::fs::remove_file(&path).expect("there");
+    let mut sink = Place(vec![0; 1 << 20], 0, 0);
+    for (mut sender, mut receiver) in ends {
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        for sequence in 1..=3000 {
+            let bytes = [64, 4096, 300_000][sequence as usize % 3];
+            let mut message = Some(Static::new(sequence, bytes));
+            while let Some(waiting) = message.take() {
+                if let Err(busway_transport::Refused::Full(back)) = sender.send(waiting) {
+                    message = Some(back);
+                }
+                sender.flush().expect("well");
+                receiver.poll(&mut sink, 4).expect("well");
+            }
+        }
+        assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0);
+    }
+    assert!(sink.2 > 3000);
+}
