@@ -1,8 +1,15 @@
 //! On what machine and under which circumstances figures were taken; goes into every result file.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::process::{Command, Stdio};
 
 use serde::Serialize;
+
+use crate::hosts::find_on_path;
+
+/// Binary of the crate `iceoryx2-integrations-zenoh-link-tunnel-cli`.
+pub(crate) const TUNNEL: &str = "iox2-link-tunnel-zenoh";
 
 /// The record. A field that cannot be found out is absent.
 #[derive(Clone, Debug, Serialize)]
@@ -34,6 +41,9 @@ pub struct Environment {
     pub busway: &'static str,
     /// iceoryx2 of the programs under test.
     pub iceoryx2: &'static str,
+    /// What the tunnel that is measured beside us says of its version, if it is installed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zenoh_tunnel: Option<String>,
     /// How the hosts are kept apart.
     pub isolation: String,
     /// What makes the figures worth less.
@@ -60,6 +70,7 @@ impl Environment {
             load,
             busway: env!("CARGO_PKG_VERSION"),
             iceoryx2: "0.10.0",
+            zenoh_tunnel: tunnel_version(),
             isolation: isolation.to_owned(),
             warnings: Vec::new(),
         };
@@ -70,17 +81,35 @@ impl Environment {
     fn warn(&mut self) {
         let cores = self.cores;
         if cores < 4 {
-            self.warnings.push(format!("4 busy processes (2 programs, 2 gateways) share {cores} cores"));
+            self.warnings.push(format!(
+                "4 busy processes (2 programs, 2 gateways) share {cores} cores"
+            ));
         }
         if let Some([load, ..]) = self.load
             && load > 0.5
         {
-            self.warnings.push(format!("the machine was busy before the run (load {load})"));
+            self.warnings
+                .push(format!("the machine was busy before the run (load {load})"));
         }
         if self.hypervisor.is_some() {
-            self.warnings.push("virtual machine: neighbours may take CPU time".into());
+            self.warnings
+                .push("virtual machine: neighbours may take CPU time".into());
         }
     }
+}
+
+fn tunnel_version() -> Option<String> {
+    let tunnel = find_on_path(OsStr::new(TUNNEL))?;
+    let output = Command::new(tunnel)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .last()
+        .map(|line| line.trim().to_owned())
 }
 
 fn read(path: &str) -> Option<String> {
@@ -94,7 +123,13 @@ fn cpu_field(cpuinfo: &str, key: &str) -> Option<String> {
 
 fn memory_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let kib: u64 = text.lines().next()?.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    let kib: u64 = text
+        .lines()
+        .next()?
+        .split_ascii_whitespace()
+        .nth(1)?
+        .parse()
+        .ok()?;
     Some(kib * 1024)
 }
 

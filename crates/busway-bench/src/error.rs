@@ -63,10 +63,17 @@ impl BenchError {
     /// The same for errors of raw system calls.
     pub(crate) fn os(what: impl Into<String>) -> impl FnOnce(rustix::io::Errno) -> Self {
         let what = what.into();
-        move |errno| Self::Io { what, source: errno.into() }
+        move |errno| Self::Io {
+            what,
+            source: errno.into(),
+        }
     }
 }
 
 fn last_words(stderr: &str) -> String {
-    if stderr.is_empty() { String::new() } else { format!("\n{}", stderr.trim_end()) }
+    if stderr.is_empty() {
+        String::new()
+    } else {
+        format!("\n{}", stderr.trim_end())
+    }
 }

@@ -112,8 +112,16 @@ impl Hosts {
         let prefix = format!("bw{}-{n}-", std::process::id());
         let shared = Path::new(SHARED_ROOT).join(format!("busway-{}-{n}", std::process::id()));
         let made = |path: &Path| BenchError::io(format!("make directory {}", path.display()));
-        fs::DirBuilder::new().mode(0o700).create(&shared).map_err(made(&shared))?;
-        let mut this = Self { hosts: Vec::new(), shared, isolation: Isolation::Domains, prefix };
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&shared)
+            .map_err(made(&shared))?;
+        let mut this = Self {
+            hosts: Vec::new(),
+            shared,
+            isolation: Isolation::Domains,
+            prefix,
+        };
         for (i, name) in names.iter().enumerate() {
             let directory = this.shared.join(name);
             let config_dir = directory.join("config");
@@ -126,7 +134,12 @@ impl Hosts {
             );
             fs::write(&iceoryx2_config, text)
                 .map_err(BenchError::io(format!("write {}", iceoryx2_config.display())))?;
-            this.hosts.push(Host { name: (*name).to_owned(), directory, iceoryx2_config, namespaces: None });
+            this.hosts.push(Host {
+                name: (*name).to_owned(),
+                directory,
+                iceoryx2_config,
+                namespaces: None,
+            });
         }
         Ok(this)
     }
@@ -155,17 +168,34 @@ impl Hosts {
     /// [`BenchError::Needs`] where the hosts are domains of one host, which no cable joins.
     pub fn set_cable(&self, a: usize, b: usize, plugged: bool) -> Result<(), BenchError> {
         if self.isolation == Isolation::Domains {
-            return Err(BenchError::Needs("hosts in namespaces of their own (root)".into()));
+            return Err(BenchError::Needs(
+                "hosts in namespaces of their own (root)".into(),
+            ));
         }
         self.hosts[a].ip(&["link", "set", &interface(b), if plugged { "up" } else { "down" }])
     }
 
     fn join(&self, a: usize, b: usize) -> Result<(), BenchError> {
         let (here, there) = (&self.hosts[a], &self.hosts[b]);
-        let Some(namespaces) = &there.namespaces else { return Ok(()) };
-        let peer = format!("/proc/{}/fd/{}", std::process::id(), namespaces.network.as_raw_fd());
+        let Some(namespaces) = &there.namespaces else {
+            return Ok(());
+        };
+        let peer = format!(
+            "/proc/{}/fd/{}",
+            std::process::id(),
+            namespaces.network.as_raw_fd()
+        );
         here.ip(&[
-            "link", "add", &interface(b), "type", "veth", "peer", "name", &interface(a), "netns", &peer,
+            "link",
+            "add",
+            &interface(b),
+            "type",
+            "veth",
+            "peer",
+            "name",
+            &interface(a),
+            "netns",
+            &peer,
         ])?;
         for (host, of, to) in [(here, a, b), (there, b, a)] {
             let network = format!("{}/30", address(of, to));
@@ -205,10 +235,12 @@ impl Host {
     ///
     /// The program is opened now and here, so that it may lie where the host sees something else.
     pub fn command(&self, program: &Path) -> Result<Command, BenchError> {
-        let executable = File::open(program).map_err(BenchError::io(format!("open {}", program.display())))?;
+        let executable =
+            File::open(program).map_err(BenchError::io(format!("open {}", program.display())))?;
         let mut command = Command::new(format!("/proc/self/fd/{}", executable.as_raw_fd()));
         command.arg0(program).process_group(0).stdin(Stdio::null());
-        let directory = CString::new(self.directory.as_os_str().as_bytes()).expect("made from text without NUL");
+        let directory =
+            CString::new(self.directory.as_os_str().as_bytes()).expect("made from text without NUL");
         let namespaces = self.namespaces.clone();
         let parent = rustix::process::getpid();
         let prepare = move || {
@@ -233,9 +265,13 @@ impl Host {
     /// Runs iproute2's `ip` on this host.
     fn ip(&self, arguments: &[&str]) -> Result<(), BenchError> {
         let what = format!("ip {} on host {}", arguments.join(" "), self.name);
-        let program =
-            find_on_path(OsStr::new("ip")).ok_or_else(|| BenchError::Needs("`ip` (package iproute2)".into()))?;
-        let output = self.command(&program)?.args(arguments).output().map_err(BenchError::io(&what))?;
+        let program = find_on_path(OsStr::new("ip"))
+            .ok_or_else(|| BenchError::Needs("`ip` (package iproute2)".into()))?;
+        let output = self
+            .command(&program)?
+            .args(arguments)
+            .output()
+            .map_err(BenchError::io(&what))?;
         if output.status.success() {
             return Ok(());
         }
@@ -250,7 +286,9 @@ impl Host {
 /// Looks for an executable of this name in the directories of `PATH`.
 pub fn find_on_path(name: &OsStr) -> Option<PathBuf> {
     let directories = std::env::var_os("PATH")?;
-    std::env::split_paths(&directories).map(|directory| directory.join(name)).find(|path| path.is_file())
+    std::env::split_paths(&directories)
+        .map(|directory| directory.join(name))
+        .find(|path| path.is_file())
 }
 
 /// Moves the calling thread into new namespaces: empty `/dev/shm` and `/tmp`, but `shared` where it was.
@@ -263,8 +301,14 @@ fn new_namespaces(shared: &Path) -> Result<Namespaces, BenchError> {
         .map_err(failed("make mounts private"))?;
     let seen = File::open(shared).map_err(BenchError::io(format!("open {}", shared.display())))?;
     for directory in [SHARED_ROOT, "/tmp"] {
-        mount("tmpfs", directory, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=1777")
-            .map_err(failed(&format!("mount {directory}")))?;
+        mount(
+            "tmpfs",
+            directory,
+            "tmpfs",
+            MountFlags::NOSUID | MountFlags::NODEV,
+            c"mode=1777",
+        )
+        .map_err(failed(&format!("mount {directory}")))?;
     }
     fs::create_dir(shared).map_err(BenchError::io(format!("make {}", shared.display())))?;
     mount_bind(format!("/proc/thread-self/fd/{}", seen.as_raw_fd()), shared)
@@ -272,9 +316,14 @@ fn new_namespaces(shared: &Path) -> Result<Namespaces, BenchError> {
     // In the new network namespace sysfs still shows the old one's devices; nothing here looks there.
     let open = |kind: &str| -> Result<OwnedFd, BenchError> {
         let path = format!("/proc/thread-self/ns/{kind}");
-        Ok(File::open(&path).map_err(BenchError::io(format!("open {path}")))?.into())
+        Ok(File::open(&path)
+            .map_err(BenchError::io(format!("open {path}")))?
+            .into())
     };
-    Ok(Namespaces { network: open("net")?, mount: open("mnt")? })
+    Ok(Namespaces {
+        network: open("net")?,
+        mount: open("mnt")?,
+    })
 }
 
 #[cfg(test)]
@@ -294,7 +343,10 @@ mod tests {
         let shared = hosts.shared.clone();
         let read = |i: usize| fs::read_to_string(&hosts.hosts[i].iceoryx2_config).unwrap();
         assert_ne!(read(0), read(1));
-        assert_eq!(output(&hosts.hosts[0], "pwd").trim(), hosts.hosts[0].directory.to_str().unwrap());
+        assert_eq!(
+            output(&hosts.hosts[0], "pwd").trim(),
+            hosts.hosts[0].directory.to_str().unwrap()
+        );
         drop(hosts);
         assert!(!shared.exists());
     }
@@ -309,13 +361,27 @@ mod tests {
             }
             Err(error) => panic!("{error}"),
         };
-        let [a, b, c] = &hosts.hosts[..] else { panic!("three hosts") };
-        output(a, "echo 1 > /dev/shm/private; echo 2 > /tmp/private; echo 3 > ../window");
-        assert_eq!(output(b, "ls /dev/shm /tmp | grep -c private || true").trim(), "0");
+        let [a, b, c] = &hosts.hosts[..] else {
+            panic!("three hosts")
+        };
+        output(
+            a,
+            "echo 1 > /dev/shm/private; echo 2 > /tmp/private; echo 3 > ../window",
+        );
+        assert_eq!(
+            output(b, "ls /dev/shm /tmp | grep -c private || true").trim(),
+            "0"
+        );
         assert_eq!(output(b, "cat ../window").trim(), "3");
         let addresses = output(c, "ip -4 -o addr show");
-        assert!(addresses.contains(&hosts.address(2, 0).to_string()), "{addresses}");
-        assert!(addresses.contains(&hosts.address(2, 1).to_string()), "{addresses}");
+        assert!(
+            addresses.contains(&hosts.address(2, 0).to_string()),
+            "{addresses}"
+        );
+        assert!(
+            addresses.contains(&hosts.address(2, 1).to_string()),
+            "{addresses}"
+        );
         assert_ne!(output(a, "ip -o link show"), output(b, "ip -o link show"));
         hosts.set_cable(0, 1, false).unwrap();
         assert!(output(b, "ip -o link show to-host-0").contains("NO-CARRIER"));

@@ -56,7 +56,10 @@ fn fill_with<T>(words: &mut [T], header: Header, put: impl Fn(&mut T, u64)) {
 /// Reads every word; `None` if any differs from what [`fill`] wrote for this sequence number.
 pub fn check(words: &[u64]) -> Option<Header> {
     let (head, body) = words.split_at_checked(HEADER_WORDS)?;
-    let header = Header { sequence: head[0], sent_ns: head[1] };
+    let header = Header {
+        sequence: head[0],
+        sent_ns: head[1],
+    };
     let base = base(header.sequence);
     let mut difference = head[2] ^ base ^ header.sent_ns;
     for (i, word) in body.iter().enumerate() {
@@ -87,7 +90,10 @@ mod tests {
     fn a_message_is_read_back_as_it_was_filled() {
         for n in [3, 8, 512] {
             let mut words = vec![0; n];
-            let header = Header { sequence: 7, sent_ns: 123 };
+            let header = Header {
+                sequence: 7,
+                sent_ns: 123,
+            };
             fill(&mut words, header);
             assert_eq!(check(&words), Some(header));
         }
@@ -96,7 +102,13 @@ mod tests {
     #[test]
     fn each_changed_byte_is_noticed() {
         let mut words = vec![0; 8];
-        fill(&mut words, Header { sequence: 41, sent_ns: 5 });
+        fill(
+            &mut words,
+            Header {
+                sequence: 41,
+                sent_ns: 5,
+            },
+        );
         for byte in 0..64 {
             words[byte / 8] ^= 1 << (byte % 8 * 8);
             assert_eq!(check(&words), None, "byte {byte}");
@@ -107,8 +119,20 @@ mod tests {
     #[test]
     fn a_message_put_together_from_two_is_noticed() {
         let (mut old, mut new) = (vec![0; 64], vec![0; 64]);
-        fill(&mut old, Header { sequence: 1, sent_ns: 0 });
-        fill(&mut new, Header { sequence: 2, sent_ns: 0 });
+        fill(
+            &mut old,
+            Header {
+                sequence: 1,
+                sent_ns: 0,
+            },
+        );
+        fill(
+            &mut new,
+            Header {
+                sequence: 2,
+                sent_ns: 0,
+            },
+        );
         new[40..].copy_from_slice(&old[40..]);
         assert_eq!(check(&new), None);
     }

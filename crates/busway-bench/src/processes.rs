@@ -36,8 +36,10 @@ impl Process {
     ///
     /// Call this from a thread that lives as long as the child shall: see [`Host::command`].
     pub fn start(mut command: Command, name: String) -> Result<Self, BenchError> {
-        let mut child =
-            command.stderr(Stdio::piped()).spawn().map_err(BenchError::io(format!("start {name}")))?;
+        let mut child = command
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(BenchError::io(format!("start {name}")))?;
         let stderr = Arc::new(Mutex::new(VecDeque::new()));
         if let Some(pipe) = child.stderr.take() {
             let kept = Arc::clone(&stderr);
@@ -66,20 +68,33 @@ impl Process {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
             Ok(Some(status)) => Err(self.ended(status.to_string())),
-            Err(source) => Err(BenchError::Io { what: format!("wait for {}", self.name), source }),
+            Err(source) => Err(BenchError::Io {
+                what: format!("wait for {}", self.name),
+                source,
+            }),
         }
     }
 
     /// The last lines that it wrote to standard error.
     pub fn last_words(&self) -> String {
-        let lines = self.stderr.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        lines.iter().map(|line| format!("  {}: {line}\n", self.name)).collect()
+        let lines = self
+            .stderr
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        lines
+            .iter()
+            .map(|line| format!("  {}: {line}\n", self.name))
+            .collect()
     }
 
     fn ended(&self, reason: String) -> BenchError {
         // The reader of the pipe may be a moment behind the end of the process.
         std::thread::sleep(Duration::from_millis(20));
-        BenchError::Ended { program: self.name.clone(), reason, stderr: self.last_words() }
+        BenchError::Ended {
+            program: self.name.clone(),
+            reason,
+            stderr: self.last_words(),
+        }
     }
 
     /// Asks the process to end, kills it if it does not, and waits for it.
@@ -148,9 +163,17 @@ impl Worker {
             what: "describe a worker".into(),
             source: e.into(),
         })?;
-        let kind = text.trim_start_matches(['{', '"']).split('"').next().unwrap_or("worker").to_owned();
+        let kind = text
+            .trim_start_matches(['{', '"'])
+            .split('"')
+            .next()
+            .unwrap_or("worker")
+            .to_owned();
         let mut command = host.command(program)?;
-        command.args(["bench-worker", &text]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .args(["bench-worker", &text])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut process = Process::start(command, format!("{kind} on {}", host.name))?;
         let stdin = process.child.stdin.take();
         let (sender, reports) = channel();
@@ -168,7 +191,12 @@ impl Worker {
                 }
             });
         }
-        Ok(Self { process, stdin, reports, progress: Figures::default() })
+        Ok(Self {
+            process,
+            stdin,
+            reports,
+            progress: Figures::default(),
+        })
     }
 
     /// The process.
@@ -234,7 +262,11 @@ impl Worker {
             }
             if Instant::now() > deadline {
                 let stderr = self.process.last_words();
-                return Err(BenchError::TimedOut { what: what.to_owned(), after: timeout, stderr });
+                return Err(BenchError::TimedOut {
+                    what: what.to_owned(),
+                    after: timeout,
+                    stderr,
+                });
             }
         }
     }
@@ -242,10 +274,15 @@ impl Worker {
     /// Waits for [`Report::Ready`]; gives the address of a bare TCP listener.
     pub fn ready(&mut self, stop: &AtomicBool) -> Result<Option<SocketAddr>, BenchError> {
         let what = format!("{} getting ready", self.process.name);
-        self.wait_for(&what, Duration::from_secs(10), || go_on(stop), |report| match report {
-            Report::Ready(address) => Some(address),
-            _ => None,
-        })
+        self.wait_for(
+            &what,
+            Duration::from_secs(10),
+            || go_on(stop),
+            |report| match report {
+                Report::Ready(address) => Some(address),
+                _ => None,
+            },
+        )
     }
 }
 
@@ -258,7 +295,11 @@ impl Drop for Worker {
 /// An error once the user wants to stop.
 pub fn go_on(stop: &AtomicBool) -> Result<(), BenchError> {
     // Relaxed: the flag orders nothing else.
-    if stop.load(Ordering::Relaxed) { Err(BenchError::Interrupted) } else { Ok(()) }
+    if stop.load(Ordering::Relaxed) {
+        Err(BenchError::Interrupted)
+    } else {
+        Ok(())
+    }
 }
 
 /// Starts the gateway of `host`: `PROGRAM gateway --host NAME SYSTEM --status FILE`.

@@ -16,7 +16,9 @@ const PORT: u16 = 7400;
 const WINDOW_MIB: u32 = 256;
 
 /// The buses that one machine has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bus {
     /// A window in shared memory
@@ -41,16 +43,31 @@ impl Bus {
 ///
 /// The file cannot be written, or no TCP port is free.
 pub fn write_system_file(hosts: &Hosts, bus: Bus, wait: Option<Wait>) -> Result<PathBuf, BenchError> {
-    let [a, b, ..] = &hosts.hosts[..] else { unreachable!("made for two hosts") };
+    let [a, b, ..] = &hosts.hosts[..] else {
+        unreachable!("made for two hosts")
+    };
     let mut text = String::new();
     for host in [a, b] {
-        let _ = writeln!(text, "[host.{}]\niceoryx2 = {{ config = {:?} }}\n", host.name, host.iceoryx2_config);
+        let _ = writeln!(
+            text,
+            "[host.{}]\niceoryx2 = {{ config = {:?} }}\n",
+            host.name, host.iceoryx2_config
+        );
     }
-    let _ = writeln!(text, "[[link]]\nhosts = [\"{}\", \"{}\"]\nbuses = [\"{}\"]", a.name, b.name, bus.word());
+    let _ = writeln!(
+        text,
+        "[[link]]\nhosts = [\"{}\", \"{}\"]\nbuses = [\"{}\"]",
+        a.name,
+        b.name,
+        bus.word()
+    );
     match bus {
         Bus::Memory => {
             let window = hosts.shared.join("window");
-            let _ = writeln!(text, "memory = {{ path = {window:?}, length = \"{WINDOW_MIB}MiB\" }}");
+            let _ = writeln!(
+                text,
+                "memory = {{ path = {window:?}, length = \"{WINDOW_MIB}MiB\" }}"
+            );
         }
         Bus::Tcp => {
             let listen = SocketAddr::new(hosts.address(0, 1), free_port(hosts)?);

@@ -29,8 +29,18 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What is shown.
 const STREAMS: [StreamSpec; 2] = [
-    StreamSpec { service: "control/command", payload_bytes: 64, rate_hz: 1000.0, buffer: 64 },
-    StreamSpec { service: "camera/image", payload_bytes: 1 << 20, rate_hz: 60.0, buffer: 8 },
+    StreamSpec {
+        service: "control/command",
+        payload_bytes: 64,
+        rate_hz: 1000.0,
+        buffer: 64,
+    },
+    StreamSpec {
+        service: "camera/image",
+        payload_bytes: 1 << 20,
+        rate_hz: 60.0,
+        buffer: 8,
+    },
 ];
 
 struct StreamSpec {
@@ -60,7 +70,9 @@ pub struct DemoOptions {
 /// A process ended, nothing came through within 10 s (both with the gateways' last lines), or `stop` was set.
 pub fn run(options: &DemoOptions, stop: &AtomicBool) -> Result<DemoReport, BenchError> {
     let hosts = Hosts::domains(&HOSTS)?;
-    let [vision, control] = &hosts.hosts[..] else { unreachable!("two hosts were made") };
+    let [vision, control] = &hosts.hosts[..] else {
+        unreachable!("two hosts were made")
+    };
     let system = write_system_file(&hosts, options.bus, None)?;
     let mut gateways = Gateways(vec![
         start_gateway(&options.program, vision, &system)?,
@@ -91,7 +103,11 @@ pub fn run(options: &DemoOptions, stop: &AtomicBool) -> Result<DemoReport, Bench
         reports.push(stream.finish(stop).map_err(|error| gateways.explain(error))?);
     }
     display.clear();
-    let cpu_s = gateways.cpu_s().into_iter().zip(cpu_before_s).map(|(after, before)| after - before);
+    let cpu_s = gateways
+        .cpu_s()
+        .into_iter()
+        .zip(cpu_before_s)
+        .map(|(after, before)| after - before);
     Ok(DemoReport {
         bus: options.bus,
         streams: reports,
@@ -99,7 +115,10 @@ pub fn run(options: &DemoOptions, stop: &AtomicBool) -> Result<DemoReport, Bench
             .hosts
             .iter()
             .zip(cpu_s)
-            .map(|(host, cpu_s)| GatewayReport { host: host.name.clone(), cpu_s })
+            .map(|(host, cpu_s)| GatewayReport {
+                host: host.name.clone(),
+                cpu_s,
+            })
             .collect(),
         seconds: options.seconds,
     })
@@ -121,7 +140,11 @@ impl Gateways {
         match error {
             BenchError::TimedOut { what, after, stderr } => {
                 let words: String = self.0.iter().map(Process::last_words).collect();
-                BenchError::TimedOut { what, after, stderr: stderr + &words }
+                BenchError::TimedOut {
+                    what,
+                    after,
+                    stderr: stderr + &words,
+                }
             }
             other => other,
         }
@@ -149,15 +172,28 @@ impl Stream {
             config: host.iceoryx2_config.clone(),
             name: spec.service.to_owned(),
             payload_bytes: spec.payload_bytes,
-            settings: Some(ServiceSettings { buffer: spec.buffer, safe_overflow: true }),
+            settings: Some(ServiceSettings {
+                buffer: spec.buffer,
+                safe_overflow: true,
+            }),
             wait: Wait::Event,
             latency: true,
             progress: options.live,
         };
         let subscriber = Worker::start(&options.program, to, &Role::Subscribe(service(to)))?;
-        let publish = Publish { service: service(from), rate_hz: Some(spec.rate_hz), seconds: options.seconds };
+        let publish = Publish {
+            service: service(from),
+            rate_hz: Some(spec.rate_hz),
+            seconds: options.seconds,
+        };
         let publisher = Worker::start(&options.program, from, &Role::Publish(publish))?;
-        Ok(Self { spec, publisher, subscriber, sent: None, bar: display.add(spec.service) })
+        Ok(Self {
+            spec,
+            publisher,
+            subscriber,
+            sent: None,
+            bar: display.add(spec.service),
+        })
     }
 
     fn arrive(&mut self, gateways: &mut Gateways, stop: &AtomicBool) -> Result<(), BenchError> {
@@ -169,9 +205,10 @@ impl Stream {
             bar.tick();
             publisher.poll(Duration::ZERO).map(drop)
         };
-        self.subscriber.wait_for(&what, ARRIVAL_TIMEOUT, meanwhile, |report| {
-            matches!(report, Report::Arrived).then_some(())
-        })
+        self.subscriber
+            .wait_for(&what, ARRIVAL_TIMEOUT, meanwhile, |report| {
+                matches!(report, Report::Arrived).then_some(())
+            })
     }
 
     /// Takes in the newest figures.
@@ -180,7 +217,10 @@ impl Stream {
             self.sent = Some(figures);
         }
         self.subscriber.poll(Duration::ZERO)?;
-        self.bar.set_message(report::live_line(&self.publisher.progress, &self.subscriber.progress));
+        self.bar.set_message(report::live_line(
+            &self.publisher.progress,
+            &self.subscriber.progress,
+        ));
         Ok(())
     }
 
@@ -188,12 +228,22 @@ impl Stream {
         let sent = self.sent.unwrap_or_default().sent;
         self.subscriber.finish(sent);
         let what = format!("the end of {}", self.spec.service);
-        let done = self.subscriber.wait_for(&what, DRAIN_TIMEOUT, || go_on(stop), |report| match report {
-            Report::Done(figures) => Some(figures),
-            _ => None,
-        })?;
+        let done = self.subscriber.wait_for(
+            &what,
+            DRAIN_TIMEOUT,
+            || go_on(stop),
+            |report| match report {
+                Report::Done(figures) => Some(figures),
+                _ => None,
+            },
+        )?;
         self.publisher.end();
-        Ok(StreamReport::new(self.spec.service, self.spec.payload_bytes, sent, &done))
+        Ok(StreamReport::new(
+            self.spec.service,
+            self.spec.payload_bytes,
+            sent,
+            &done,
+        ))
     }
 }
 
@@ -210,7 +260,8 @@ impl Display {
     }
 
     fn add(&self, service: &str) -> ProgressBar {
-        let style = ProgressStyle::with_template("{spinner} {prefix:18.cyan} {msg}").expect("constant template");
+        let style =
+            ProgressStyle::with_template("{spinner} {prefix:18.cyan} {msg}").expect("constant template");
         let bar = self.0.add(ProgressBar::new_spinner().with_style(style));
         bar.set_prefix(service.to_owned());
         bar.set_message("waiting for the first message");

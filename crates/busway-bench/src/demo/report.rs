@@ -91,7 +91,11 @@ impl StreamReport {
 /// One line about a stream that still runs.
 pub(super) fn live_line(publisher: &Figures, subscriber: &Figures) -> String {
     let latency = subscriber.latency_ns.map_or_else(String::new, |p| {
-        format!(", latency {} (99 %: {})", microseconds(p.p50), microseconds(p.p99))
+        format!(
+            ", latency {} (99 %: {})",
+            microseconds(p.p50),
+            microseconds(p.p99)
+        )
     });
     format!(
         "sent {:>6}  received {:>6}  corrupt {}{latency}",
@@ -105,11 +109,25 @@ impl fmt::Display for DemoReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = Table::new();
         table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header([
-            "service", "bytes", "sent", "received", "lost", "out of order", "corrupt", "p50", "p99", "p99.9", "max", "MB/s",
+            "service",
+            "bytes",
+            "sent",
+            "received",
+            "lost",
+            "out of order",
+            "corrupt",
+            "p50",
+            "p99",
+            "p99.9",
+            "max",
+            "MB/s",
         ]);
         for stream in &self.streams {
             let percentile = |pick: fn(&LatencyReport) -> u64| {
-                stream.latency_ns.as_ref().map_or_else(|| "-".to_owned(), |latency| microseconds(pick(latency)))
+                stream
+                    .latency_ns
+                    .as_ref()
+                    .map_or_else(|| "-".to_owned(), |latency| microseconds(pick(latency)))
             };
             table.add_row([
                 stream.service.clone(),
@@ -132,7 +150,11 @@ impl fmt::Display for DemoReport {
         writeln!(f, "{table}")?;
         for gateway in &self.gateways {
             let percent = gateway.cpu_s / self.seconds * 100.0;
-            writeln!(f, "gateway {:8} {:.2} s of CPU time ({percent:.1} % of a core)", gateway.host, gateway.cpu_s)?;
+            writeln!(
+                f,
+                "gateway {:8} {:.2} s of CPU time ({percent:.1} % of a core)",
+                gateway.host, gateway.cpu_s
+            )?;
         }
         write!(f, "bus {}, {} s, latency one way", self.bus.word(), self.seconds)
     }

@@ -18,6 +18,9 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Queues of lossless services hold about this much, from 8 to 256 messages.
 const QUEUE_BYTES: usize = 1 << 20;
 
+/// iceoryx2's own setting for a service that says nothing.
+pub(super) const DEFAULT_QUEUE_DEPTH: usize = 2;
+
 /// What all measurements of a run share.
 pub(super) struct Bench<'a> {
     pub(super) hosts: &'a Hosts,
@@ -92,13 +95,20 @@ impl Bench<'_> {
     ) -> Result<Outcome, BenchError> {
         let mut echo = Worker::start(&self.program, to, &Role::Echo(self.service(measurement, to)))?;
         echo.ready(self.stop)?;
-        let ping = Ping { service: self.service(measurement, from), seconds: self.seconds };
+        let ping = Ping {
+            service: self.service(measurement, from),
+            seconds: self.seconds,
+        };
         let mut ping = Worker::start(&self.program, from, &Role::Ping(ping))?;
         arrive(&mut ping, || self.look(gateways, &mut echo))?;
         let before_s = cpu_s(gateways);
         ping.go();
         let figures = done(&mut ping, self.seconds, || self.look(gateways, &mut echo))?;
-        Ok(Outcome { figures, sent: figures.sent, gateway_cpu_s: since(gateways, &before_s) })
+        Ok(Outcome {
+            figures,
+            sent: figures.sent,
+            gateway_cpu_s: since(gateways, &before_s),
+        })
     }
 
     fn stream(
@@ -111,19 +121,34 @@ impl Bench<'_> {
         let mut subscriber =
             Worker::start(&self.program, to, &Role::Subscribe(self.service(measurement, to)))?;
         subscriber.ready(self.stop)?;
-        let publish =
-            Publish { service: self.service(measurement, from), rate_hz: None, seconds: self.seconds };
+        let publish = Publish {
+            service: self.service(measurement, from),
+            rate_hz: None,
+            seconds: self.seconds,
+        };
         let mut publisher = Worker::start(&self.program, from, &Role::Publish(publish))?;
         arrive(&mut subscriber, || self.look(gateways, &mut publisher))?;
         let before_s = cpu_s(gateways);
         publisher.go();
-        let sent = sent(&mut publisher, self.seconds, || self.look(gateways, &mut subscriber))?;
+        let sent = sent(&mut publisher, self.seconds, || {
+            self.look(gateways, &mut subscriber)
+        })?;
         subscriber.finish(sent);
         let figures = done(&mut subscriber, 0.0, || self.look(gateways, &mut publisher))?;
-        Ok(Outcome { figures, sent, gateway_cpu_s: since(gateways, &before_s) })
+        Ok(Outcome {
+            figures,
+            sent,
+            gateway_cpu_s: since(gateways, &before_s),
+        })
     }
 
-    fn bare(&self, measurement: &Measurement, mode: Mode, from: &Host, to: &Host) -> Result<Outcome, BenchError> {
+    fn bare(
+        &self,
+        measurement: &Measurement,
+        mode: Mode,
+        from: &Host,
+        to: &Host,
+    ) -> Result<Outcome, BenchError> {
         let (passive, active) = match mode {
             Mode::PingPong => (Part::Echo, Part::Ping),
             _ => (Part::Receive, Part::Send),
@@ -154,7 +179,11 @@ impl Bench<'_> {
             let _ = std::fs::remove_file(window.with_extension(suffix));
         }
         let (figures, sent) = result?;
-        Ok(Outcome { figures, sent, gateway_cpu_s: Vec::new() })
+        Ok(Outcome {
+            figures,
+            sent,
+            gateway_cpu_s: Vec::new(),
+        })
     }
 
     /// Notices that the user wants to stop or that a process has ended.
@@ -166,7 +195,13 @@ impl Bench<'_> {
 }
 
 fn bare<Place>(measurement: &Measurement, part: Part, place: Place, seconds: f64) -> Bare<Place> {
-    Bare { place, part, payload_bytes: measurement.payload_bytes, wait: measurement.wait, seconds }
+    Bare {
+        place,
+        part,
+        payload_bytes: measurement.payload_bytes,
+        wait: measurement.wait,
+        seconds,
+    }
 }
 
 /// CPU time of each so far, in s.
@@ -176,13 +211,20 @@ pub(super) fn cpu_s(gateways: &[Process]) -> Vec<f64> {
 
 /// CPU time of each since `before_s`, in s.
 pub(super) fn since(gateways: &[Process], before_s: &[f64]) -> Vec<f64> {
-    gateways.iter().zip(before_s).map(|(gateway, before_s)| gateway.cpu_s() - before_s).collect()
+    gateways
+        .iter()
+        .zip(before_s)
+        .map(|(gateway, before_s)| gateway.cpu_s() - before_s)
+        .collect()
 }
 
 fn arrive(worker: &mut Worker, meanwhile: impl FnMut() -> Result<(), BenchError>) -> Result<(), BenchError> {
-    worker.wait_for("the first message on the other side", ARRIVAL_TIMEOUT, meanwhile, |report| {
-        matches!(report, Report::Arrived).then_some(())
-    })
+    worker.wait_for(
+        "the first message on the other side",
+        ARRIVAL_TIMEOUT,
+        meanwhile,
+        |report| matches!(report, Report::Arrived).then_some(()),
+    )
 }
 
 fn done(
@@ -191,10 +233,15 @@ fn done(
     meanwhile: impl FnMut() -> Result<(), BenchError>,
 ) -> Result<Figures, BenchError> {
     let timeout = DRAIN_TIMEOUT + Duration::from_secs_f64(seconds);
-    worker.wait_for("the end of the count", timeout, meanwhile, |report| match report {
-        Report::Done(figures) => Some(figures),
-        _ => None,
-    })
+    worker.wait_for(
+        "the end of the count",
+        timeout,
+        meanwhile,
+        |report| match report {
+            Report::Done(figures) => Some(figures),
+            _ => None,
+        },
+    )
 }
 
 fn sent(
@@ -213,7 +260,11 @@ fn explain(error: BenchError, gateways: &[Process]) -> BenchError {
     match error {
         BenchError::TimedOut { what, after, stderr } => {
             let words: String = gateways.iter().map(Process::last_words).collect();
-            BenchError::TimedOut { what, after, stderr: stderr + &words }
+            BenchError::TimedOut {
+                what,
+                after,
+                stderr: stderr + &words,
+            }
         }
         other => other,
     }

@@ -73,7 +73,9 @@ pub struct Args {
 
 impl Args {
     fn seconds(&self) -> Result<f64, BenchError> {
-        let seconds = self.seconds.unwrap_or(if self.quick { SECONDS_QUICK } else { SECONDS });
+        let seconds = self
+            .seconds
+            .unwrap_or(if self.quick { SECONDS_QUICK } else { SECONDS });
         if (0.01..=3600.0).contains(&seconds) {
             return Ok(seconds);
         }
@@ -86,8 +88,21 @@ impl Args {
     }
 
     fn plan(&self, cores: usize) -> Plan {
-        let or = |given: &[usize], all: &[usize]| if given.is_empty() { all.to_vec() } else { given.to_vec() };
-        let sizes = or(&self.sizes, if self.quick { &SIZES_BYTES[..4] } else { &SIZES_BYTES });
+        let or = |given: &[usize], all: &[usize]| {
+            if given.is_empty() {
+                all.to_vec()
+            } else {
+                given.to_vec()
+            }
+        };
+        let sizes = or(
+            &self.sizes,
+            if self.quick {
+                &SIZES_BYTES[..4]
+            } else {
+                &SIZES_BYTES
+            },
+        );
         let all = [
             Transport::Iceoryx2Hop,
             Transport::BareCopy,
@@ -96,8 +111,16 @@ impl Args {
             Transport::Tcp,
             Transport::ZenohTunnel,
         ];
-        let transports = if self.transports.is_empty() { &all[..] } else { &self.transports };
-        let waits = if self.wait.is_empty() { &[Wait::Adaptive, Wait::Event, Wait::Spin][..] } else { &self.wait };
+        let transports = if self.transports.is_empty() {
+            &all[..]
+        } else {
+            &self.transports
+        };
+        let waits = if self.wait.is_empty() {
+            &[Wait::Adaptive, Wait::Event, Wait::Spin][..]
+        } else {
+            &self.wait
+        };
         Plan::new(transports, &sizes, waits, cores, !self.wait.is_empty())
     }
 }
@@ -114,7 +137,10 @@ impl Args {
 pub fn run(args: &Args, program: &Path, live: bool, stop: &AtomicBool) -> Result<Report, BenchError> {
     let seconds = args.seconds()?;
     let (hosts, missing) = if args.no_isolation {
-        (Hosts::domains(&HOSTS)?, Some("a run without --no-isolation".to_owned()))
+        (
+            Hosts::domains(&HOSTS)?,
+            Some("a run without --no-isolation".to_owned()),
+        )
     } else {
         Hosts::best(&HOSTS)?
     };
@@ -124,7 +150,13 @@ pub fn run(args: &Args, program: &Path, live: bool, stop: &AtomicBool) -> Result
     notes.extend(missing.map(|what| format!("isolated hosts: skipped: needs {what}")));
     let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { ROUNDS });
     let mut run = Run {
-        bench: Bench { hosts: &hosts, program: program.to_owned(), seconds, stop, count: 0 },
+        bench: Bench {
+            hosts: &hosts,
+            program: program.to_owned(),
+            seconds,
+            stop,
+            count: 0,
+        },
         samples: Vec::new(),
         notes,
         bar: progress_bar(live, u64::from(rounds) * plan.measurements() as u64),
@@ -185,7 +217,11 @@ impl Run<'_> {
             match self.group(group, round) {
                 Ok(()) => {}
                 Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
-                Err(error) => self.note(format!("{} {}: {error}", group.transport.word(), group.wait.word())),
+                Err(error) => self.note(format!(
+                    "{} {}: {error}",
+                    group.transport.word(),
+                    group.wait.word()
+                )),
             }
             self.bar.set_position(begun + group.measurements.len() as u64);
         }
@@ -200,7 +236,11 @@ impl Run<'_> {
             match self.bench.measure(measurement, &mut gateways) {
                 Ok(outcome) => {
                     let seconds = self.bench.seconds;
-                    self.samples.push(Sample { measurement: *measurement, outcome, seconds });
+                    self.samples.push(Sample {
+                        measurement: *measurement,
+                        outcome,
+                        seconds,
+                    });
                 }
                 Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
                 Err(error) => {
@@ -219,11 +259,17 @@ impl Run<'_> {
 
     /// What gateways cost while 100 services exist on both hosts and nothing is sent.
     fn idle(&mut self, group: &Group, gateways: &mut [Process]) -> Result<(), BenchError> {
-        let Some(seconds) = self.idle_seconds else { return Ok(()) };
+        let Some(seconds) = self.idle_seconds else {
+            return Ok(());
+        };
         self.bar.set_message(format!("{} idle", group.transport.word()));
         let mut workers = Vec::new();
         for (host, publish) in self.bench.hosts.hosts.iter().zip([true, false]) {
-            let services = Services { config: host.iceoryx2_config.clone(), count: IDLE_SERVICES, publish };
+            let services = Services {
+                config: host.iceoryx2_config.clone(),
+                count: IDLE_SERVICES,
+                publish,
+            };
             let mut worker = Worker::start(&self.bench.program, host, &Role::Services(services))?;
             worker.ready(self.bench.stop)?;
             workers.push(worker);
@@ -242,7 +288,11 @@ impl Run<'_> {
             mode: Mode::Idle,
             payload_bytes: std::mem::size_of::<u64>(),
         };
-        self.samples.push(Sample { measurement, outcome, seconds });
+        self.samples.push(Sample {
+            measurement,
+            outcome,
+            seconds,
+        });
         Ok(())
     }
 

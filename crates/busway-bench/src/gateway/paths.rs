@@ -7,13 +7,11 @@ use std::process::Stdio;
 use super::measure::Bench;
 use super::plan::Transport;
 use crate::BenchError;
+use crate::environment::TUNNEL;
 use crate::hosts::find_on_path;
 use crate::processes::{Process, start_gateway};
 use crate::system::{free_port, write_system_file};
 use crate::worker::Wait;
-
-/// Binary of the crate `iceoryx2-integrations-zenoh-link-tunnel-cli`.
-const TUNNEL: &str = "iox2-link-tunnel-zenoh";
 
 impl Bench<'_> {
     /// Starts the processes between the hosts; they end when dropped.
@@ -26,7 +24,11 @@ impl Bench<'_> {
             Transport::Memory | Transport::Tcp => {
                 let bus = transport.bus().expect("both are buses");
                 let system = write_system_file(self.hosts, bus, Some(wait))?;
-                self.hosts.hosts.iter().map(|host| start_gateway(&self.program, host, &system)).collect()
+                self.hosts
+                    .hosts
+                    .iter()
+                    .map(|host| start_gateway(&self.program, host, &system))
+                    .collect()
             }
             Transport::ZenohTunnel => self.start_tunnels(),
             Transport::BareCopy | Transport::BareTcp | Transport::Iceoryx2Hop => Ok(Vec::new()),
@@ -35,18 +37,26 @@ impl Bench<'_> {
 
     /// Its fastest setting for sparse and for dense traffic alike: woken by the peers, and once a millisecond besides.
     fn start_tunnels(&self) -> Result<Vec<Process>, BenchError> {
-        let tunnel = find_on_path(OsStr::new(TUNNEL)).ok_or_else(|| BenchError::Needs(format!("{TUNNEL} on PATH")))?;
+        let tunnel =
+            find_on_path(OsStr::new(TUNNEL)).ok_or_else(|| BenchError::Needs(format!("{TUNNEL} on PATH")))?;
         let endpoint = format!("tcp/{}:{}", self.hosts.address(0, 1), free_port(self.hosts)?);
         let mut tunnels = Vec::new();
         for (host, verb) in self.hosts.hosts.iter().zip(["listen", "connect"]) {
             let config = host.directory.join("zenoh.json5");
-            let listen = if verb == "listen" { "" } else { ", listen: { endpoints: [] }" };
+            let listen = if verb == "listen" {
+                ""
+            } else {
+                ", listen: { endpoints: [] }"
+            };
             let text = format!(
                 "{{ mode: \"peer\", scouting: {{ multicast: {{ enabled: false }} }}, {verb}: {{ endpoints: [\"{endpoint}\"] }}{listen} }}\n"
             );
             write(&config, &text)?;
             let mut command = host.command(&tunnel)?;
-            command.args(["--poll", "1", "--reactive", "--zenoh-config"]).arg(&config).stdout(Stdio::null());
+            command
+                .args(["--poll", "1", "--reactive", "--zenoh-config"])
+                .arg(&config)
+                .stdout(Stdio::null());
             command.env("IOX2_LOG_LEVEL", "Warn").env("RUST_LOG", "warn");
             tunnels.push(Process::start(command, format!("tunnel {}", host.name))?);
         }

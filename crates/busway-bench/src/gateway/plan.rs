@@ -136,9 +136,22 @@ pub struct Plan {
 impl Plan {
     /// Lays out a round. Round trips are measured with every strategy in `waits`, streams with [`Wait::Adaptive`] or else the first; without
     /// `insist`, nothing spins that would not have a core.
-    pub fn new(transports: &[Transport], sizes: &[usize], waits: &[Wait], cores: usize, insist: bool) -> Self {
-        let mut plan = Self { groups: Vec::new(), skipped: Vec::new() };
-        let stream_wait = waits.iter().copied().find(|wait| *wait == Wait::Adaptive).unwrap_or(waits[0]);
+    pub fn new(
+        transports: &[Transport],
+        sizes: &[usize],
+        waits: &[Wait],
+        cores: usize,
+        insist: bool,
+    ) -> Self {
+        let mut plan = Self {
+            groups: Vec::new(),
+            skipped: Vec::new(),
+        };
+        let stream_wait = waits
+            .iter()
+            .copied()
+            .find(|wait| *wait == Wait::Adaptive)
+            .unwrap_or(waits[0]);
         for &transport in transports {
             for &wait in waits {
                 let gateways = transport.bus().is_some() || transport == Transport::ZenohTunnel;
@@ -153,11 +166,20 @@ impl Plan {
                 for &payload_bytes in sizes {
                     for &mode in transport.modes() {
                         if mode == Mode::PingPong || wait == stream_wait {
-                            measurements.push(Measurement { transport, wait, mode, payload_bytes });
+                            measurements.push(Measurement {
+                                transport,
+                                wait,
+                                mode,
+                                payload_bytes,
+                            });
                         }
                     }
                 }
-                plan.groups.push(Group { transport, wait, measurements });
+                plan.groups.push(Group {
+                    transport,
+                    wait,
+                    measurements,
+                });
             }
         }
         plan
@@ -205,16 +227,34 @@ mod tests {
         assert_eq!(parse_size("64").unwrap(), 64);
         assert_eq!(parse_size("4KiB").unwrap(), 4096);
         assert_eq!(parse_size("1MiB").unwrap(), 1 << 20);
-        for wrong in ["", "0", "63", "65", "4GB", "99999999999999999999", "1000MiB", "16"] {
+        for wrong in [
+            "",
+            "0",
+            "63",
+            "65",
+            "4GB",
+            "99999999999999999999",
+            "1000MiB",
+            "16",
+        ] {
             let message = parse_size(wrong).unwrap_err().to_string();
-            assert!(message.contains("--sizes") && message.contains("4KiB"), "{message}");
+            assert!(
+                message.contains("--sizes") && message.contains("4KiB"),
+                "{message}"
+            );
         }
     }
 
     #[test]
     fn gateways_spin_only_where_each_has_a_core_unless_asked_to() {
         let spins = |cores, insist| {
-            let plan = Plan::new(&[Transport::Tcp], &[64], &[Wait::Event, Wait::Spin], cores, insist);
+            let plan = Plan::new(
+                &[Transport::Tcp],
+                &[64],
+                &[Wait::Event, Wait::Spin],
+                cores,
+                insist,
+            );
             plan.groups.iter().any(|group| group.wait == Wait::Spin)
         };
         assert!(!spins(2, false));
@@ -224,10 +264,19 @@ mod tests {
 
     #[test]
     fn streams_are_measured_once_and_round_trips_with_every_wait_strategy() {
-        let plan = Plan::new(&[Transport::Memory], &[64, 4096], &[Wait::Event, Wait::Adaptive], 4, false);
+        let plan = Plan::new(
+            &[Transport::Memory],
+            &[64, 4096],
+            &[Wait::Event, Wait::Adaptive],
+            4,
+            false,
+        );
         let all: Vec<_> = plan.groups.iter().flat_map(|group| &group.measurements).collect();
         assert_eq!(all.iter().filter(|m| m.mode == Mode::PingPong).count(), 4);
         assert_eq!(all.iter().filter(|m| m.mode == Mode::Lossless).count(), 2);
-        assert!(all.iter().all(|m| m.mode == Mode::PingPong || m.wait == Wait::Adaptive));
+        assert!(
+            all.iter()
+                .all(|m| m.mode == Mode::PingPong || m.wait == Wait::Adaptive)
+        );
     }
 }

@@ -23,15 +23,36 @@ impl fmt::Display for Report {
         for warning in &environment.warnings {
             writeln!(f, "warning: {warning}")?;
         }
-        self.section(f, "Half round trip, median (99 %), µs", &[Mode::PingPong], latency, "× sum of hops")?;
+        self.section(
+            f,
+            "Half round trip, median (99 %), µs",
+            &[Mode::PingPong],
+            latency,
+            "× sum of hops",
+        )?;
         let streams = [Mode::Lossless, Mode::Overwriting];
         self.section(f, "Throughput, MB/s", &streams, throughput, "× bare bus")?;
-        self.section(f, "Messages a second, thousands (lost in percent of those sent)", &streams, messages, "")?;
+        self.section(
+            f,
+            "Messages a second, thousands (lost in percent of those sent)",
+            &streams,
+            messages,
+            "",
+        )?;
         self.section(f, "CPU time of both gateways, s a GiB", &streams, cpu, "")?;
         for row in self.results.iter().filter(|row| row.mode == Mode::Idle) {
-            let each: Vec<String> = row.gateway_cpu_percent_each.iter().map(|p| format!("{p:.2} %")).collect();
+            let each: Vec<String> = row
+                .gateway_cpu_percent_each
+                .iter()
+                .map(|p| format!("{p:.2} %"))
+                .collect();
             let wait = row.wait.word();
-            writeln!(f, "idle, 100 services, {} {wait}: {} of a core", row.transport, each.join(" and "))?;
+            writeln!(
+                f,
+                "idle, 100 services, {} {wait}: {} of a core",
+                row.transport,
+                each.join(" and ")
+            )?;
         }
         for note in &self.notes {
             writeln!(f, "note: {note}")?;
@@ -50,8 +71,11 @@ impl Report {
         cell: fn(&Row) -> Option<String>,
         floor: &str,
     ) -> fmt::Result {
-        let rows: Vec<&Row> =
-            self.results.iter().filter(|row| modes.contains(&row.mode) && cell(row).is_some()).collect();
+        let rows: Vec<&Row> = self
+            .results
+            .iter()
+            .filter(|row| modes.contains(&row.mode) && cell(row).is_some())
+            .collect();
         if rows.is_empty() {
             return Ok(());
         }
@@ -72,9 +96,15 @@ impl Report {
                         && other.wait == row.wait
                         && other.payload_bytes == *bytes
                 };
-                rows.iter().find(same).map_or_else(String::new, |row| with_ratios(row, cell, floor))
+                rows.iter()
+                    .find(same)
+                    .map_or_else(String::new, |row| with_ratios(row, cell, floor))
             });
-            let heads = [row.transport.clone(), row.mode.word().to_owned(), row.wait.word().to_owned()];
+            let heads = [
+                row.transport.clone(),
+                row.mode.word().to_owned(),
+                row.wait.word().to_owned(),
+            ];
             table.add_row(heads.into_iter().chain(cells));
         }
         for column in table.column_iter_mut().skip(3) {
@@ -93,13 +123,21 @@ fn with_ratios(row: &Row, cell: fn(&Row) -> Option<String>, floor: &str) -> Stri
         text += &format!("\n{ratio:.2} {floor}");
     }
     if let Some(ratio) = row.ratio_to_tunnel {
-        text += &if ratio < 1.0 { format!("\n1/{:.0} × tunnel", 1.0 / ratio) } else { format!("\n{ratio:.0} × tunnel") };
+        text += &match ratio {
+            0.0..0.1 => format!("\n1/{:.0} × tunnel", 1.0 / ratio),
+            0.1..10.0 => format!("\n{ratio:.2} × tunnel"),
+            _ => format!("\n{ratio:.0} × tunnel"),
+        };
     }
     text
 }
 
 fn latency(row: &Row) -> Option<String> {
-    let us = |name: &str| row.half_rtt_ns.get(name).map(|ns| format!("{:.1}", *ns as f64 / 1e3));
+    let us = |name: &str| {
+        row.half_rtt_ns
+            .get(name)
+            .map(|ns| format!("{:.1}", *ns as f64 / 1e3))
+    };
     let p50 = us("p50")?;
     Some(match us("p99") {
         Some(p99) => format!("{p50} ({p99})"),
@@ -113,8 +151,13 @@ fn throughput(row: &Row) -> Option<String> {
 
 fn messages(row: &Row) -> Option<String> {
     let (lost, received) = (row.lost? as f64, row.samples? as f64);
-    let percent = if lost > 0.0 { format!(" ({:.1} %)", lost / (lost + received) * 100.0) } else { String::new() };
-    row.messages_per_s.map(|rate| format!("{:.1}{percent}", rate / 1e3))
+    let percent = if lost > 0.0 {
+        format!(" ({:.1} %)", lost / (lost + received) * 100.0)
+    } else {
+        String::new()
+    };
+    row.messages_per_s
+        .map(|rate| format!("{:.1}{percent}", rate / 1e3))
 }
 
 fn cpu(row: &Row) -> Option<String> {

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::Sample;
+use super::measure::{DEFAULT_QUEUE_DEPTH, queue_depth};
 use super::plan::{Measurement, Mode, Transport};
 use crate::environment::Environment;
-use crate::worker::{Percentiles, Wait};
+use crate::worker::{Percentiles, Wait, slots_for};
 
 /// Everything that a run found; as JSON the result file.
 #[derive(Clone, Debug, Serialize)]
@@ -33,6 +34,10 @@ pub struct Row {
     pub wait: Wait,
     /// Size of a message in bytes.
     pub payload_bytes: usize,
+    /// Messages that a subscriber's queue holds, where there is one: iceoryx2's default 2 with overwriting, 1 MiB or 8 to 256
+    /// messages without loss.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_depth: Option<usize>,
     /// Half of the round trip: least and greatest of all rounds, the percentiles as medians over rounds.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub half_rtt_ns: BTreeMap<&'static str, u64>,
@@ -81,16 +86,29 @@ pub struct Row {
 }
 
 impl Report {
-    pub(super) fn new(environment: Environment, samples: &[Sample], notes: Vec<String>, seconds: f64) -> Self {
+    pub(super) fn new(
+        environment: Environment,
+        samples: &[Sample],
+        notes: Vec<String>,
+        seconds: f64,
+    ) -> Self {
         let mut groups: BTreeMap<Measurement, Vec<&Sample>> = BTreeMap::new();
         for sample in samples {
             groups.entry(sample.measurement).or_default().push(sample);
         }
-        let mut results: Vec<Row> = groups.iter().map(|(measurement, rounds)| row(measurement, rounds)).collect();
+        let mut results: Vec<Row> = groups
+            .iter()
+            .map(|(measurement, rounds)| row(measurement, rounds))
+            .collect();
         let sums = sums_of_hops(&results);
         results.extend(sums);
         add_ratios(&mut results);
-        Self { environment, seconds, notes, results }
+        Self {
+            environment,
+            seconds,
+            notes,
+            results,
+        }
     }
 }
 
@@ -101,7 +119,10 @@ fn row(measurement: &Measurement, rounds: &[&Sample]) -> Row {
     let messages_per_s = streams.then(|| median(&rates)).flatten().map(f64::round);
     let sum = |pick: fn(&Sample) -> u64| counts.then(|| rounds.iter().map(|s| pick(s)).sum());
     let each = |i: usize| {
-        let column: Vec<f64> = rounds.iter().filter_map(|s| s.outcome.gateway_cpu_s.get(i).copied()).collect();
+        let column: Vec<f64> = rounds
+            .iter()
+            .filter_map(|s| s.outcome.gateway_cpu_s.get(i).copied())
+            .collect();
         median(&column).map(milli)
     };
     let gateway_cpu_s_each: Vec<f64> = (0..2).filter_map(each).collect();
@@ -120,17 +141,28 @@ fn row(measurement: &Measurement, rounds: &[&Sample]) -> Row {
         mode: measurement.mode,
         wait: measurement.wait,
         payload_bytes: measurement.payload_bytes,
+        queue_depth: queue(measurement),
         half_rtt_ns: half_rtt(rounds),
         messages_per_s,
-        messages_per_s_range: streams.then(|| rates.iter().fold([f64::MAX, 0.0], |[low, high], rate| {
-            [low.min(rate.round()), high.max(rate.round())]
-        })),
+        messages_per_s_range: streams.then(|| {
+            rates.iter().fold([f64::MAX, 0.0], |[low, high], rate| {
+                [low.min(rate.round()), high.max(rate.round())]
+            })
+        }),
         bytes_per_s: messages_per_s.map(|rate| rate * measurement.payload_bytes as f64),
-        lost: sum(|s| s.outcome.sent.saturating_sub(s.outcome.figures.received + s.outcome.figures.corrupt)),
+        lost: sum(|s| {
+            s.outcome
+                .sent
+                .saturating_sub(s.outcome.figures.received + s.outcome.figures.corrupt)
+        }),
         corrupt: sum(|s| s.outcome.figures.corrupt),
         out_of_order: sum(|s| s.outcome.figures.out_of_order),
         gateway_cpu_s,
-        gateway_cpu_percent_each: if counts { Vec::new() } else { gateway_cpu_s_each.iter().map(percent).collect() },
+        gateway_cpu_percent_each: if counts {
+            Vec::new()
+        } else {
+            gateway_cpu_s_each.iter().map(percent).collect()
+        },
         gateway_cpu_s_each,
         gateway_cpu_s_per_gib: streams.then(|| median(&per_gib)).flatten().map(milli),
         samples: sum(|s| s.outcome.figures.received),
@@ -140,8 +172,20 @@ fn row(measurement: &Measurement, rounds: &[&Sample]) -> Row {
     }
 }
 
+fn queue(measurement: &Measurement) -> Option<usize> {
+    match (measurement.transport, measurement.mode) {
+        (Transport::BareTcp, _) | (_, Mode::Idle) => None,
+        (Transport::BareCopy, _) => Some(slots_for(measurement.payload_bytes)),
+        (_, Mode::Lossless) => Some(queue_depth(measurement.payload_bytes)),
+        _ => Some(DEFAULT_QUEUE_DEPTH),
+    }
+}
+
 fn half_rtt(rounds: &[&Sample]) -> BTreeMap<&'static str, u64> {
-    let all: Vec<Percentiles> = rounds.iter().filter_map(|s| s.outcome.figures.latency_ns).collect();
+    let all: Vec<Percentiles> = rounds
+        .iter()
+        .filter_map(|s| s.outcome.figures.latency_ns)
+        .collect();
     let median_of = |pick: fn(&Percentiles) -> u64| {
         let column: Vec<f64> = all.iter().map(|p| pick(p) as f64).collect();
         median(&column).map(|ns| ns as u64)
@@ -153,7 +197,10 @@ fn half_rtt(rounds: &[&Sample]) -> BTreeMap<&'static str, u64> {
         ("p99_9", median_of(|p| p.p99_9)),
         ("max", all.iter().map(|p| p.max).max()),
     ];
-    values.into_iter().filter_map(|(name, ns)| Some((name, ns?))).collect()
+    values
+        .into_iter()
+        .filter_map(|(name, ns)| Some((name, ns?)))
+        .collect()
 }
 
 /// For each bus, wait strategy and size: a hop on this host, the bare bus, a hop on that host.
@@ -161,7 +208,10 @@ fn sums_of_hops(rows: &[Row]) -> Vec<Row> {
     let mut sums = Vec::new();
     for bus in [Transport::Memory, Transport::Tcp] {
         let Some(floor) = bus.floor() else { continue };
-        for hop in rows.iter().filter(|row| row.transport == Transport::Iceoryx2Hop.word()) {
+        for hop in rows
+            .iter()
+            .filter(|row| row.transport == Transport::Iceoryx2Hop.word())
+        {
             let same = |row: &&Row| {
                 row.transport == floor.word()
                     && row.mode == hop.mode
@@ -172,11 +222,13 @@ fn sums_of_hops(rows: &[Row]) -> Vec<Row> {
             let comparable = hop.mode == Mode::PingPong && hop.wait != Wait::Adaptive;
             if let Some(bare) = rows.iter().find(same)
                 && comparable
-                && let (Some(hop_ns), Some(bare_ns)) = (hop.half_rtt_ns.get("p50"), bare.half_rtt_ns.get("p50"))
+                && let (Some(hop_ns), Some(bare_ns)) =
+                    (hop.half_rtt_ns.get("p50"), bare.half_rtt_ns.get("p50"))
             {
                 sums.push(Row {
                     transport: format!("sum-of-hops-{}", bus.word()),
                     half_rtt_ns: BTreeMap::from([("p50", 2 * hop_ns + bare_ns)]),
+                    queue_depth: None,
                     lost: None,
                     corrupt: None,
                     out_of_order: None,
@@ -192,24 +244,34 @@ fn sums_of_hops(rows: &[Row]) -> Vec<Row> {
 fn add_ratios(rows: &mut [Row]) {
     let all = rows.to_vec();
     for row in rows {
-        let ours = [Transport::Memory, Transport::Tcp].into_iter().find(|bus| bus.word() == row.transport);
+        let ours = [Transport::Memory, Transport::Tcp]
+            .into_iter()
+            .find(|bus| bus.word() == row.transport);
         let Some(bus) = ours else { continue };
         let floor_name = match row.mode {
             Mode::PingPong => format!("sum-of-hops-{}", bus.word()),
-            Mode::Lossless => bus.floor().map_or_else(String::new, |floor| floor.word().to_owned()),
+            Mode::Lossless => bus
+                .floor()
+                .map_or_else(String::new, |floor| floor.word().to_owned()),
             Mode::Overwriting | Mode::Idle => String::new(),
         };
         let value = |other: &Row| match row.mode {
             Mode::PingPong => other.half_rtt_ns.get("p50").map(|ns| *ns as f64),
             _ => other.bytes_per_s,
         };
-        let ratio = |other: Option<&Row>| Some(milli(value(row)? / value(other?)?)).filter(|ratio| ratio.is_finite());
+        let ratio =
+            |other: Option<&Row>| Some(milli(value(row)? / value(other?)?)).filter(|ratio| ratio.is_finite());
         let like = |other: &&Row| {
             other.mode == row.mode && other.payload_bytes == row.payload_bytes && other.wait == row.wait
         };
-        let floor = ratio(all.iter().find(|other| other.transport == floor_name && like(other)));
-        let tunnel =
-            ratio(all.iter().find(|other| other.transport == Transport::ZenohTunnel.word() && like(other)));
+        let floor = ratio(
+            all.iter()
+                .find(|other| other.transport == floor_name && like(other)),
+        );
+        let tunnel = ratio(
+            all.iter()
+                .find(|other| other.transport == Transport::ZenohTunnel.word() && like(other)),
+        );
         row.ratio_to_floor = floor;
         row.ratio_to_tunnel = tunnel;
     }
@@ -218,13 +280,20 @@ fn add_ratios(rows: &mut [Row]) {
 fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let (low, high) = (sorted.get(sorted.len().checked_sub(1)? / 2)?, sorted.get(sorted.len() / 2)?);
+    let (low, high) = (
+        sorted.get(sorted.len().checked_sub(1)? / 2)?,
+        sorted.get(sorted.len() / 2)?,
+    );
     Some((low + high) / 2.0)
 }
 
 /// Rounded to 0.001 for people who read the file, coarser only below that.
 fn milli(value: f64) -> f64 {
-    if value.abs() < 0.1 { (value * 1e5).round() / 1e5 } else { (value * 1e3).round() / 1e3 }
+    if value.abs() < 0.1 {
+        (value * 1e5).round() / 1e5
+    } else {
+        (value * 1e3).round() / 1e3
+    }
 }
 
 #[cfg(test)]
@@ -234,7 +303,13 @@ mod tests {
     use crate::worker::Figures;
 
     fn sample(transport: Transport, mode: Mode, p50: u64, received: u64) -> Sample {
-        let latency_ns = Percentiles { min: 1, p50, p99: p50 * 2, p99_9: p50 * 3, max: p50 * 4 };
+        let latency_ns = Percentiles {
+            min: 1,
+            p50,
+            p99: p50 * 2,
+            p99_9: p50 * 3,
+            max: p50 * 4,
+        };
         let figures = Figures {
             received,
             first_ns: 0,
@@ -243,8 +318,17 @@ mod tests {
             ..Figures::default()
         };
         Sample {
-            measurement: Measurement { transport, wait: Wait::Event, mode, payload_bytes: 64 },
-            outcome: Outcome { figures, sent: received + 3, gateway_cpu_s: vec![0.25, 0.5] },
+            measurement: Measurement {
+                transport,
+                wait: Wait::Event,
+                mode,
+                payload_bytes: 64,
+            },
+            outcome: Outcome {
+                figures,
+                sent: received + 3,
+                gateway_cpu_s: vec![0.25, 0.5],
+            },
             seconds: 1.0,
         }
     }
@@ -254,7 +338,11 @@ mod tests {
     }
 
     fn find<'a>(report: &'a Report, transport: &str, mode: Mode) -> &'a Row {
-        report.results.iter().find(|row| row.transport == transport && row.mode == mode).expect("row")
+        report
+            .results
+            .iter()
+            .find(|row| row.transport == transport && row.mode == mode)
+            .expect("row")
     }
 
     #[test]
@@ -264,7 +352,10 @@ mod tests {
             sample(Transport::BareTcp, Mode::PingPong, 3000, 10),
             sample(Transport::Tcp, Mode::PingPong, 6000, 10),
         ]);
-        assert_eq!(find(&report, "sum-of-hops-tcp", Mode::PingPong).half_rtt_ns["p50"], 5000);
+        assert_eq!(
+            find(&report, "sum-of-hops-tcp", Mode::PingPong).half_rtt_ns["p50"],
+            5000
+        );
         assert_eq!(find(&report, "tcp", Mode::PingPong).ratio_to_floor, Some(1.2));
     }
 
@@ -293,7 +384,12 @@ mod tests {
         let report = report(&[sample(Transport::Tcp, Mode::PingPong, 100, 10)]);
         let json = serde_json::to_value(&report.results[0]).expect("serialises");
         assert_eq!(json["half_rtt_ns"]["p99_9"], 300);
-        for absent in ["messages_per_s", "bytes_per_s", "ratio_to_floor", "ratio_to_tunnel"] {
+        for absent in [
+            "messages_per_s",
+            "bytes_per_s",
+            "ratio_to_floor",
+            "ratio_to_tunnel",
+        ] {
             assert!(json.get(absent).is_none(), "{absent}");
         }
     }

@@ -126,7 +126,13 @@ fn echo(there: &mut Side, back: &mut Side, control: &Control) -> WorkerResult<Fi
 }
 
 fn send(there: &mut Side, seconds: f64, control: &Control) -> WorkerResult<Figures> {
-    there.send(Header { sequence: PROBE, sent_ns: 0 }, || control.ended());
+    there.send(
+        Header {
+            sequence: PROBE,
+            sent_ns: 0,
+        },
+        || control.ended(),
+    );
     let mut figures = Figures::default();
     if !control.wait_for_go() {
         return Ok(figures);
@@ -134,7 +140,13 @@ fn send(there: &mut Side, seconds: f64, control: &Control) -> WorkerResult<Figur
     figures.first_ns = now_ns();
     let deadline = Instant::now() + Duration::from_secs_f64(seconds);
     while figures.sent & 15 != 0 || Instant::now() < deadline {
-        if !there.send(Header { sequence: figures.sent, sent_ns: 0 }, || control.ended()) {
+        if !there.send(
+            Header {
+                sequence: figures.sent,
+                sent_ns: 0,
+            },
+            || control.ended(),
+        ) {
             break;
         }
         figures.sent += 1;

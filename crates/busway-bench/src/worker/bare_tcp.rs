@@ -39,8 +39,12 @@ struct Wire {
 impl Wire {
     fn accept(spec: &Bare<SocketAddr>, control: &Control) -> WorkerResult<Self> {
         let listener = TcpListener::bind(spec.place).map_err(|e| format!("listen on {}: {e}", spec.place))?;
-        let address = listener.local_addr().map_err(|e| format!("address of the listener: {e}"))?;
-        listener.set_nonblocking(true).map_err(|e| format!("non-blocking listener: {e}"))?;
+        let address = listener
+            .local_addr()
+            .map_err(|e| format!("address of the listener: {e}"))?;
+        listener
+            .set_nonblocking(true)
+            .map_err(|e| format!("non-blocking listener: {e}"))?;
         report(&Report::Ready(Some(address)));
         loop {
             match listener.accept() {
@@ -67,7 +71,13 @@ impl Wire {
             .map_err(|e| format!("socket options: {e}"))?;
         let words = spec.payload_bytes / 8;
         let buffer_words = words.max(READ_BYTES / 8).next_multiple_of(words);
-        Ok(Self { stream, spin, message: vec![0; words], buffer: vec![0; buffer_words], filled: 0 })
+        Ok(Self {
+            stream,
+            spin,
+            message: vec![0; words],
+            buffer: vec![0; buffer_words],
+            filled: 0,
+        })
     }
 
     fn send(&mut self, header: Header) -> WorkerResult<()> {
@@ -100,7 +110,9 @@ impl Wire {
         for message in self.buffer.chunks_exact(self.message.len()).take(whole) {
             take(message);
         }
-        self.buffer.as_mut_bytes().copy_within(whole * bytes..self.filled, 0);
+        self.buffer
+            .as_mut_bytes()
+            .copy_within(whole * bytes..self.filled, 0);
         self.filled -= whole * bytes;
         Ok(true)
     }
@@ -154,7 +166,10 @@ fn ping(wire: &mut Wire, spec: &Bare<SocketAddr>, control: &Control) -> WorkerRe
 }
 
 fn send(wire: &mut Wire, spec: &Bare<SocketAddr>, control: &Control) -> WorkerResult<Figures> {
-    wire.send(Header { sequence: PROBE, sent_ns: 0 })?;
+    wire.send(Header {
+        sequence: PROBE,
+        sent_ns: 0,
+    })?;
     let mut figures = Figures::default();
     if !control.wait_for_go() {
         return Ok(figures);
@@ -165,11 +180,16 @@ fn send(wire: &mut Wire, spec: &Bare<SocketAddr>, control: &Control) -> WorkerRe
         if control.ended() {
             break;
         }
-        wire.send(Header { sequence: figures.sent, sent_ns: 0 })?;
+        wire.send(Header {
+            sequence: figures.sent,
+            sent_ns: 0,
+        })?;
         figures.sent += 1;
     }
     figures.last_ns = now_ns();
-    wire.stream.shutdown(std::net::Shutdown::Write).map_err(|e| format!("end of stream: {e}"))?;
+    wire.stream
+        .shutdown(std::net::Shutdown::Write)
+        .map_err(|e| format!("end of stream: {e}"))?;
     report(&Report::Sent(figures));
     while !control.ended() {
         std::thread::sleep(Duration::from_millis(2));

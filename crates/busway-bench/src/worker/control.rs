@@ -25,7 +25,11 @@ pub(super) struct Control(Arc<Shared>);
 impl Control {
     /// Starts the thread that reads standard input.
     pub(super) fn start() -> Self {
-        let shared = Arc::new(Shared { go: false.into(), end: false.into(), total: OPEN.into() });
+        let shared = Arc::new(Shared {
+            go: false.into(),
+            end: false.into(),
+            total: OPEN.into(),
+        });
         let control = Self(Arc::clone(&shared));
         std::thread::spawn(move || {
             for line in std::io::stdin().lock().lines().map_while(Result::ok) {

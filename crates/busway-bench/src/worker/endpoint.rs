@@ -22,7 +22,8 @@ const MAX_PORTS: usize = 3;
 /// A node in the domain that `config` describes.
 pub(super) fn node(config: &Path) -> WorkerResult<Node<ipc::Service>> {
     let path = config.to_str().unwrap_or_default();
-    let file = FilePath::new(path.as_bytes()).map_err(|e| format!("iceoryx2 configuration {path:?}: {e:?}"))?;
+    let file =
+        FilePath::new(path.as_bytes()).map_err(|e| format!("iceoryx2 configuration {path:?}: {e:?}"))?;
     let config = Config::from_file(&file).map_err(|e| format!("iceoryx2 configuration {path:?}: {e}"))?;
     NodeBuilder::new()
         .config(&config)
@@ -30,6 +31,12 @@ pub(super) fn node(config: &Path) -> WorkerResult<Node<ipc::Service>> {
         .create::<ipc::Service>()
         .map_err(|e| format!("iceoryx2 node in {path:?}: {e}"))
 }
+
+/// A subscriber and, where the program waits by event, the listener to wait on.
+pub(super) type Receiver = (
+    Subscriber<ipc::Service, [u64], ()>,
+    Option<Listener<ipc::Service>>,
+);
 
 /// One open service.
 pub(super) struct Endpoint {
@@ -55,8 +62,16 @@ impl Endpoint {
                 .max_subscribers(MAX_PORTS)
                 .max_publishers(MAX_PORTS),
         };
-        let service = builder.open_or_create().map_err(|e| format!("service {text:?}: {e}"))?;
-        Ok(Self { node, name, service, words: spec.payload_bytes / 8, wait: spec.wait })
+        let service = builder
+            .open_or_create()
+            .map_err(|e| format!("service {text:?}: {e}"))?;
+        Ok(Self {
+            node,
+            name,
+            service,
+            words: spec.payload_bytes / 8,
+            wait: spec.wait,
+        })
     }
 
     /// How many subscribers the service has on this host, gateways included.
@@ -75,21 +90,33 @@ impl Endpoint {
         let notifier = match self.wait {
             Wait::Event => {
                 let event = self.event()?;
-                Some(event.notifier_builder().create().map_err(|e| format!("notifier of {}: {e}", self.name))?)
+                Some(
+                    event
+                        .notifier_builder()
+                        .create()
+                        .map_err(|e| format!("notifier of {}: {e}", self.name))?,
+                )
             }
             _ => None,
         };
-        Ok(Sender { publisher, notifier, words: self.words })
+        Ok(Sender {
+            publisher,
+            notifier,
+            words: self.words,
+        })
     }
 
     /// A port that receives, and the listener to wait on.
-    pub(super) fn receiver(
-        &self,
-    ) -> WorkerResult<(Subscriber<ipc::Service, [u64], ()>, Option<Listener<ipc::Service>>)> {
+    pub(super) fn receiver(&self) -> WorkerResult<Receiver> {
         let listener = match self.wait {
             Wait::Event => {
                 let event = self.event()?;
-                Some(event.listener_builder().create().map_err(|e| format!("listener of {}: {e}", self.name))?)
+                Some(
+                    event
+                        .listener_builder()
+                        .create()
+                        .map_err(|e| format!("listener of {}: {e}", self.name))?,
+                )
             }
             _ => None,
         };

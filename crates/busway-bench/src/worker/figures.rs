@@ -46,7 +46,11 @@ impl Figures {
     /// Messages a second between the first and the last.
     pub fn rate(&self) -> f64 {
         let span_ns = self.last_ns.saturating_sub(self.first_ns);
-        if span_ns == 0 { 0.0 } else { self.received.saturating_sub(1) as f64 * 1e9 / span_ns as f64 }
+        if span_ns == 0 {
+            0.0
+        } else {
+            self.received.saturating_sub(1) as f64 * 1e9 / span_ns as f64
+        }
     }
 }
 
@@ -83,7 +87,9 @@ impl WarmUp {
     const ROUND_TRIPS: u64 = 50;
 
     pub(super) fn new(seconds: f64) -> Self {
-        Self { until_ns: now_ns() + (seconds * 1e8) as u64 }
+        Self {
+            until_ns: now_ns() + (seconds * 1e8) as u64,
+        }
     }
 
     /// Whether the round trip of this number, started at `now_ns`, counts.
@@ -102,7 +108,12 @@ pub(super) struct Tally {
 
 impl Tally {
     pub(super) fn new(latency: bool) -> Self {
-        Self { figures: Figures::default(), latency: latency.then(Latency::new), next: 0, probed: false }
+        Self {
+            figures: Figures::default(),
+            latency: latency.then(Latency::new),
+            next: 0,
+            probed: false,
+        }
     }
 
     /// Counts one message; true when it is the first sign that the path stands.
@@ -151,6 +162,9 @@ impl Tally {
     }
 
     pub(super) fn figures(&self) -> Figures {
-        Figures { latency_ns: self.latency.as_ref().and_then(Latency::percentiles), ..self.figures }
+        Figures {
+            latency_ns: self.latency.as_ref().and_then(Latency::percentiles),
+            ..self.figures
+        }
     }
 }

@@ -159,7 +159,11 @@ pub fn main(args: &[String]) -> ExitCode {
     let role = match args.first().map(|text| serde_json::from_str::<Role>(text)) {
         Some(Ok(role)) => role,
         Some(Err(error)) => return fail(format!("role is not valid JSON for a worker: {error}")),
-        None => return fail("no role given; this subcommand is started by `busway demo` and `busway bench`".into()),
+        None => {
+            return fail(
+                "no role given; this subcommand is started by `busway demo` and `busway bench`".into(),
+            );
+        }
     };
     let control = control::Control::start();
     let result = match role {

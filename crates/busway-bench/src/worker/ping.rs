@@ -6,7 +6,7 @@ use super::control::Control;
 use super::endpoint::{Endpoint, Sender};
 use super::figures::{Figures, Latency, WarmUp};
 use super::wait::Patience;
-use super::{Ping, Report, Service, WorkerResult, report};
+use super::{Ping, Report, Service, Wait, WorkerResult, report};
 use crate::pattern::{Header, PROBE, check, now_ns};
 
 /// An answer that takes longer counts as lost.
@@ -22,7 +22,11 @@ pub(super) fn ping(spec: &Ping, control: &Control) -> WorkerResult<Figures> {
     let there = Endpoint::open(&spec.service, THERE)?;
     let back = Endpoint::open(&spec.service, BACK)?;
     let (subscriber, listener) = back.receiver()?;
-    let mut asker = Asker { sender: there.sender()?, subscriber, patience: Patience::new(spec.service.wait, listener) };
+    let mut asker = Asker {
+        sender: there.sender()?,
+        subscriber,
+        patience: Patience::new(spec.service.wait, listener),
+    };
     report(&Report::Ready(None));
     let mut probe = PROBE;
     loop {
@@ -40,7 +44,10 @@ pub(super) fn ping(spec: &Ping, control: &Control) -> WorkerResult<Figures> {
     if !control.wait_for_go() {
         return Ok(Figures::default());
     }
-    let mut figures = Figures { first_ns: now_ns(), ..Figures::default() };
+    let mut figures = Figures {
+        first_ns: now_ns(),
+        ..Figures::default()
+    };
     let mut latency = Latency::new();
     let warm_up = WarmUp::new(spec.seconds);
     let deadline = Instant::now() + Duration::from_secs_f64(spec.seconds);
@@ -51,13 +58,10 @@ pub(super) fn ping(spec: &Ping, control: &Control) -> WorkerResult<Figures> {
         let ended_ns = now_ns();
         if warm_up.is_over(sequence, started_ns) {
             figures.sent += 1;
-            match answer {
-                Ok(corrupt) => {
-                    figures.received += 1;
-                    figures.corrupt += u64::from(corrupt);
-                    latency.record((ended_ns - started_ns) / 2);
-                }
-                Err(Lost) => {}
+            if let Ok(corrupt) = answer {
+                figures.received += 1;
+                figures.corrupt += u64::from(corrupt);
+                latency.record((ended_ns - started_ns) / 2);
             }
         }
         sequence += 1;
@@ -98,10 +102,9 @@ impl Asker {
             self.patience.pause();
             looks = looks.wrapping_add(1);
             // A clock reading costs more than a look.
-            if looks.is_multiple_of(64) || !matches!(self.patience.strategy(), super::Wait::Spin) {
-                if started.elapsed() > timeout {
-                    return Ok(Err(Lost));
-                }
+            let due = looks.is_multiple_of(64) || self.patience.strategy() != Wait::Spin;
+            if due && started.elapsed() > timeout {
+                return Ok(Err(Lost));
             }
         }
     }

@@ -21,10 +21,19 @@ pub(super) fn hold(spec: &Services, control: &Control) -> WorkerResult<Figures> 
             .open_or_create()
             .map_err(|e| format!("service {text:?}: {e}"))?;
         if spec.publish {
-            publishers.push(service.publisher_builder().create().map_err(|e| format!("publisher of {text}: {e}"))?);
+            publishers.push(
+                service
+                    .publisher_builder()
+                    .create()
+                    .map_err(|e| format!("publisher of {text}: {e}"))?,
+            );
         } else {
-            subscribers
-                .push(service.subscriber_builder().create().map_err(|e| format!("subscriber of {text}: {e}"))?);
+            subscribers.push(
+                service
+                    .subscriber_builder()
+                    .create()
+                    .map_err(|e| format!("subscriber of {text}: {e}"))?,
+            );
         }
     }
     report(&Report::Ready(None));

@@ -27,12 +27,18 @@ pub(super) fn publish(spec: &Publish, control: &Control) -> WorkerResult<Figures
         }
         // Nothing is sent before somebody subscribes: what a full queue does would otherwise depend on who starts first.
         if endpoint.subscribers() > 0 {
-            sender.send(Header { sequence: probe, sent_ns: now_ns() })?;
+            sender.send(Header {
+                sequence: probe,
+                sent_ns: now_ns(),
+            })?;
             probe += 1;
         }
         std::thread::sleep(PROBE_INTERVAL);
     }
-    let mut figures = Figures { first_ns: now_ns(), ..Figures::default() };
+    let mut figures = Figures {
+        first_ns: now_ns(),
+        ..Figures::default()
+    };
     let deadline = Instant::now() + Duration::from_secs_f64(spec.seconds);
     let mut pace = spec.rate_hz.map(Pace::new);
     let mut next_progress = Instant::now() + PROGRESS_INTERVAL;
@@ -42,7 +48,10 @@ pub(super) fn publish(spec: &Publish, control: &Control) -> WorkerResult<Figures
             break;
         }
         let sent_ns = if spec.service.latency { now_ns() } else { 0 };
-        sender.send(Header { sequence: figures.sent, sent_ns })?;
+        sender.send(Header {
+            sequence: figures.sent,
+            sent_ns,
+        })?;
         figures.sent += 1;
         if let Some(pace) = &mut pace {
             pace.wait();
@@ -106,7 +115,10 @@ struct Silence {
 
 impl Silence {
     fn new() -> Self {
-        Self { received: 0, since: None }
+        Self {
+            received: 0,
+            since: None,
+        }
     }
 
     fn is_long(&mut self, received: u64) -> bool {
@@ -129,7 +141,10 @@ struct Pace {
 impl Pace {
     fn new(rate_hz: f64) -> Self {
         let period = Duration::from_secs_f64(1.0 / rate_hz);
-        Self { period, next: Instant::now() + period }
+        Self {
+            period,
+            next: Instant::now() + period,
+        }
     }
 
     fn wait(&mut self) {

@@ -6,9 +6,11 @@ use iceoryx2::port::listener::Listener;
 use iceoryx2::prelude::ipc;
 use serde::{Deserialize, Serialize};
 
-/// Looks before an adaptive program begins to yield, and then to sleep.
+/// Looks before an adaptive program begins to yield: about a microsecond.
 const SPINS: u32 = 100;
-const YIELDS: u32 = 20;
+/// Looks between which it yields before it begins to sleep: about a millisecond on an idle machine, so that it stays awake
+/// while a stream runs or an answer is on its way, and gives its core to whoever else has work.
+const YIELDS: u32 = 2000;
 /// How long an adaptive program sleeps between looks; with the kernel's timer slack about 0.1 ms in effect.
 const NAP: Duration = Duration::from_micros(50);
 /// An event program looks again after this long even if nobody notified it, so that a lost notification costs time, not the
@@ -16,12 +18,14 @@ const NAP: Duration = Duration::from_micros(50);
 const EVENT_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Wait strategy of a program and of the gateway's lanes beside it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wait {
     /// Looks without pause: needs a core for each program and lane.
     Spin,
-    /// Spins a little, yields a little, then sleeps 50 µs between looks.
+    /// Spins for a microsecond, yields for about a millisecond, then sleeps 50 µs between looks.
     Adaptive,
     /// Blocks until notified: by the companion event service, the socket, a futex.
     Event,
@@ -48,7 +52,11 @@ pub(super) struct Patience {
 impl Patience {
     /// With a listener, [`Wait::Event`] blocks on it; without one it naps as an adaptive program does.
     pub(super) fn new(wait: Wait, listener: Option<Listener<ipc::Service>>) -> Self {
-        Self { wait, listener, looks: 0 }
+        Self {
+            wait,
+            listener,
+            looks: 0,
+        }
     }
 
     /// How this program waits.

@@ -44,15 +44,29 @@ impl Ring {
     /// Maps `path`; with `create` makes it first, all zero.
     pub(super) fn open(path: &Path, payload_bytes: usize, create: bool) -> WorkerResult<Self> {
         let context = |e: std::io::Error| format!("window {}: {e}", path.display());
-        let file =
-            File::options().read(true).write(true).create(create).truncate(create).open(path).map_err(context)?;
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(create)
+            .truncate(create)
+            .open(path)
+            .map_err(context)?;
         let bytes = window_bytes(payload_bytes);
         if create {
             file.set_len(bytes).map_err(context)?;
         }
-        let map = MmapOptions::new().len(bytes as usize).map_raw(&file).map_err(context)?;
+        let map = MmapOptions::new()
+            .len(bytes as usize)
+            .map_raw(&file)
+            .map_err(context)?;
         let slots = slots_for(payload_bytes) as u64;
-        Ok(Self { map, slots, words: payload_bytes / 8, mine: 0, theirs: 0 })
+        Ok(Self {
+            map,
+            slots,
+            words: payload_bytes / 8,
+            mine: 0,
+            theirs: 0,
+        })
     }
 
     fn count(&self, line: usize) -> &AtomicU64 {
@@ -132,8 +146,16 @@ impl Ring {
         // Acquire: partner of the increment in `publish`; an increment after this makes the futex call return at once.
         let bell = self.word(2 + 2 * line).load(Ordering::Acquire);
         if self.count(line).load(Ordering::SeqCst) == self.theirs {
-            let timeout = futex::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-            let _ = futex::wait(self.word(2 + 2 * line), futex::Flags::empty(), bell, Some(&timeout));
+            let timeout = futex::Timespec {
+                tv_sec: 0,
+                tv_nsec: 100_000_000,
+            };
+            let _ = futex::wait(
+                self.word(2 + 2 * line),
+                futex::Flags::empty(),
+                bell,
+                Some(&timeout),
+            );
         }
         sleeping.store(0, Ordering::Relaxed);
     }
