@@ -32,7 +32,8 @@ Examples:
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let What::Gateway(args) = &args.what;
     let program = std::env::current_exe().context("cannot find this program's own file")?;
-    let report = gateway::run(args, &program, true, &*crate::stop::flag()?)?;
+    let stop = crate::stop::flag()?;
+    let report = gateway::run(args, &program, true, &stop)?;
     writeln!(std::io::stdout(), "{report}")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -38,7 +38,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         live: !args.json,
         program: std::env::current_exe().context("cannot find this program's own file")?,
     };
-    let report = demo::run(&options, &*crate::stop::flag()?)?;
+    let stop = crate::stop::flag()?;
+    let report = demo::run(&options, &stop)?;
     let mut stdout = std::io::stdout().lock();
     if args.json {
         writeln!(stdout, "{}", serde_json::to_string(&report)?)?;

@@ -1,0 +1,156 @@
+//! What the program prints and how it ends, from outside.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+fn busway(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_busway"))
+        .args(arguments)
+        .output()
+        .expect("the program starts")
+}
+
+fn example(name: &str) -> String {
+    format!("{}/../../examples/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("output is UTF-8")
+}
+
+/// A file of this test run.
+fn file(name: &str, content: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, content).expect("the build's folder for temporary files can be written");
+    path
+}
+
+#[test]
+fn check_says_who_listens_who_connects_and_where_windows_lie() {
+    let output = busway(&["check", &example("triangle.toml")]);
+    assert_eq!(output.status.code(), Some(0));
+    let said = text(&output.stdout);
+    for expected in [
+        "  to control memory: reads /dev/shm/busway-vision-control from 0x0, 32 MiB (coherent), \
+         writes /dev/shm/busway-vision-control from 0x2000000, 32 MiB (coherent)\n",
+        "  to logger  tcp: listens on 192.0.2.2:7400\n",
+        "  to vision  tcp: connects to 192.0.2.1:7400\n",
+        "  cross      vision - control, vision - logger, control - logger\n",
+        "  camera/*   the latest message only\n",
+    ] {
+        assert!(said.contains(expected), "{expected:?} is not in\n{said}");
+    }
+}
+
+#[test]
+fn check_says_that_nothing_passes_through_a_third_host() {
+    let system = "[host.a]\n[host.b]\n[host.c]\n[[link]]\nhosts = [\"a\", \"b\"]\nbuses = [\"tcp\"]\n\
+                  tcp.b.listen = \"192.0.2.1:1\"\n[[link]]\nhosts = [\"b\", \"c\"]\nbuses = [\"tcp\"]\ntcp.b.listen = \"192.0.2.1:1\"\n";
+    let output = busway(&["check", file("chain.toml", system).to_str().unwrap()]);
+    let said = text(&output.stdout);
+    assert!(
+        said.contains("  not        a - c (no link joins them, and nothing passes through a third host)\n"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_wrong_system_file_ends_with_2_and_its_place() {
+    let path = file("wrong.toml", "[host.a]\nstatsu = 1\n");
+    let path = path.to_str().unwrap();
+    for command in [&["check", path][..], &["gateway", "--host", "a", path]] {
+        let output = busway(command);
+        assert_eq!(output.status.code(), Some(2));
+        let said = text(&output.stderr);
+        assert!(
+            said.contains("wrong.toml:2:1: host.a.statsu: unknown key `statsu`; write `status`\n"),
+            "{said}"
+        );
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn a_wrong_system_file_is_one_json_object_where_a_program_reads_it() {
+    let path = file("wrong-json.toml", "[host.a]\nstatsu = 1\n");
+    let output = busway(&["check", "--json", path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stdout);
+    assert!(said.starts_with('{') && said.ends_with("}\n"), "{said}");
+    for expected in [
+        "\"ok\": false",
+        "\"line\": 2",
+        "\"column\": 1",
+        "\"key\": \"host.a.statsu\"",
+    ] {
+        assert!(said.contains(expected), "{expected:?} is not in\n{said}");
+    }
+}
+
+#[test]
+fn a_host_that_is_not_in_the_file_is_named_with_those_that_are() {
+    for command in ["check", "gateway"] {
+        let output = busway(&[command, "--host", "moon", &example("triangle.toml")]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains("has no host \"moon\"; it has vision, control, logger"));
+    }
+}
+
+#[test]
+fn a_missing_file_ends_with_2_and_the_reason_once() {
+    let output = busway(&["check", "/nonexistent/system.toml"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(
+        text(&output.stderr).matches("No such file or directory").count(),
+        1
+    );
+}
+
+#[test]
+fn here_finds_what_this_machine_lacks() {
+    let system = "[host.a]\niceoryx2 = { config = \"/nonexistent/iceoryx2.toml\" }\n[host.b]\n[[link]]\nhosts = [\"a\", \"b\"]\n\
+                  buses = [\"tcp\"]\ntcp.a.listen = \"192.0.2.1:7400\"\n";
+    let output = busway(&[
+        "check",
+        "--here",
+        "--host",
+        "a",
+        file("here.toml", system).to_str().unwrap(),
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stdout);
+    assert!(
+        said.contains("here: iceoryx2 configuration /nonexistent/iceoryx2.toml: No such file"),
+        "{said}"
+    );
+    assert!(
+        said.contains("here: link[0].tcp listens on 192.0.2.1:7400: 192.0.2.1 is no address of this machine"),
+        "{said}"
+    );
+}
+
+#[test]
+fn there_is_a_man_page_for_each_command_and_none_for_the_hidden_one() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("man");
+    let output = busway(&["man", folder.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    for page in [
+        "busway.1",
+        "busway-gateway.1",
+        "busway-check.1",
+        "busway-demo.1",
+        "busway-bench-gateway.1",
+    ] {
+        assert!(folder.join(page).is_file(), "{page} is missing");
+    }
+    assert!(!folder.join("busway-bench-worker.1").exists());
+}
+
+#[test]
+fn completions_know_the_subcommands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = busway(&["completions", shell]);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(text(&output.stdout).contains("gateway"), "{shell}");
+    }
+}
