@@ -210,32 +210,29 @@ impl Window {
             self.word(index).store(*word, Ordering::Relaxed);
             index += 1;
         }
-        let mut carry = [0_u8; WORD_BYTES];
-        let mut carried = 0;
+        // Bytes of a word that two or more parts share, and how many they are.
+        let (mut carry, mut carried) = (0, 0);
         for part in parts {
             let mut rest: &[u8] = part;
             if carried != 0 {
                 let (first, behind) = rest.split_at(rest.len().min(WORD_BYTES - carried));
-                carry[carried..carried + first.len()].copy_from_slice(first);
+                carry |= pack(first, carried);
                 carried += first.len();
                 rest = behind;
                 if carried < WORD_BYTES {
                     continue;
                 }
-                self.word(index)
-                    .store(u64::from_ne_bytes(carry), Ordering::Relaxed);
+                self.word(index).store(carry, Ordering::Relaxed);
                 index += 1;
             }
             let (words, tail) = rest.split_at(rest.len() & !(WORD_BYTES - 1));
             self.write_words(index, words);
             index += words.len() / WORD_BYTES;
-            carry = [0; WORD_BYTES];
-            carry[..tail.len()].copy_from_slice(tail);
+            carry = pack(tail, 0);
             carried = tail.len();
         }
         if carried != 0 {
-            self.word(index)
-                .store(u64::from_ne_bytes(carry), Ordering::Relaxed);
+            self.word(index).store(carry, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -256,17 +253,6 @@ impl Window {
     pub fn read_fence(&self) {
         fence(Ordering::Acquire);
         copy::read_barrier(self.medium);
-    }
-
-    /// Asks the CPU to fetch the line at `offset`; does nothing if that is outside.
-    #[inline]
-    pub(crate) fn prefetch(&self, offset: usize) {
-        #[cfg(not(loom))]
-        if offset < self.len_bytes && self.medium == Medium::Coherent {
-            copy::prefetch(self.word(offset / WORD_BYTES));
-        }
-        #[cfg(loom)]
-        let _ = offset;
     }
 
     #[inline]
@@ -344,6 +330,23 @@ impl Window {
                 .store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
         }
     }
+}
+
+/// The word whose bytes from `at` on are `bytes` (fewer than 8 - `at`, or as many), and else zeros. Byte by byte: a
+/// `memcpy` of so few bytes of unknown number costs more than all else that a small message needs.
+#[inline]
+fn pack(bytes: &[u8], at: usize) -> u64 {
+    let shift = |index: usize| {
+        8 * if cfg!(target_endian = "little") {
+            index
+        } else {
+            WORD_BYTES - 1 - index
+        }
+    };
+    bytes
+        .iter()
+        .enumerate()
+        .fold(0, |word, (i, byte)| word | u64::from(*byte) << shift(at + i))
 }
 
 impl RemoteWrite for Window {

@@ -263,9 +263,6 @@ impl RegisterReader {
     /// Sequence of the message that a read would find now, or `None` before the first. Counts nothing and copies nothing.
     #[must_use]
     pub fn peek_sequence(&self) -> Option<u64> {
-        // `prefetch` brings the slot of the next message along with the line that announces it.
-        self.window
-            .prefetch(self.layout.slot_offset(self.layout.next_slot(self.last.1)));
         let latest = self.window.load(LATEST).ok()?;
         let advance = latest.wrapping_sub(self.start);
         (latest != self.start && (self.last.0 != self.start || advance <= MAX_ADVANCE)).then_some(latest)
