@@ -42,6 +42,9 @@ counters! {
     lost,
     /// Replaced by newer ones on the way, as `keep = "latest"` asks; seen here, the receiving side.
     overwritten,
+    /// Replaced by newer samples in our subscriber's queue before they were taken, as the service's safe overflow allows any subscriber to lose them;
+    /// the receiving side counts them among `lost` as well.
+    overflowed,
     /// Not sent because the channel was full and the rule drops; the receiving side counts them among `lost` as well.
     dropped_full,
     /// Not sent because the link was down; the receiving side counts them among `lost` as well, if it survives.
@@ -66,6 +69,7 @@ impl Snapshot {
     /// All that did not arrive, as far as this side knows: what is worth a line in the log.
     pub fn losses(&self) -> u64 {
         self.lost
+            + self.overflowed
             + self.dropped_full
             + self.dropped_link_down
             + self.in_doubt

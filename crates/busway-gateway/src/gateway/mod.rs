@@ -190,9 +190,10 @@ impl<'a> Gateway<'a> {
             let losses = snapshot.losses();
             if losses > service.reported_losses {
                 tracing::warn!(
-                    "service {name:?}: {} message(s) lost since the last report ({losses} in all: {} missing from other hosts, {} channel full, {} link down, {} in doubt, {} no memory, {} reader full, {} refused)",
+                    "service {name:?}: {} message(s) lost since the last report ({losses} in all: {} missing from other hosts, {} overflowed here, {} channel full, {} link down, {} in doubt, {} no memory, {} reader full, {} refused)",
                     losses - service.reported_losses,
                     snapshot.lost,
+                    snapshot.overflowed,
                     snapshot.dropped_full,
                     snapshot.dropped_link_down,
                     snapshot.in_doubt,

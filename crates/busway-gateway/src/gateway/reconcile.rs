@@ -355,7 +355,7 @@ impl Gateway<'_> {
             return Ok(());
         }
         let (factory, description) = service.factory.as_ref().expect("opened above");
-        let outlet = Outlet::new(factory, *self.node.id(), Shape::of(description))?;
+        let outlet = Outlet::new(factory, &self.node, description)?;
         let outlet_id = outlet.id();
         if let Some(inbound) = &service.inbound {
             inbound.patience.set_own_subscriber(outlet_id);

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use busway_transport::{Head, Message};
+use iceoryx2::identifiers::UniqueNodeId;
+use iceoryx2::node::Node;
 use iceoryx2::port::publisher::{Publisher, PublisherCreateError};
 use iceoryx2::port::subscriber::{Subscriber, SubscriberCreateError};
 use iceoryx2::port::update_connections::UpdateConnections;
@@ -15,10 +17,12 @@ use iceoryx2::port::{BackpressureAction, LoanError};
 use iceoryx2::prelude::{AllocationStrategy, BackpressureStrategy};
 use iceoryx2::sample::Sample;
 use iceoryx2::sample_mut_uninit::SampleMutUninit;
+use iceoryx2::service::header::payload_header::PayloadHeader as _;
 use iceoryx2::service::marker::{CustomHeaderMarker, CustomPayloadMarker};
 use std::mem::MaybeUninit;
 
 use super::Service;
+use super::overflow::OverflowCounter;
 use super::description::{Factory, ServiceDescription};
 
 type ErasedSample = Sample<Service, [CustomPayloadMarker], CustomHeaderMarker>;
@@ -168,8 +172,9 @@ impl Message for Outgoing {
 /// Our subscriber: takes the samples of local programs.
 pub struct Outlet {
     subscriber: Subscriber<Service, [CustomPayloadMarker], CustomHeaderMarker>,
-    own_node: iceoryx2::identifiers::UniqueNodeId,
+    own_node: UniqueNodeId,
     user_header_bytes: u32,
+    overflow: Option<OverflowCounter>,
 }
 
 impl Outlet {
@@ -177,18 +182,24 @@ impl Outlet {
     ///
     /// # Errors
     /// iceoryx2's reason, in words.
-    pub fn new(
-        factory: &Factory,
-        own_node: iceoryx2::identifiers::UniqueNodeId,
-        shape: Shape,
-    ) -> Result<Outlet, String> {
+    pub fn new(factory: &Factory, node: &Node<Service>, description: &ServiceDescription) -> Result<Outlet, String> {
+        let shape = Shape::of(description);
         let subscriber = factory.subscriber_builder().create().map_err(|e| match e {
             SubscriberCreateError::ExceedsMaxSupportedSubscribers => {
                 "all its max_subscribers places are taken".to_string()
             }
             other => format!("{other:?}"),
         })?;
-        Ok(Outlet { subscriber, own_node, user_header_bytes: shape.user_header_bytes })
+        let overflow = description
+            .settings
+            .safe_overflow
+            .then(|| OverflowCounter::new(node.config(), subscriber.id().value()));
+        Ok(Outlet {
+            subscriber,
+            own_node: *node.id(),
+            user_header_bytes: shape.user_header_bytes,
+            overflow,
+        })
     }
 
     /// The id by which publishers know this subscriber.
@@ -197,15 +208,17 @@ impl Outlet {
     }
 
     /// The next sample of a *program*: what our own publisher sent into this service is passed over here, so nothing that came from
-    /// another host ever leaves again.
-    pub fn receive(&self) -> Option<LocalSample> {
-        use iceoryx2::service::header::payload_header::PayloadHeader;
+    /// another host ever leaves again. The number is how many samples were lost to overflow in our queue since the last one.
+    pub fn receive(&mut self) -> Option<(LocalSample, u64)> {
         loop {
             // An error (a publisher whose segment can't be mapped) leaves the others' samples for the next call.
             let sample = self.subscriber.receive().ok()??;
-            if sample.header().node_id() != self.own_node {
-                return Some(LocalSample { sample, user_header_bytes: self.user_header_bytes });
+            if sample.header().node_id() == self.own_node {
+                continue;
             }
+            let publisher = sample.header().publisher_id().value();
+            let lost = self.overflow.as_mut().map_or(0, |overflow| overflow.taken(publisher));
+            return Some((LocalSample { sample, user_header_bytes: self.user_header_bytes }, lost));
         }
     }
 }

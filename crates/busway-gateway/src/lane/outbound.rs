@@ -144,7 +144,12 @@ impl Outbound {
             if self.setup.when_full == WhenFull::Wait && self.outs.iter().any(|out| out.pending.is_some()) {
                 return (taken, false);
             }
-            let Some(sample) = self.setup.outlet.receive() else { return (taken, true) };
+            let Some((sample, overflowed)) = self.setup.outlet.receive() else { return (taken, true) };
+            if overflowed > 0 {
+                // They get numbers, so that the far side misses them.
+                self.setup.sequence.fetch_add(overflowed, Ordering::Relaxed);
+                add(&self.setup.counters.overflowed, overflowed);
+            }
             taken += 1;
             bytes += sample.payload().len();
             self.dispatch(sample, time_ns);

@@ -1,0 +1,174 @@
+//! What a subscriber of ours lost before it was taken: the overflow of iceoryx2's own queue.
+//!
+//! In a service with safe overflow, a publisher that finds a subscriber's queue full replaces the oldest sample, and tells nobody. Samples carry
+//! no numbers, so the gateway could not say what it missed. But the queue's read position, in shared memory, moves for each
+//! sample that is taken *and* for each that is replaced: the difference to what we took ourselves is what was lost. The connection is opened through
+//! iceoryx2's own storage, which checks the version; its `repr(C)` structure is read through a mirror, as in
+//! [`super::registry`]. Read-only: nothing in it is ever written.
+//!
+//! Called by a lane when it takes samples; opening happens once a publisher.
+#![allow(unsafe_code)] // One cast, proved in `SourceQueue::position`.
+
+use std::mem::size_of;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use iceoryx2::config::Config;
+use iceoryx2_bb_container::semantic_string::SemanticString;
+use iceoryx2_bb_container::vector::relocatable_vec::RelocatableVec;
+use iceoryx2_bb_lock_free::spsc::index_queue::RelocatableIndexQueue;
+use iceoryx2_bb_lock_free::spsc::safely_overflowing_index_queue::RelocatableSafelyOverflowingIndexQueue;
+use iceoryx2_bb_posix::file::AccessMode;
+use iceoryx2_bb_system_types::file_name::FileName;
+use iceoryx2_cal::dynamic_storage::posix_shared_memory::Storage;
+use iceoryx2_cal::dynamic_storage::{DynamicStorage as _, DynamicStorageBuilder as _};
+use iceoryx2_cal::named_concept::{NamedConceptBuilder, NamedConceptConfiguration, NamedConceptMgmt};
+use iceoryx2_cal::zero_copy_connection::common::details::SharedManagementData;
+
+/// With this many publishers known, those that are gone are forgotten.
+const FORGET_AT: usize = 16;
+
+type Connection = Storage<SharedManagementData>;
+
+/// Mirror of `SafelyOverflowingIndexQueue` (iceoryx2-bb-lock-free 0.10.0), `repr(C)` there too.
+#[repr(C)]
+struct QueueMirror {
+    _data: isize,
+    _flags: [bool; 3],
+    _capacity: usize,
+    _write_position: AtomicU64,
+    /// Moved by the subscriber when it takes a sample, by the publisher when it replaces one.
+    read_position: AtomicU64,
+}
+
+/// Mirror of `Channel` in `zero_copy_connection/common.rs` (iceoryx2-cal 0.10.0), `repr(C)` there too.
+#[repr(C)]
+struct ChannelMirror {
+    _state: AtomicU64,
+    _completion: RelocatableIndexQueue,
+    submission: QueueMirror,
+}
+
+/// The first field of `SharedManagementData`, in the same file, `repr(C)` there too.
+#[repr(C)]
+struct ConnectionMirror {
+    channels: RelocatableVec<ChannelMirror>,
+}
+
+const _: () = assert!(size_of::<QueueMirror>() == size_of::<RelocatableSafelyOverflowingIndexQueue>());
+
+struct SourceQueue {
+    publisher: u128,
+    taken: u64,
+    reported: u64,
+    connection: Option<Connection>,
+}
+
+impl SourceQueue {
+    fn position(&self) -> Option<u64> {
+        let connection: *const SharedManagementData = self.connection.as_ref()?.get();
+        // SAFETY: points to a live, initialised `SharedManagementData` (the storage checks version and completion and stays mapped
+        // as long as `self`), whose first field is the vector of channels; all structures involved are `repr(C)` with the fields of their mirrors in
+        // 0.10.0, to which we are pinned. The vector is only read, and was filled before the storage could be opened.
+        let mirror = unsafe { &*connection.cast::<ConnectionMirror>() };
+        // Relaxed: a count that only grows; the lane compares it with its own.
+        Some(mirror.channels.first()?.submission.read_position.load(Ordering::Relaxed))
+    }
+}
+
+/// Counts what one subscriber lost to overflow.
+pub struct OverflowCounter {
+    config: Config,
+    subscriber: u128,
+    sources: Vec<SourceQueue>,
+}
+
+impl OverflowCounter {
+    /// Of a subscriber in the domain of `config`.
+    pub fn new(config: &Config, subscriber: u128) -> OverflowCounter {
+        OverflowCounter { config: config.clone(), subscriber, sources: Vec::new() }
+    }
+
+    /// A sample of `publisher` was taken. Returns how many of that publisher's were lost since the last one.
+    pub fn taken(&mut self, publisher: u128) -> u64 {
+        let index = self.sources.iter().position(|source| source.publisher == publisher);
+        let index = index.unwrap_or_else(|| {
+            if self.sources.len() >= FORGET_AT {
+                self.forget_the_gone();
+            }
+            let connection = self.open(publisher);
+            self.sources.push(SourceQueue { publisher, taken: 0, reported: 0, connection });
+            self.sources.len() - 1
+        });
+        let source = &mut self.sources[index];
+        source.taken += 1;
+        let Some(position) = source.position() else { return 0 };
+        let lost = position.saturating_sub(source.taken);
+        let new = lost.saturating_sub(source.reported);
+        source.reported += new;
+        new
+    }
+
+    /// A publisher that is gone has taken its connection's name with it.
+    fn forget_the_gone(&mut self) {
+        let sources = std::mem::take(&mut self.sources);
+        self.sources = sources.into_iter().filter(|source| self.open(source.publisher).is_some()).collect();
+    }
+
+    fn open(&self, publisher: u128) -> Option<Connection> {
+        let name = FileName::new(format!("{publisher}_{}", self.subscriber).as_bytes()).ok()?;
+        let configuration = <Connection as NamedConceptMgmt>::Configuration::default()
+            .prefix(&self.config.global.prefix)
+            .suffix(&self.config.global.service.connection_suffix)
+            .path_hint(self.config.global.root_path());
+        <<Connection as iceoryx2_cal::dynamic_storage::DynamicStorage<SharedManagementData>>::Builder<'_> as NamedConceptBuilder<
+            Connection,
+        >>::new(&name)
+        .config(&configuration)
+        .has_ownership(false)
+        .open(AccessMode::Read)
+        .ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::iox::domain;
+    use iceoryx2::prelude::*;
+
+    #[test]
+    fn what_overflowed_in_iceoryx2_is_known_to_the_sample() {
+        let temporary = tempfile::tempdir().expect("a temporary directory");
+        let config = domain::config(&busway_system::Iceoryx2Domain {
+            root_path: Some(temporary.path().into()),
+            prefix: Some(format!("ovf{}_", std::process::id())),
+            ..Default::default()
+        })
+        .expect("valid");
+        let node = NodeBuilder::new().config(&config).create::<ipc::Service>().expect("node");
+        let service = node
+            .service_builder(&"A".try_into().expect("valid"))
+            .publish_subscribe::<u64>()
+            .subscriber_max_buffer_size(3)
+            .create()
+            .expect("service");
+        let publishers: Vec<_> = (0..2).map(|_| service.publisher_builder().create().expect("p")).collect();
+        let subscriber = service.subscriber_builder().create().expect("s");
+        let mut counter = OverflowCounter::new(&config, subscriber.id().value());
+        let mut sent = 0u64;
+        let mut received = 0u64;
+        let mut lost = 0u64;
+        for burst in [1u64, 2, 3, 10, 4, 1, 100] {
+            for value in 0..burst {
+                publishers[(value % 2) as usize].send_copy(value).expect("sent");
+                sent += 1;
+            }
+            while let Some(sample) = subscriber.receive().expect("received") {
+                received += 1;
+                lost += counter.taken(sample.header().publisher_id().value());
+            }
+        }
+        assert_eq!(sent, received + lost);
+        assert!(lost > 90);
+    }
+}
