@@ -1,6 +1,6 @@
 //! The programs under test, each a process of its own: `busway bench-worker ROLE`, where ROLE is a [`Role`] as JSON.
 //!
-//! The parent speaks to a worker over standard input (`go`, `finish N`, end of file: see [`control`]) and hears [`Report`]s, one JSON object a
+//! The parent speaks to a worker over standard input (`go`, `finish N`, end of file: see the module `control`) and hears [`Report`]s, one JSON object a
 //! line, on standard output. A worker ends by itself when its parent goes.
 
 mod bare_copy;

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 /// Looks before an adaptive program begins to yield: about a microsecond.
 const SPINS: u32 = 100;
-/// Looks between which it yields before it begins to sleep: about a millisecond on an idle machine, so that it stays awake
-/// while a stream runs or an answer is on its way, and gives its core to whoever else has work.
-const YIELDS: u32 = 2000;
+/// Looks between which it yields before it begins to sleep: some 50 µs where nobody else wants the core. Many more would hand
+/// core and stream to whatever else runs on a busy machine, where a sleeper is woken at once.
+const YIELDS: u32 = 100;
 /// How long an adaptive program sleeps between looks; with the kernel's timer slack about 0.1 ms in effect.
 const NAP: Duration = Duration::from_micros(50);
 /// An event program looks again after this long even if nobody notified it, so that a lost notification costs time, not the
@@ -25,7 +25,7 @@ const EVENT_TIMEOUT: Duration = Duration::from_millis(100);
 pub enum Wait {
     /// Looks without pause: needs a core for each program and lane.
     Spin,
-    /// Spins for a microsecond, yields for about a millisecond, then sleeps 50 µs between looks.
+    /// Spins for a microsecond, yields for some 50 µs, then sleeps 50 µs between looks.
     Adaptive,
     /// Blocks until notified: by the companion event service, the socket, a futex.
     Event,
