@@ -105,6 +105,7 @@ pub struct Up<M> {
     expected: HashMap<ChannelId, Expected>,
     heartbeat: u64,
     heard_at: Instant,
+    checked_at: Instant,
     _message: std::marker::PhantomData<fn(M)>,
 }
 
@@ -164,6 +165,7 @@ impl<M: Message> Up<M> {
             expected: HashMap::new(),
             heartbeat: pulse.heartbeat,
             heard_at: now,
+            checked_at: now,
             _message: std::marker::PhantomData,
         })
     }
@@ -189,9 +191,14 @@ impl<M: Message> Up<M> {
                 self.peer_session
             ));
         }
+        let absence = now.saturating_duration_since(self.checked_at);
+        self.checked_at = now;
         if pulse.heartbeat != self.heartbeat {
             self.heartbeat = pulse.heartbeat;
             self.heard_at = now;
+        } else if absence > timeout / 4 {
+            // While this host did not look (it was not scheduled, or stopped), the peer's silence says nothing.
+            self.heard_at += absence;
         }
         let silence = now.saturating_duration_since(self.heard_at);
         if silence > timeout {

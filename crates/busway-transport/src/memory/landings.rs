@@ -14,9 +14,13 @@ use crate::link::{ChannelId, ChannelSpec};
 
 /// No place gets a smaller budget than this, in bytes.
 const SMALLEST_BUDGET_BYTES: usize = 8 << 10;
-/// With n places handed out, the next one's budget is this part of the area divided by n + 2. The sum over all n grows so slowly
-/// that even the thousandth channel finds room, and the first few get long ones.
-const SHARE: usize = 6;
+/// With n places handed out, the next one's budget is this part of the area divided by n + 2, less where nothing of that length
+/// is free.
+const FIRST_SHARE: usize = 3;
+/// So many places get the first share.
+const FIRST_PLACES: usize = 8;
+/// The part that the further ones get. By then 0.6 of the area is gone at most; the sum over the next two hundred stays below 0.4.
+const FURTHER_SHARE: usize = 8;
 
 /// The use of a landing place and a credit entry.
 #[derive(Debug)]
@@ -70,7 +74,12 @@ impl Landings {
             .position(|used| !used)
             .ok_or_else(|| format!("all {} channels of the window are in use", self.credits.len() - 1))?;
         let places = self.live.len() + self.retired.len();
-        let share_bytes = self.allocator.area_bytes() / SHARE / (places + 2);
+        let share = if places < FIRST_PLACES {
+            FIRST_SHARE
+        } else {
+            FURTHER_SHARE
+        };
+        let share_bytes = self.allocator.area_bytes() / share / (places + 2);
         let mut budget_bytes = share_bytes.max(SMALLEST_BUDGET_BYTES);
         loop {
             let mut place = LandingPlace::plan(spec, budget_bytes);

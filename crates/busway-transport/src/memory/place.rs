@@ -23,7 +23,8 @@ use crate::message::HEAD_BYTES;
 const LONGEST_PIECE_BYTES: usize = 256 << 10;
 /// The data area is never smaller than this, in bytes.
 const SMALLEST_DATA_BYTES: usize = 4 << 10;
-/// The data area is never larger than this, in bytes: more would only leave the caches.
+/// The data area is never larger than this, in bytes. It is larger than the caches need so that a sender whose receiver does not
+/// run at once (few cores, many processes) can hand over a long message without waiting for it.
 const LARGEST_DATA_BYTES: usize = 4 << 20;
 /// The most lines of a ring.
 const MOST_LINES: usize = 8192;
@@ -80,14 +81,14 @@ impl LandingPlace {
             .max(HEAD_BYTES);
         let (lines, data_bytes, register_bytes) = match spec.keep {
             Keep::All { depth } => {
-                let data_bytes = data_bytes(message_bytes, depth as usize, budget_bytes / 4 * 3);
+                let data_bytes = data_bytes(message_bytes, depth as usize, budget_bytes / 8 * 7);
                 let pieces = message_bytes.div_ceil(piece_bytes(data_bytes)).max(1);
                 let lines = (depth as usize)
                     .saturating_mul(pieces)
                     .clamp(4, MOST_LINES)
                     .next_power_of_two();
                 // Lines never outgrow the data that they are for.
-                let most = (budget_bytes / 3 / ENTRY_BYTES).max(4);
+                let most = (budget_bytes / 8 / ENTRY_BYTES).max(16);
                 (lines.min(1 << most.ilog2()), data_bytes, 0)
             }
             Keep::Latest => {
