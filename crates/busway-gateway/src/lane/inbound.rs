@@ -15,7 +15,7 @@ use crate::iox::companion::Voice;
 use crate::iox::ports::{Inlet, Patience, Place};
 
 /// Messages taken from one channel before the others of the lane get their turn.
-const BUDGET: usize = 64;
+const BUDGET: usize = 256;
 
 /// What an inbound half is made of.
 pub struct InboundSetup {

@@ -211,14 +211,16 @@ struct Worker {
 impl Worker {
     fn run(mut self) {
         let mut idle_turns: u32 = 0;
+        let mut has_slept = false;
         loop {
             if !self.read_mail() {
                 return;
             }
             let now = Instant::now();
-            if self.turn(now, false) > 0 {
+            if self.turn(now, has_slept) > 0 {
                 self.last_moved = Some(now);
                 idle_turns = 0;
+                has_slept = false;
                 continue;
             }
             idle_turns = idle_turns.wrapping_add(1);
@@ -232,7 +234,10 @@ impl Worker {
                     std::hint::spin_loop();
                 }
                 Wait::Adaptive if idle < SPIN_FOR => std::thread::yield_now(),
-                Wait::Adaptive | Wait::Event => self.sleep(now, idle),
+                Wait::Adaptive | Wait::Event => {
+                    self.sleep(now, idle);
+                    has_slept = true;
+                }
             }
         }
     }
@@ -269,8 +274,7 @@ impl Worker {
 
     fn sleep(&mut self, now: Instant, idle: Duration) {
         self.sleeper.arm();
-        // What came between the last look and the arming rings no bell: look once more, at everything.
-        if self.turn(now, true) > 0 {
+        if self.look_again(now) > 0 {
             self.last_moved = Some(now);
             self.sleeper.disarm();
             return;
@@ -281,6 +285,24 @@ impl Worker {
         let woken = self.sleeper.ask(self.sleep_for(idle));
         self.sleeper.disarm();
         self.wake(woken);
+    }
+
+    /// What came between the last look and the arming of the doorbells rings no bell: messages and credits are looked for once more.
+    fn look_again(&mut self, now: Instant) -> usize {
+        if !self.sleeper.has_doorbells() {
+            return 0;
+        }
+        let mut moved = 0;
+        for flow in &mut self.flows {
+            if let Some(inbound) = &mut flow.inbound {
+                moved += inbound.pump(now, false, &mut self.outgoing_reports, flow.id);
+            }
+            if let Some(outbound) = flow.outbound.as_mut().filter(|outbound| outbound.is_blocked()) {
+                moved += outbound.pump(now, wait::realtime_ns(), &mut self.outgoing_reports, flow.id);
+            }
+        }
+        self.send_reports();
+        moved
     }
 
     /// How long to sleep at most: iceoryx2 wakes nobody by itself, so flows without companion events must be looked at.

@@ -16,9 +16,9 @@ use crate::iox::companion::Ear;
 use crate::iox::ports::{Copied, LocalSample, Outgoing, Outlet};
 
 /// Samples taken in one go before the other flows of the lane get their turn.
-const BUDGET: usize = 64;
+const BUDGET: usize = 512;
 /// Payload taken in one go, in bytes.
-const BUDGET_BYTES: usize = 4 << 20;
+const BUDGET_BYTES: usize = 2 << 20;
 /// How long a channel that ends may still drain what programs published before.
 const DRAIN_LIMIT: Duration = Duration::from_millis(500);
 
@@ -56,7 +56,10 @@ struct Out {
     sender: Box<dyn Sender<Outgoing>>,
     /// Refused by a full channel; goes first when there is room.
     pending: Option<Outgoing>,
+    /// Something was accepted that the bus has not taken yet.
     waiting: bool,
+    /// Something was given to the sender since the last flush.
+    touched: bool,
     /// Set when the channel shall end once everything is sent, at the latest then.
     drain_until: Option<Instant>,
     failed: Option<ChannelError>,
@@ -93,7 +96,7 @@ impl Outbound {
     /// Adds a destination and gives it the history.
     pub fn add(&mut self, key: ChannelKey, sender: Box<dyn Sender<Outgoing>>) {
         let mut out =
-            Out { key, sender, pending: None, waiting: false, drain_until: None, failed: None };
+            Out { key, sender, pending: None, waiting: false, touched: false, drain_until: None, failed: None };
         for (head, copy) in &self.history {
             out.offer(Outgoing::copied(*head, copy.clone()), WhenFull::DropOldest, &self.setup.counters);
         }
@@ -111,7 +114,12 @@ impl Outbound {
         }
     }
 
-    /// Whether any channel holds something back, and how to learn that it can go on.
+    /// Whether any channel holds something back.
+    pub fn is_blocked(&self) -> bool {
+        self.outs.iter().any(|out| out.waiting || out.pending.is_some())
+    }
+
+    /// How to learn that channels which hold something back can go on.
     pub fn blocked(&self) -> impl Iterator<Item = WaitFor> + '_ {
         self.outs.iter().filter(|out| out.waiting || out.pending.is_some()).map(|out| out.sender.wait_for())
     }
@@ -271,6 +279,7 @@ impl Out {
     /// Gives the message back if the channel is full.
     fn try_send(&mut self, message: Outgoing, counters: &ServiceCounters) -> Option<Outgoing> {
         let bytes = message.payload().len() as u64;
+        self.touched = true;
         match self.sender.send(message) {
             Ok(()) => {
                 add(&counters.sent, 1);
@@ -296,6 +305,7 @@ impl Out {
             return;
         }
         head.sequence = head.sequence.max(1);
+        self.touched = true;
         match self.sender.send(Outgoing::events(head)) {
             Ok(()) | Err(Refused::TooLong { .. }) => {}
             Err(Refused::Full(message)) => self.pending = Some(message),
@@ -304,9 +314,11 @@ impl Out {
     }
 
     fn flush(&mut self) {
-        if self.failed.is_some() {
+        let is_idle = !self.touched && !self.waiting && self.pending.is_none();
+        if self.failed.is_some() || is_idle {
             return;
         }
+        self.touched = false;
         match self.sender.flush() {
             Ok(flushed) => self.waiting = flushed == Flushed::Waiting,
             Err(error) => self.failed = Some(error),

@@ -127,6 +127,11 @@ impl Sleeper {
         }
     }
 
+    /// Whether some link has a doorbell here.
+    pub fn has_doorbells(&self) -> bool {
+        !self.doorbells.is_empty()
+    }
+
     /// Peers ring from now on; the lane must look once more before it sleeps.
     pub fn arm(&mut self) {
         for (_, bell) in &mut self.doorbells {
