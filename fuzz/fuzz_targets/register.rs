@@ -15,7 +15,7 @@ fuzz_target!(|input: (bool, u8, u64, &[u8], Vec<(u16, u64)>)| {
     let window = memory.window();
     let mut reader = RegisterReader::new(window.clone(), layout, start).expect("large enough");
     let mut last_good = LastGood::new([[0; 100], [0; 100]]);
-    let mut change = |(place, word): &(u16, u64)| {
+    let change = |(place, word): &(u16, u64)| {
         let words = window.len_bytes() / 8;
         window
             .store(usize::from(*place) % words * 8, *word)

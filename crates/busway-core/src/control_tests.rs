@@ -41,7 +41,7 @@ fn a_byte_stream_in_any_pieces_gives_the_same_frames() {
     for body in &bodies {
         len += encode(body, &mut stream[len..]).unwrap();
     }
-    for piece in 1..len {
+    for piece in (1..len).step_by(if cfg!(miri) { 29 } else { 1 }) {
         let mut decoder = StreamDecoder::new([0; 64]);
         let mut rest = &stream[..len];
         let mut found = 0;

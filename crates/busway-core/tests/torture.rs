@@ -94,16 +94,18 @@ fn finish(name: &str, arguments: &[&str]) {
     println!("{}", String::from_utf8_lossy(&stdout).trim_end());
 }
 
-fn reads() -> String {
-    std::env::var("BUSWAY_TORTURE_READS").unwrap_or_else(|_| "20000".into())
+fn reads() -> u64 {
+    std::env::var("BUSWAY_TORTURE_READS").map_or(20_000, |reads| {
+        reads.parse().expect("BUSWAY_TORTURE_READS is a number")
+    })
 }
 
-fn honest(role: &str, sizes: &[usize]) {
+fn honest(role: &str, sizes: &[usize], reads: u64) {
     for &size_bytes in sizes {
         let file = SharedFile::new(role, size_bytes);
         let (path, size) = (file.0.to_str().unwrap(), size_bytes.to_string());
         let _writer = start("torture_write", &[role, path, &size]);
-        finish("torture_read", &[role, path, &size, &reads()]);
+        finish("torture_read", &[role, path, &size, &reads.to_string()]);
     }
 }
 
@@ -118,17 +120,18 @@ fn hostile(role: &str, rounds: &str) {
 
 #[test]
 fn no_read_of_a_register_in_a_read_only_mapping_is_torn_while_its_writer_never_pauses() {
-    honest("register", &[64, 4 << 10, 64 << 10]);
+    honest("register", &[64, 4 << 10, 64 << 10], reads());
 }
 
 #[test]
 fn no_read_of_a_register_with_messages_of_any_length_is_torn() {
-    honest("register-varied", &[1000]);
+    honest("register-varied", &[1000], reads());
 }
 
 #[test]
 fn every_message_of_a_ring_arrives_whole_and_in_order_in_a_read_only_mapping() {
-    honest("ring", &[40, 64, 4 << 10, 64 << 10]);
+    // Fewer, since every message waits for the other process: on a busy machine for its turn on the processor.
+    honest("ring", &[40, 64, 4 << 10, 64 << 10], reads() / 10);
 }
 
 #[test]

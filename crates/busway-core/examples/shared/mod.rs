@@ -61,7 +61,7 @@ pub fn register_layout(size_bytes: usize) -> register::Layout {
 }
 
 pub fn ring_layout(size_bytes: usize) -> ring::Layout {
-    ring::Layout::for_messages(16, size_bytes).expect("ring layout")
+    ring::Layout::for_messages(64, size_bytes).expect("ring layout")
 }
 
 /// Bytes of the file for messages of `size_bytes`, enough for either protocol.

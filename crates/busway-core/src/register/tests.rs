@@ -122,7 +122,7 @@ fn a_flipped_bit_anywhere_in_message_or_header_fails_the_checksum_or_the_header_
     let mut writer = RegisterWriter::new(window.clone(), layout, 0).unwrap();
     writer.write(&[b"twenty-four bytes of it!"], 9).unwrap();
     let slot = layout.slot_offset(1);
-    for bit in 0..(HEADER_BYTES + 24) * 8 {
+    for bit in (0..(HEADER_BYTES + 24) * 8).step_by(if cfg!(miri) { 37 } else { 1 }) {
         let offset = slot + bit / 64 * 8;
         let word = window.load(offset).unwrap();
         window.store(offset, word ^ 1 << (bit % 64)).unwrap();

@@ -34,7 +34,7 @@ pub(crate) fn pop(consumer: &mut RingConsumer<Window>) -> Option<(Vec<u8>, u64)>
 #[test]
 fn messages_of_every_size_come_out_in_order_and_whole() {
     let mut pair = pair(Layout::new(8, 1024, 300).unwrap(), 5);
-    for round in 0..200_usize {
+    for round in 0..if cfg!(miri) { 30 } else { 200_usize } {
         let message: Vec<u8> = (0..round * 13 % 301).map(|i| (i + round) as u8).collect();
         let cut = message.len() / 3;
         pair.producer
@@ -90,7 +90,7 @@ fn staged_messages_are_invisible_until_they_are_committed_together() {
 fn the_longest_message_fits_an_empty_ring_at_every_place_without_any_flush_of_credits() {
     for data_bytes in [256, 512, 1024] {
         let mut pair = pair(Layout::new(16, data_bytes, 128).unwrap(), 0);
-        for round in 0..100_usize {
+        for round in 0..if cfg!(miri) { 15 } else { 100_usize } {
             // Small messages move the place on; drained, whatever credits are still owed, the longest must fit.
             for _ in 0..round % 7 {
                 pair.producer.push(&[&[1; 60]], 0).unwrap();
@@ -108,7 +108,12 @@ fn the_longest_message_fits_an_empty_ring_at_every_place_without_any_flush_of_cr
 
 #[test]
 fn a_ring_for_a_depth_holds_that_many_of_the_longest_messages_at_every_place() {
-    for (depth, size) in [(1, 1), (3, 41), (5, 100), (8, 64), (10, 1000)] {
+    let cases: &[_] = if cfg!(miri) {
+        &[(1, 1), (3, 41)]
+    } else {
+        &[(1, 1), (3, 41), (5, 100), (8, 64), (10, 1000)]
+    };
+    for &(depth, size) in cases {
         let layout = Layout::for_messages(depth, size).unwrap();
         let mut pair = pair(layout, 77);
         for round in 0..layout.data_bytes() / 64 + 2 {
