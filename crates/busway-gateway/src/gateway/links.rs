@@ -276,7 +276,9 @@ impl Gateway<'_> {
                 let out = service.outbound.as_mut().expect("prepared");
                 out.lost.remove(&peer);
                 out.channels.insert(key, (peer, OutPhase::Opening));
-                self.channels.insert((Direction::Send, key), name);
+                self.channels.insert((Direction::Send, key), name.clone());
+                // The new outbound half may want its ear.
+                self.dirty.insert(name);
             }
             Err(reason) => {
                 self.service(&name).complain(&name, format!("can't be sent to {peer:?}: {reason}"));

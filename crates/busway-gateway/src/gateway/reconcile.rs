@@ -149,7 +149,7 @@ impl Gateway<'_> {
 
     fn reconcile_inbound(&mut self, name: &str, offers: &Offers, now: Instant) {
         let subscribers = self.catalog.publish_subscribe(name).map_or(0, |local| local.census.sinks);
-        let listeners = self.catalog.companion(name).map_or(0, |ports| ports.sinks);
+        self.give_voice(name, now);
         let wanted = if subscribers > 0 { offers.sources.clone() } else { HashMap::new() };
         self.close_unwanted(name, &wanted);
         let service = self.services.get_mut(name).expect("made by reconcile");
@@ -158,13 +158,6 @@ impl Gateway<'_> {
             if subscribers != inbound.subscribers {
                 inbound.subscribers = subscribers;
                 lane.tell(Command::MeetSubscribers(service.flow));
-            }
-            if (listeners > 0) != inbound.has_voice {
-                inbound.has_voice = listeners > 0;
-                let voice = (listeners > 0)
-                    .then(|| companion::open(&self.node, name).and_then(|factory| Voice::new(&factory)))
-                    .flatten();
-                lane.tell(Command::SetVoice(service.flow, voice));
             }
             let is_expected = subscribers > 0 && offers.is_published;
             if inbound.channels.is_empty() && wanted.is_empty() && !is_expected {
@@ -192,6 +185,33 @@ impl Gateway<'_> {
                 let service = self.services.get_mut(name).expect("made by reconcile");
                 service.retry_at = Some(now + RETRY);
                 service.complain(name, format!("can't be received from {peer:?}: {reason}; trying again"));
+            }
+        }
+        self.give_voice(name, now);
+    }
+
+    /// Gives the inbound half a notifier while the companion has listeners.
+    fn give_voice(&mut self, name: &str, now: Instant) {
+        let listeners = self.catalog.companion(name).map_or(0, |ports| ports.sinks);
+        let service = self.services.get_mut(name).expect("made by reconcile");
+        let Some(inbound) = &mut service.inbound else { return };
+        if (listeners > 0) == inbound.has_voice || service.retry_at.is_some() {
+            return;
+        }
+        let made = if listeners > 0 {
+            companion::open(&self.node, name).and_then(|factory| Voice::new(&factory)).map(Some)
+        } else {
+            Ok(None)
+        };
+        match made {
+            Ok(voice) => {
+                inbound.has_voice = voice.is_some();
+                tracing::debug!("service {name:?}: events raised: {}", inbound.has_voice);
+                lane_of(&self.lanes, &inbound.lane).tell(Command::SetVoice(service.flow, voice));
+            }
+            Err(reason) => {
+                service.retry_at = Some(now + RETRY);
+                service.complain(name, format!("{reason}; programs here are not woken; trying again"));
             }
         }
     }
@@ -272,14 +292,10 @@ impl Gateway<'_> {
         } else {
             InLane::Shared(plan.lane)
         };
-        let listeners = self.catalog.companion(name).map_or(0, |ports| ports.sinks);
-        let voice = (listeners > 0)
-            .then(|| companion::open(&self.node, name).and_then(|factory| Voice::new(&factory)))
-            .flatten();
         let service = self.services.get_mut(name).expect("made by reconcile");
         let setup = InboundSetup {
             inlet,
-            voice,
+            voice: None,
             own_session: self.session,
             counters: service.counters.clone(),
             patience: patience.clone(),
@@ -290,7 +306,7 @@ impl Gateway<'_> {
             lane,
             channels: HashMap::new(),
             replace_inlet_at: None,
-            has_voice: listeners > 0,
+            has_voice: false,
             subscribers,
         });
         Ok(())
@@ -360,13 +376,9 @@ impl Gateway<'_> {
         if let Some(inbound) = &service.inbound {
             inbound.patience.set_own_subscriber(outlet_id);
         }
-        let notifiers = self.catalog.companion(name).map_or(0, |ports| ports.sources);
-        let ear = (notifiers > 0)
-            .then(|| companion::open(&self.node, name).and_then(|factory| Ear::new(&factory)))
-            .flatten();
         let setup = OutboundSetup {
             outlet,
-            ear,
+            ear: None,
             history: description.settings.history_size as usize,
             when_full: when_full(&service.plan, description),
             sequence: service.sequence.clone(),
@@ -374,15 +386,40 @@ impl Gateway<'_> {
             counters: service.counters.clone(),
         };
         self.lanes[service.plan.lane].tell(Command::SetOutbound(service.flow, Box::new(setup)));
-        service.outbound = Some(OutState { channels: HashMap::new(), lost: HashMap::new(), outlet_id });
+        service.outbound = Some(OutState {
+            channels: HashMap::new(),
+            lost: HashMap::new(),
+            outlet_id,
+            has_ear: false,
+        });
         Ok(())
     }
 
     fn reconcile_outbound(&mut self, name: &str, now: Instant) {
         let publishers = self.catalog.publish_subscribe(name).map_or(0, |local| local.census.sources);
+        let notifiers = self.catalog.companion(name).map_or(0, |ports| ports.sources);
         let service = self.services.get_mut(name).expect("made by reconcile");
         let Some(out) = &mut service.outbound else { return };
         out.lost.retain(|_, until| now < *until);
+        if (notifiers > 0) != out.has_ear && service.retry_at.is_none() {
+            let made = if notifiers > 0 {
+                companion::open(&self.node, name).and_then(|factory| Ear::new(&factory)).map(Some)
+            } else {
+                Ok(None)
+            };
+            match made {
+                Ok(ear) => {
+                    out.has_ear = ear.is_some();
+                    tracing::debug!("service {name:?}: events heard: {}", out.has_ear);
+                    self.lanes[service.plan.lane].tell(Command::SetEar(service.flow, ear));
+                }
+                Err(reason) => {
+                    service.retry_at = Some(now + RETRY);
+                    service.complain(name, format!("{reason}; without it the gateway looks for messages by the clock; trying again"));
+                }
+            }
+        }
+        let Some(out) = &mut service.outbound else { return };
         if out.channels.is_empty() && (out.lost.is_empty() || publishers == 0) {
             service.outbound = None;
             if let Some(inbound) = &service.inbound {

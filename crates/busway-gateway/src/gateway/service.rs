@@ -82,6 +82,8 @@ pub struct OutState {
     pub lost: HashMap<String, Instant>,
     /// Our subscriber's id, whom our own publisher must not wait for.
     pub outlet_id: u128,
+    /// Whether a companion's ear was given.
+    pub has_ear: bool,
 }
 
 /// How the service is carried, from the system file.

@@ -20,10 +20,13 @@ pub const MAX_EVENT: usize = 63;
 /// A companion event service, opened.
 pub type Factory = PortFactory<Service>;
 
-/// Opens the companion of a publish/subscribe service, where there is one that can be opened.
-pub fn open(node: &Node<Service>, service: &str) -> Option<Factory> {
-    let name = ServiceName::new(service).ok()?;
-    node.service_builder(&name).event().open().ok()
+/// Opens the companion of a publish/subscribe service.
+///
+/// # Errors
+/// iceoryx2's reason, in words.
+pub fn open(node: &Node<Service>, service: &str) -> Result<Factory, String> {
+    let name = ServiceName::new(service).map_err(|error| format!("{error:?}"))?;
+    node.service_builder(&name).event().open().map_err(|error| format!("its companion event service: {error:?}"))
 }
 
 /// Hears the events of local programs.
@@ -32,9 +35,13 @@ pub struct Ear {
 }
 
 impl Ear {
-    /// A listener on the companion; `None` if it has no place for one more.
-    pub fn new(factory: &Factory) -> Option<Ear> {
-        factory.listener_builder().create().ok().map(|listener| Ear { listener })
+    /// A listener on the companion.
+    ///
+    /// # Errors
+    /// iceoryx2's reason, in words; most likely all `max_listeners` places are taken.
+    pub fn new(factory: &Factory) -> Result<Ear, String> {
+        let listener = factory.listener_builder().create();
+        listener.map(|listener| Ear { listener }).map_err(|error| format!("its companion event service: {error:?}"))
     }
 
     /// Becomes readable when an event is raised; valid as long as the ear.
@@ -66,9 +73,13 @@ pub struct Voice {
 }
 
 impl Voice {
-    /// A notifier on the companion; `None` if it has no place for one more.
-    pub fn new(factory: &Factory) -> Option<Voice> {
-        factory.notifier_builder().create().ok().map(|notifier| Voice { notifier })
+    /// A notifier on the companion.
+    ///
+    /// # Errors
+    /// iceoryx2's reason, in words; most likely all `max_notifiers` places are taken.
+    pub fn new(factory: &Factory) -> Result<Voice, String> {
+        let notifier = factory.notifier_builder().create();
+        notifier.map(|notifier| Voice { notifier }).map_err(|error| format!("its companion event service: {error:?}"))
     }
 
     /// Raises the events of this set, for all listeners but our own.
@@ -81,5 +92,56 @@ impl Voice {
             // An event id beyond this service's maximum, or a listener that just died: the sample is there all the same.
             let _ = self.notifier.__internal_notify(EventId::new(id), SKIP_OURSELVES);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::iox::domain;
+    use iceoryx2::prelude::{NodeBuilder, ipc};
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use std::os::fd::BorrowedFd;
+
+    fn is_readable(ear: &Ear) -> bool {
+        // SAFETY: the ear outlives the borrow.
+        #[allow(unsafe_code)]
+        let fd = unsafe { BorrowedFd::borrow_raw(ear.fd()) };
+        let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).expect("poll") == 1
+    }
+
+    #[test]
+    fn an_event_of_a_program_makes_the_ear_readable_each_time_and_our_own_voice_does_not() {
+        let temporary = tempfile::tempdir().expect("a temporary directory");
+        let config = domain::config(&busway_system::Iceoryx2Domain {
+            root_path: Some(temporary.path().into()),
+            prefix: Some(format!("ear{}_", std::process::id())),
+            ..Default::default()
+        })
+        .expect("valid");
+        let ours = domain::create_node(&config, "test").expect("our node");
+        let node = NodeBuilder::new().config(&config).create::<ipc::Service>().expect("a program's node");
+        let service = node.service_builder(&"A".try_into().expect("valid")).event().create().expect("created");
+        let notifier = service.notifier_builder().create().expect("notifier");
+        let factory = open(&ours, "A").expect("opened");
+        let ear = Ear::new(&factory).expect("ear");
+        let voice = Voice::new(&factory).expect("voice");
+        assert!(!is_readable(&ear));
+        assert_eq!(ear.hear(), 0);
+        for _ in 0..5 {
+            notifier.notify_with_custom_event_id(EventId::new(3)).expect("notified");
+            notifier.notify_with_custom_event_id(EventId::new(5)).expect("notified");
+            assert!(is_readable(&ear));
+            assert_eq!(ear.hear(), (1 << 3) | (1 << 5));
+            assert!(!is_readable(&ear));
+        }
+        let listener = service.listener_builder().create().expect("listener");
+        voice.raise(1 << 4);
+        assert!(!is_readable(&ear));
+        assert_eq!(ear.hear(), 0);
+        let mut heard = Vec::new();
+        listener.try_wait(|activation| heard.push(activation.id.as_value())).expect("heard");
+        assert_eq!(heard, [4]);
     }
 }

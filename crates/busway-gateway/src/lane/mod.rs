@@ -23,7 +23,7 @@ use busway_system::{Lane as LaneSettings, Wait};
 use busway_transport::{Doorbell, Receiver, Sender};
 use rustix::fd::OwnedFd;
 
-use crate::iox::companion::Voice;
+use crate::iox::companion::{Ear, Voice};
 use crate::iox::ports::{Inlet, Outgoing};
 use inbound::{Continuity, Inbound, InboundSetup};
 use outbound::{Outbound, OutboundSetup};
@@ -61,7 +61,9 @@ pub enum Command {
     EndReceiver(FlowId, ChannelKey),
     /// The publisher is replaced after a fault.
     SetInlet(FlowId, Box<Inlet>),
-    /// The companion came or went.
+    /// Notifiers of the companion came, or all went.
+    SetEar(FlowId, Option<Ear>),
+    /// Listeners of the companion came, or all went.
     SetVoice(FlowId, Option<Voice>),
     /// Local subscribers came or went.
     MeetSubscribers(FlowId),
@@ -417,6 +419,12 @@ impl Worker {
                 if let Some(inbound) = &mut self.flow(id).inbound {
                     inbound.set_voice(voice);
                 }
+            }
+            Command::SetEar(id, ear) => {
+                if let Some(outbound) = &mut self.flow(id).outbound {
+                    outbound.set_ear(ear);
+                }
+                self.rewatch(id);
             }
             Command::MeetSubscribers(id) => {
                 if let Some(inbound) = &self.flow(id).inbound {

@@ -88,6 +88,11 @@ impl Outbound {
         self.setup.ear.is_some()
     }
 
+    /// Replaces the ear (notifiers came or went).
+    pub fn set_ear(&mut self, ear: Option<Ear>) {
+        self.setup.ear = ear;
+    }
+
     /// The descriptor that becomes readable when an event is raised.
     pub fn ear_fd(&self) -> Option<std::os::fd::RawFd> {
         self.setup.ear.as_ref().map(Ear::fd)
