@@ -24,7 +24,7 @@ impl Tcp {
     fn table(&self, side: Side) -> toml::Value {
         let mut table = toml::Table::new();
         table.insert("heartbeat".into(), "20ms".into());
-        table.insert("timeout".into(), "200ms".into());
+        table.insert("timeout".into(), "1s".into());
         if side == Side::One {
             table.insert("listen".into(), self.address.to_string().into());
         }

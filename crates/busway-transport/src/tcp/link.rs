@@ -9,12 +9,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use busway_core::control::{ByteOrder, MAX_BODY_BYTES, PROTOCOL_VERSION};
+use busway_core::control::MAX_BODY_BYTES;
 
-use super::conversation::{Conversation, Frame};
+use super::conversation::Conversation;
 use super::listener::{Listener, Shared};
 use super::mailbox::{Linger, Mail, Mailbox};
-use super::opening::{Greeting, Opening};
+use super::opening::Opening;
 use super::opens::{self, CONNECT_TIMEOUT, Context, Done, Key, Opens};
 use super::poller::{Interest, Poller};
 use super::receiver::TcpReceiver;
@@ -33,10 +33,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// How long a dropped sender's stream may take to leave.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Frames taken in one go, so that a flood of them leaves time for the rest.
-const ROUND: usize = 256;
-
-const CONTROL: u64 = 1;
+/// Tokens of the link's poller.
+pub(super) const CONTROL: u64 = 1;
 const MAILBOX: u64 = 2;
 const LISTENER: u64 = 3;
 const LINGERING: u64 = 4;
@@ -52,7 +50,7 @@ impl BackOff {
         pause
     }
 
-    fn reset(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.0 = None;
     }
 }
@@ -99,7 +97,7 @@ pub(crate) fn open<M: Message>(
     }))
 }
 
-enum State {
+pub(super) enum State {
     /// No conversation; the connecting host tries again then (`None`: now).
     Down { retry_at: Option<Instant> },
     /// The connection is being made.
@@ -113,33 +111,35 @@ enum State {
     Up(Up),
 }
 
-struct Up {
-    conversation: Conversation,
-    peer: PeerHello,
-    next_heartbeat: Instant,
+pub(super) struct Up {
+    pub(super) conversation: Conversation,
+    pub(super) peer: PeerHello,
+    pub(super) next_heartbeat: Instant,
+    /// When this side last looked whether the peer has said something.
+    pub(super) looked_at: Instant,
     /// Whether the poller watches for room to write.
-    watches_write: bool,
+    pub(super) watches_write: bool,
     /// The last round ended before the peer had nothing more to say.
-    may_say_more: bool,
+    pub(super) may_say_more: bool,
 }
 
-struct TcpLink<M: Message> {
-    identity: LinkIdentity,
-    peer_host: String,
-    role: Role,
-    settings: HostSettings,
-    poller: Poller,
-    mailbox: Arc<Mailbox>,
-    listener: Option<Arc<Listener>>,
-    state: State,
-    back_off: BackOff,
+pub(super) struct TcpLink<M: Message> {
+    pub(super) identity: LinkIdentity,
+    pub(super) peer_host: String,
+    pub(super) role: Role,
+    pub(super) settings: HostSettings,
+    pub(super) poller: Poller,
+    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) listener: Option<Arc<Listener>>,
+    pub(super) state: State,
+    pub(super) back_off: BackOff,
     /// The last reason given for there being no conversation, so that it is given once.
-    said: Option<String>,
-    opens: Opens,
+    pub(super) said: Option<String>,
+    pub(super) opens: Opens,
     /// Streams of dropped senders, each with the time when it is given up.
-    lingering: Vec<(Box<dyn Linger>, Instant)>,
-    events: VecDeque<LinkEvent<M>>,
-    message: PhantomData<fn(M)>,
+    pub(super) lingering: Vec<(Box<dyn Linger>, Instant)>,
+    pub(super) events: VecDeque<LinkEvent<M>>,
+    pub(super) message: PhantomData<fn(M)>,
 }
 
 impl<M: Message> TcpLink<M> {
@@ -186,6 +186,11 @@ impl<M: Message> TcpLink<M> {
             }
             State::Connecting { .. } | State::Greeting { .. } => {}
             State::Up(up) => {
+                // A host that did not look, for want of CPU time, can't say that nothing came.
+                if now.saturating_duration_since(up.looked_at) > self.settings.timeout / 2 {
+                    up.conversation.heard_at = now;
+                }
+                up.looked_at = now;
                 let silence = now.saturating_duration_since(up.conversation.heard_at);
                 let result = if silence >= self.settings.timeout {
                     Err(format!("nothing heard for {silence:?}"))
@@ -204,178 +209,6 @@ impl<M: Message> TcpLink<M> {
         self.lingering.retain(|(_, until)| now < *until);
     }
 
-    fn connect(&mut self, to: std::net::SocketAddr, now: Instant) {
-        let begun = Socket::connect(to).and_then(|socket| {
-            socket.fail_unacknowledged_after(self.settings.timeout)?;
-            self.poller.add(&socket, CONTROL, Interest::Write)?;
-            Ok(socket)
-        });
-        match begun {
-            Ok(socket) => {
-                self.state = State::Connecting {
-                    socket,
-                    until: now + CONNECT_TIMEOUT,
-                }
-            }
-            Err(error) => self.fail(&error.to_string(), now),
-        }
-    }
-
-    /// An attempt to come up has failed.
-    fn fail(&mut self, why: &str, now: Instant) {
-        if let Role::Connect(to) = self.role {
-            let why = format!("no connection to `{}` at {to}: {why}", self.peer_host);
-            if self.said.as_ref() != Some(&why) {
-                tracing::info!("tcp: {why}; trying on");
-                self.said = Some(why);
-            }
-        }
-        self.state = State::Down {
-            retry_at: Some(now + self.back_off.next()),
-        };
-    }
-
-    /// The peer, or this host's own address, is no good: said once.
-    fn refuse(&mut self, why: String) {
-        if self.said.as_ref() != Some(&why) {
-            self.said = Some(why.clone());
-            self.events.push_back(LinkEvent::Refused(why));
-        }
-    }
-
-    /// The conversation has ended.
-    fn down(&mut self, why: &str, now: Instant) {
-        self.opens.void();
-        self.events
-            .push_back(LinkEvent::Down(format!("`{}`: {why}", self.peer_host)));
-        self.said = None;
-        self.state = State::Down {
-            retry_at: Some(now + self.back_off.next()),
-        };
-    }
-
-    fn control_is_ready(&mut self, now: Instant) {
-        match std::mem::replace(&mut self.state, State::Down { retry_at: None }) {
-            State::Connecting { socket, until } => match socket.connected() {
-                None => self.state = State::Connecting { socket, until },
-                Some(Err(error)) => self.fail(&error.to_string(), now),
-                Some(Ok(())) => {
-                    let mut conversation = Conversation::new(socket, now);
-                    let begun = self
-                        .poller
-                        .modify(conversation.socket(), CONTROL, Interest::Read)
-                        .map_err(|error| error.to_string())
-                        .and_then(|()| conversation.greet(&self.identity));
-                    match begun {
-                        Ok(()) => {
-                            self.state = State::Greeting {
-                                conversation,
-                                until: now + self.settings.timeout,
-                            };
-                        }
-                        Err(why) => self.fail(&why, now),
-                    }
-                }
-            },
-            State::Greeting {
-                mut conversation,
-                until,
-            } => match conversation.hear(now) {
-                Ok(None) => self.state = State::Greeting { conversation, until },
-                Ok(Some(Frame::Greeting(greeting))) => match self.judge(&greeting) {
-                    Ok(peer) => {
-                        self.up(conversation, peer, now);
-                        self.hear(now);
-                    }
-                    Err(why) => {
-                        self.refuse(why);
-                        self.state = State::Down {
-                            retry_at: Some(now + self.back_off.next()),
-                        };
-                    }
-                },
-                Ok(Some(_)) => self.fail("it spoke before it greeted: is it Busway?", now),
-                Err(why) => self.fail(
-                    &format!(
-                        "{why}; does its system file have a link to `{}`?",
-                        self.identity.host
-                    ),
-                    now,
-                ),
-            },
-            state => {
-                self.state = state;
-                self.hear(now);
-            }
-        }
-    }
-
-    /// Takes in what the peer says, at most a round's worth of events.
-    fn hear(&mut self, now: Instant) {
-        for _ in 0..ROUND {
-            let State::Up(up) = &mut self.state else { return };
-            up.may_say_more = false;
-            let heard = up.conversation.write().and_then(|()| up.conversation.hear(now));
-            match heard {
-                Ok(None) => return,
-                Ok(Some(Frame::Heartbeat)) => self.back_off.reset(),
-                Ok(Some(Frame::Payload(bytes))) => self.events.push_back(LinkEvent::Control(bytes)),
-                Ok(Some(Frame::Greeting(_))) => self.down("it greeted twice", now),
-                Err(why) => self.down(&why, now),
-            }
-        }
-        if let State::Up(up) = &mut self.state {
-            up.may_say_more = true;
-        }
-    }
-
-    /// Whether the peer is one that this host can talk to.
-    fn judge(&self, greeting: &Greeting) -> Result<PeerHello, String> {
-        let Greeting {
-            protocol_version,
-            byte_order,
-            session,
-            host,
-            application,
-        } = greeting;
-        let (own, peer) = (&self.identity.host, &self.peer_host);
-        if *protocol_version != PROTOCOL_VERSION {
-            return Err(format!(
-                "`{peer}` speaks protocol version {protocol_version}, `{own}` version {PROTOCOL_VERSION}: install the same Busway on both"
-            ));
-        }
-        if *byte_order != ByteOrder::NATIVE {
-            return Err(format!(
-                "`{peer}` is {byte_order:?}-endian, `{own}` {:?}-endian: payloads would be misread",
-                ByteOrder::NATIVE
-            ));
-        }
-        if host != peer {
-            let host = host.escape_debug();
-            return Err(format!(
-                "`{own}` expects `{peer}` here, but found `{host}`: check the addresses"
-            ));
-        }
-        Ok(PeerHello {
-            host: host.clone(),
-            session: *session,
-            application: application.clone(),
-        })
-    }
-
-    fn up(&mut self, conversation: Conversation, peer: PeerHello, now: Instant) {
-        self.said = None;
-        self.events.push_back(LinkEvent::Up(peer.clone()));
-        let next_heartbeat = now + self.settings.heartbeat;
-        self.state = State::Up(Up {
-            conversation,
-            peer,
-            next_heartbeat,
-            watches_write: false,
-            may_say_more: false,
-        });
-    }
-
     fn read_mail(&mut self, now: Instant) {
         for mail in self.mailbox.take() {
             match mail {
@@ -392,39 +225,6 @@ impl<M: Message> TcpLink<M> {
                     if watched.is_ok() && !stream.pump() {
                         self.lingering.push((stream, now + LINGER));
                     }
-                }
-            }
-        }
-    }
-
-    /// The peer has connected and greeted.
-    fn greeted(&mut self, socket: Socket, greeting: &Greeting, now: Instant) {
-        let mut conversation = Conversation::new(socket, now);
-        // The greeting tells a peer that is refused why, too.
-        let answered = conversation
-            .socket()
-            .fail_unacknowledged_after(self.settings.timeout)
-            .map_err(|error| error.to_string())
-            .and_then(|()| conversation.greet(&self.identity));
-        match self.judge(greeting) {
-            Err(why) => self.refuse(why),
-            Ok(peer) => {
-                if let State::Up(up) = &self.state {
-                    let why = if up.peer.session == peer.session {
-                        "it lost the conversation and began a new one"
-                    } else {
-                        "it was restarted"
-                    };
-                    self.down(why, now);
-                }
-                let watched = answered.and_then(|()| {
-                    self.poller
-                        .add(conversation.socket(), CONTROL, Interest::Read)
-                        .map_err(|error| error.to_string())
-                });
-                match watched {
-                    Ok(()) => self.up(conversation, peer, now),
-                    Err(why) => tracing::info!("tcp: `{}` was there for a moment: {why}", self.peer_host),
                 }
             }
         }
@@ -480,11 +280,21 @@ impl<M: Message> TcpLink<M> {
         {
             let end = result.map(|socket| match direction {
                 Direction::Send => {
+                    self.bound_send_buffer(&socket);
                     ChannelEnd::Sender(Box::new(TcpSender::new(socket, keep, self.mailbox.clone())))
                 }
                 Direction::Receive => ChannelEnd::Receiver(Box::new(TcpReceiver::new(socket, keep))),
             });
             self.events.push_back(LinkEvent::Channel(direction, channel, end));
+        }
+    }
+
+    fn bound_send_buffer(&self, socket: &Socket) {
+        let bytes = usize::try_from(self.settings.send_buffer.0).unwrap_or(usize::MAX);
+        if bytes > 0
+            && let Err(error) = socket.bound_send_buffer(bytes)
+        {
+            tracing::warn!("tcp: a channel's send buffer stays as the system chose it: {error}");
         }
     }
 
@@ -537,7 +347,8 @@ impl<M: Message> Link<M> for TcpLink<M> {
             State::Up(up) if up.may_say_more => Some(now),
             State::Up(up) => Some(
                 up.next_heartbeat
-                    .min(up.conversation.heard_at + self.settings.timeout),
+                    .min(up.conversation.heard_at + self.settings.timeout)
+                    .min(up.looked_at + self.settings.timeout / 4),
             ),
         };
         let of_listener = self.listener.as_ref().and_then(|listener| listener.due());

@@ -9,7 +9,8 @@
 //! |----------------|----------------------------------------------------------------------|----------------|
 //! | [`settings`]   | the tables in the system file                                        | start          |
 //! | `listener`   | one a listening address; hands connections to links                  | control thread |
-//! | `link`       | the link's state: conversation, heartbeat, reconnection              | control thread |
+//! | `link`       | the link: its clock, its mail, its channels                          | control thread |
+//! | `meeting`    | how it comes up and goes down                                        | control thread |
 //! | `opens`      | channels on their way to being open                                  | control thread |
 //! | `sender`     | batches, written by one system call                                  | lanes          |
 //! | `receiver`   | reads straight into the landing                                      | lanes          |
@@ -21,6 +22,7 @@ mod conversation;
 mod link;
 mod listener;
 mod mailbox;
+mod meeting;
 mod opening;
 mod opens;
 mod poller;

@@ -25,6 +25,8 @@ const BATCH_BYTES: usize = 256 * 1024;
 const WRITE_AT_BYTES: usize = 64 * 1024;
 /// Messages kept uncopied at most.
 const KEPT_MAX: usize = 16;
+/// With this many bytes queued no further message is kept: samples that wait for the socket are missing elsewhere, and grow cold.
+const KEPT_MAX_BYTES: usize = 1024 * 1024;
 /// Pieces of memory handed to one system call at most.
 const SLICES: usize = 48;
 /// Messages on their way at most on a channel that keeps the latest: one lands while the next one crosses.
@@ -221,7 +223,7 @@ impl<M: Message> Stream<M> {
         if total_bytes <= COPY_MAX_BYTES {
             BATCH_BYTES - (self.batch_end - self.batch_start) >= total_bytes
         } else {
-            self.kept < KEPT_MAX
+            self.kept < KEPT_MAX && self.queued_bytes < KEPT_MAX_BYTES
         }
     }
 

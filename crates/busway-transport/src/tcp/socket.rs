@@ -63,6 +63,11 @@ impl Socket {
         self.0.set_tcp_user_timeout(Some(timeout))
     }
 
+    /// Bounds what the system holds for sending (it doubles the number for its own needs, and has a limit of its own).
+    pub(super) fn bound_send_buffer(&self, bytes: usize) -> io::Result<()> {
+        self.0.set_send_buffer_size(bytes)
+    }
+
     /// Writes as much as fits; `None` if nothing does.
     pub(super) fn write(&self, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;

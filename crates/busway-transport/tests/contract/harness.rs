@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags};
 use super::{BusUnderTest, Side};
 
 /// Nothing here takes so long unless it hangs.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The lane that the tests' channel ends live on.
 pub const LANE: u32 = 0;
@@ -94,7 +94,8 @@ pub struct Collector {
     /// Verdict for all further ones; `None` is [`Verdict::Land`].
     pub then: Option<Verdict>,
     pub abandoned: usize,
-    landing: Option<(Vec<u8>, Vec<u8>)>,
+    /// Places of the message in progress: user header, payload.
+    pub landing: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Collector {
@@ -399,12 +400,16 @@ impl Channel {
         }
     }
 
-    /// Moves the channel on, both ends.
+    /// Moves the channel on, both ends. Where nothing moves, the system gets the time to move it.
     pub fn turn(&mut self) {
         self.sender.flush().expect("the sender is well");
-        self.receiver
+        let delivered = self
+            .receiver
             .poll(&mut self.sink, usize::MAX)
             .expect("the receiver is well");
+        if delivered == 0 {
+            std::thread::sleep(Duration::from_micros(20));
+        }
     }
 
     /// Moves the channel on until that many messages are delivered in all.

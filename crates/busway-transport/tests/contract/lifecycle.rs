@@ -58,13 +58,11 @@ pub fn control_messages_arrive_in_order<B: BusUnderTest>() {
 pub fn what_was_sent_before_a_sender_was_dropped_arrives_and_then_the_channel_ends<B: BusUnderTest>() {
     for (count, size) in [(1, 10), (30, 1000), (4, 1 << 20)] {
         let mut pair = Pair::<B>::up();
-        let channel = pair.open(Side::One, &queue(32, 1 << 20));
-        let (mut sender, mut receiver, mut sink) = (channel.sender, channel.receiver, channel.sink);
+        let mut channel = pair.open(Side::One, &queue(32, 1 << 20));
         for sequence in 1..=count {
-            sender
-                .send(Buffer::new(sequence, 0, size))
-                .expect("there is room");
+            channel.send(Buffer::new(sequence, 0, size));
         }
+        let (mut sender, mut receiver, mut sink) = (channel.sender, channel.receiver, channel.sink);
         while sender.flush().expect("the sender is well") == Flushed::Waiting {
             receiver
                 .poll(&mut sink, usize::MAX)

@@ -56,7 +56,8 @@ pub trait BusUnderTest: Sized {
     /// A place of its own, where nobody is yet.
     fn new() -> Self;
 
-    /// Opens the link of one side, in a process context of its own (a `Buses`), with heartbeats every 20 ms and a timeout of 200 ms.
+    /// Opens the link of one side, in a process context of its own (a `Buses`), with heartbeats every 20 ms and a timeout of
+    /// at most 1 s.
     /// May be called again after the link was dropped: that host's restart.
     fn open(&self, side: Side, identity: LinkIdentity) -> Box<dyn Link<Buffer>>;
 
