@@ -1,4 +1,4 @@
-//! The data path of the memory bus does not allocate: an allocator that counts is asked.
+//! The data path of no bus allocates: an allocator that counts is asked.
 //!
 //! One test in a process of its own, since the count is of the whole process.
 
@@ -129,17 +129,22 @@ fn open(links: &mut [BoxedLink; 2], id: u32, keep: Keep) -> (Box<dyn Sender<Stat
 #[test]
 fn the_data_path_does_not_allocate() {
     let path = format!("/dev/shm/busway-test-allocations-{}", std::process::id());
-    let table = || {
-        let text = format!("path = {path:?}\nlength = '16MiB'");
-        parse_host("memory", toml::from_str(&text).expect("TOML")).expect("a good table")
-    };
+    let window = format!("path = {path:?}\nlength = '16MiB'");
+    measure("memory", [&window, &window]);
+    std::fs::remove_file(&path).expect("there");
+    let port = 20_000 + std::process::id() % 10_000;
+    measure("tcp", [&format!("listen = '127.0.0.3:{port}'"), ""]);
+}
+
+fn measure(bus: &str, hosts: [&str; 2]) {
+    let table = |at: usize| parse_host(bus, toml::from_str(hosts[at]).expect("TOML")).expect("a good table");
     let mut links: [BoxedLink; 2] = [0, 1].map(|at| {
         let identity = LinkIdentity {
             host: ["one", "two"][at].into(),
             session: 1 + at as u64,
             application: "".into(),
         };
-        let settings = link_settings("memory", table(), table(), at == 0);
+        let settings = link_settings(bus, table(at), table(1 - at), at == 0);
         Buses::new(identity)
             .open(&settings, ["two", "one"][at])
             .expect("good settings")
@@ -150,7 +155,6 @@ fn the_data_path_does_not_allocate() {
         up == 2
     });
     let ends = [(1, Keep::All { depth: 16 }), (2, Keep::Latest)].map(|(id, keep)| open(&mut links, id, keep));
-    std::fs::remove_file(&path).expect("there");
     let mut sink = Place(vec![0; 1 << 20], 0, 0);
     for (mut sender, mut receiver) in ends {
         let before = ALLOCATIONS.load(Ordering::Relaxed);
@@ -165,7 +169,7 @@ fn the_data_path_does_not_allocate() {
                 receiver.poll(&mut sink, 4).expect("well");
             }
         }
-        assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0);
+        assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0, "over {bus}");
     }
     assert!(sink.2 > 3000);
 }
