@@ -248,7 +248,7 @@ impl LatestReceiver {
 
     /// Takes what is in the ring; returns how many were delivered, and whether the sink put one off.
     fn poll_ring(&mut self, sink: &mut dyn Sink, budget: usize) -> Result<(usize, bool), ChannelError> {
-        let (mut delivered, mut left) = (0, budget);
+        let (mut delivered, mut left, mut put_off) = (0, budget, false);
         while left > 0 {
             let newest = self.newest;
             let mut seen = newest;
@@ -266,12 +266,15 @@ impl LatestReceiver {
                 }
                 Step::Discarded => left -= 1,
                 Step::Piece => {}
-                Step::Later => return Ok((delivered, true)),
+                Step::Later => {
+                    put_off = true;
+                    break;
+                }
                 Step::Empty => break,
             }
         }
         self.inbox.settle();
-        Ok((delivered, false))
+        Ok((delivered, put_off))
     }
 
     /// Takes the register's message, if it is newer than what was delivered.
