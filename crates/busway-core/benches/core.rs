@@ -14,6 +14,7 @@ use busway_core::register::{self, ReadOutcome, RegisterReader, RegisterWriter};
 use busway_core::ring::{self, RingConsumer, RingProducer};
 use busway_core::{LINE_BYTES, Medium, Window};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 const SMALL: usize = 40;
 
@@ -69,7 +70,9 @@ fn round_trips(
 ) -> Duration {
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
+    pin(0);
     let echo = thread::spawn(move || {
+        pin(1);
         while !stopped.load(Ordering::Relaxed) {
             for _ in 0..100 {
                 theirs();
@@ -87,6 +90,13 @@ fn round_trips(
     stop.store(true, Ordering::Relaxed);
     echo.join().unwrap();
     elapsed
+}
+
+/// Binds this thread to the `index`-th processor: the scheduler likes to put threads that share memory on one.
+fn pin(index: usize) {
+    let mut one = CpuSet::new();
+    one.set(index);
+    let _ = sched_setaffinity(None, &one);
 }
 
 #[repr(align(128))]

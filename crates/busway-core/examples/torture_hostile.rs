@@ -9,6 +9,7 @@ mod shared;
 use shared::{Random, START, begin_in_file, file_bytes, map, register_layout, ring_layout};
 
 fn main() {
+    shared::pin(0);
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [role, path, size] = arguments.as_slice() else {
         panic!("usage: torture_hostile ROLE PATH SIZE_BYTES")
@@ -27,7 +28,7 @@ fn main() {
         let choice = random.next();
         // Half of the words go to the first lines: `latest`, the headers and the commit words that a peer looks at first.
         let (from, reach) = if choice & 8 == 0 {
-            (begin, 1024.min(target_bytes))
+            (begin, 4096.min(target_bytes))
         } else {
             (0, len_bytes)
         };

@@ -15,6 +15,7 @@ mod shared;
 use shared::{Pattern, START, map, map_ring, register_layout, ring_layout, time_of, wait};
 
 fn main() {
+    shared::pin(1);
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [role, path, size, reads] = arguments.as_slice() else {
         panic!("usage: torture_read ROLE PATH SIZE_BYTES READS")

@@ -13,6 +13,7 @@ mod shared;
 use shared::{START, map, map_ring, register_layout, ring_layout};
 
 fn main() {
+    shared::pin(1);
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [role, path, size, rounds] = arguments.as_slice() else {
         panic!("usage: torture_victim ROLE PATH SIZE_BYTES ROUNDS")

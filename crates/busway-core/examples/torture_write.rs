@@ -10,6 +10,7 @@ mod shared;
 use shared::{Pattern, START, map, map_ring, register_layout, ring_layout, time_of, wait};
 
 fn main() {
+    shared::pin(0);
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [role, path, size] = arguments.as_slice() else {
         panic!("usage: torture_write ROLE PATH SIZE_BYTES")

@@ -23,7 +23,7 @@ fn window_of(mut words: Vec<u64>) -> Window {
 }
 
 fn config() -> ProptestConfig {
-    let cases = if cfg!(miri) { 10 } else { 500 };
+    let cases = if cfg!(miri) { 4 } else { 500 };
     ProptestConfig {
         cases,
         failure_persistence: None,

@@ -9,6 +9,7 @@ use std::ptr;
 use busway_core::ring::CREDIT_BYTES;
 use busway_core::{Medium, Window, register, ring};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 const PAGE_BYTES: usize = 4096;
 
@@ -126,6 +127,19 @@ impl Pattern {
 /// Source time of message `number`, so that the header is checked too.
 pub fn time_of(number: u64) -> u64 {
     !number.rotate_left(17)
+}
+
+/// Binds this thread to the `index`-th processor that it may use, if there are as many, so that two sides really run at
+/// once: the scheduler likes to put processes that share memory on one.
+pub fn pin(index: usize) {
+    let Ok(allowed) = sched_getaffinity(None) else {
+        return;
+    };
+    if let Some(cpu) = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).nth(index) {
+        let mut one = CpuSet::new();
+        one.set(cpu);
+        let _ = sched_setaffinity(None, &one);
+    }
 }
 
 /// Spins, and gives the processor away now and then, since there may be fewer of them than processes.
