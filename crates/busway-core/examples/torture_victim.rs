@@ -34,7 +34,7 @@ fn main() {
 /// for ever.
 fn sessions(rounds: u64, noticed: impl Fn() -> u64) -> impl Iterator<Item = u64> {
     let least = rounds / SESSION_ROUNDS;
-    (0..1000 * least).take_while(move |session| *session < least || noticed() < 100)
+    (0..1000 * least).take_while(move |session| *session < least || noticed() < 10)
 }
 
 /// A new session every so often: a lie that was believed may leave the rest of a session without effect.

@@ -136,20 +136,20 @@ fn every_message_of_a_ring_arrives_whole_and_in_order_in_a_read_only_mapping() {
 
 #[test]
 fn a_register_reader_survives_random_memory() {
-    hostile("register-read", "1000000");
+    hostile("register-read", "200000");
 }
 
 #[test]
 fn a_register_writer_survives_random_memory() {
-    hostile("register-write", "1000000");
+    hostile("register-write", "200000");
 }
 
 #[test]
 fn a_ring_consumer_survives_random_memory() {
-    hostile("ring-consume", "1000000");
+    hostile("ring-consume", "200000");
 }
 
 #[test]
 fn a_ring_producer_survives_random_credits() {
-    hostile("ring-produce", "1000000");
+    hostile("ring-produce", "200000");
 }
