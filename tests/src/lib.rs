@@ -1,0 +1,37 @@
+//! End-to-end tests: programs that know nothing of Busway, on several hosts, joined by the real `busway gateway`.
+//!
+//! * [`rig`]: hosts, their gateways, the system file.
+//! * [`program`]: child processes that report.
+//! * [`role`]: what the Rust program under test can be told to do.
+//! * [`mod@wait`]: waiting for something, with a deadline that only guards against hanging.
+//! * [`skip`]: saying that a test can't run here.
+//!
+//! The programs under test are `src/bin/busway-test-program.rs` (Rust), `python/program.py` (the iceoryx2 wheel) and the tests
+//! themselves, which open ports in the hosts' iceoryx2 domains as any user would. `busway` is the binary beside the tests
+//! (`cargo test --workspace` builds it), or the one that the environment variable `BUSWAY_BIN` names.
+
+pub mod program;
+pub mod rig;
+pub mod role;
+pub mod skip;
+pub mod wait;
+
+pub use rig::{Bus, Rig};
+pub use wait::{eventually, holds_for};
+
+/// Makes, for each test function that takes a [`Bus`], a module with one test for each bus.
+#[macro_export]
+macro_rules! on_each_bus {
+    ($($name:ident),* $(,)?) => {
+        $(mod $name {
+            #[test]
+            fn over_memory() {
+                super::$name($crate::Bus::Memory);
+            }
+            #[test]
+            fn over_tcp() {
+                super::$name($crate::Bus::Tcp);
+            }
+        })*
+    };
+}

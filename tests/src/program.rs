@@ -1,0 +1,121 @@
+//! A child process: its newest report on standard output, its log on standard error; it ends with the test.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::wait::eventually;
+
+/// A running program. Start it from the test's own thread: it is killed when that ends.
+#[derive(Debug)]
+pub struct Program {
+    child: Child,
+    name: String,
+    stdin: Option<ChildStdin>,
+    last_line: Arc<Mutex<Option<String>>>,
+    log: Arc<Mutex<String>>,
+}
+
+impl Program {
+    /// Starts it.
+    pub fn start(mut command: Command, name: &str) -> Program {
+        let spawned = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let mut child = spawned.unwrap_or_else(|error| panic!("{name} can't be started: {error}"));
+        let (last_line, log) = <(Arc<Mutex<Option<String>>>, Arc<Mutex<String>>)>::default();
+        let stdin = child.stdin.take();
+        let (newest, written) = (last_line.clone(), log.clone());
+        each_line(child.stdout.take(), move |line| *lock(&newest) = Some(line));
+        each_line(child.stderr.take(), move |line| {
+            let mut log = lock(&written);
+            log.push_str(&line);
+            log.push('\n');
+        });
+        Program {
+            child,
+            name: name.to_owned(),
+            stdin,
+            last_line,
+            log,
+        }
+    }
+
+    /// The newest line that it wrote to standard output.
+    pub fn last_line(&self) -> Option<String> {
+        lock(&self.last_line).clone()
+    }
+
+    /// What it wrote to standard error.
+    pub fn log(&self) -> String {
+        lock(&self.log).clone()
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it has ended, and how.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("one's own child can be waited for")
+    }
+
+    /// kill -9.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Closes its standard input, by which it is asked to end, and waits for that.
+    pub fn finish(&mut self) -> ExitStatus {
+        self.stdin = None;
+        self.wait()
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id() as i32).expect("a child has an id");
+        // Fails if it has ended, which the test notices by what is missing then.
+        let _ = kill_process(pid, signal);
+    }
+
+    /// Waits until it ends.
+    pub fn wait(&mut self) -> ExitStatus {
+        let name = self.name.clone();
+        eventually(&format!("{name} ends"), || self.ended())
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            eprintln!(
+                "--- log of {}\n{}--- last line: {:?}",
+                self.name,
+                self.log(),
+                self.last_line()
+            );
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn each_line(pipe: Option<impl Read + Send + 'static>, mut take: impl FnMut(String) + Send + 'static) {
+    if let Some(pipe) = pipe {
+        std::thread::spawn(move || {
+            BufReader::new(pipe)
+                .lines()
+                .map_while(Result::ok)
+                .for_each(&mut take)
+        });
+    }
+}

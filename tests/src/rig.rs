@@ -1,0 +1,332 @@
+//! Hosts, the system file that joins them, and their gateways.
+//!
+//! Hosts are iceoryx2 domains with directories of their own, or network and mount namespaces where a test needs a cable to cut or a
+//! `/dev/shm` to fill. All names differ from test to test; everything is removed at the end.
+
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+
+use busway_bench::BenchError;
+use busway_bench::hosts::{Hosts, Isolation};
+use iceoryx2::config::Config;
+use iceoryx2::prelude::*;
+use iceoryx2::service::ipc::Service;
+use serde::Deserialize;
+
+use crate::program::Program;
+use crate::role::{Role, Runner};
+use crate::wait::eventually;
+
+/// A bus that one machine has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bus {
+    /// A window in `/dev/shm`.
+    Memory,
+    /// TCP over loopback or a veth pair.
+    Tcp,
+}
+
+/// What a gateway writes as its status, as far as tests look at it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Status {
+    /// The process that wrote it.
+    pub pid: u32,
+    /// The links.
+    pub links: Vec<LinkStatus>,
+    /// The services.
+    pub services: Vec<ServiceStatus>,
+}
+
+/// A link.
+#[derive(Clone, Debug, Deserialize)]
+pub struct LinkStatus {
+    /// The host at the other end.
+    pub peer: String,
+    /// `memory` or `tcp`.
+    pub bus: String,
+    /// Whether it stands.
+    pub up: bool,
+    /// Why not, or why nothing crosses.
+    pub reason: Option<String>,
+}
+
+/// A service.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ServiceStatus {
+    /// Its name.
+    pub name: String,
+    /// Whether the gateway holds it.
+    pub mirror: bool,
+    /// Hosts.
+    pub sends_to: Vec<String>,
+    /// Hosts.
+    pub receives_from: Vec<String>,
+    /// What is wrong.
+    pub complaint: Option<String>,
+    /// By name.
+    pub counters: std::collections::BTreeMap<String, u64>,
+}
+
+impl ServiceStatus {
+    /// A counter.
+    ///
+    /// # Panics
+    /// There is none of this name.
+    pub fn counter(&self, name: &str) -> u64 {
+        *self
+            .counters
+            .get(name)
+            .unwrap_or_else(|| panic!("no counter {name:?} in {:?}", self.counters))
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Rig {
+    // Dropped in this order: programs first, then the directories.
+    gateways: Vec<Option<Program>>,
+    /// The system file.
+    pub system: PathBuf,
+    /// The hosts.
+    pub hosts: Hosts,
+    /// The TCP address of each link, where it has one.
+    pub addresses: Vec<Option<SocketAddr>>,
+    binary: PathBuf,
+}
+
+impl Rig {
+    /// Two hosts `a` and `b`, both gateways running.
+    pub fn pair(bus: Bus) -> Rig {
+        Rig::pair_with(bus, "")
+    }
+
+    /// The same with more lines in the system file.
+    pub fn pair_with(bus: Bus, more: &str) -> Rig {
+        Rig::running(&["a", "b"], &[(0, 1, bus)], more)
+    }
+
+    /// Hosts that are domains of this machine, their gateways running.
+    pub fn running(names: &[&str], links: &[(usize, usize, Bus)], more: &str) -> Rig {
+        let mut rig = Rig::stopped(names, links, more);
+        rig.start_gateways();
+        rig
+    }
+
+    /// The same, no gateway started yet.
+    pub fn stopped(names: &[&str], links: &[(usize, usize, Bus)], more: &str) -> Rig {
+        Rig::over(Hosts::domains(names).expect("domains need nothing"), links, more)
+    }
+
+    /// Two hosts in namespaces of their own, or what is missing for that.
+    pub fn isolated_pair(bus: Bus, more: &str) -> Result<Rig, String> {
+        match Hosts::isolated(&["a", "b"]) {
+            Ok(hosts) => Ok(Rig::over(hosts, &[(0, 1, bus)], more)),
+            Err(BenchError::Needs(what)) => Err(what),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Writes the system file for these hosts.
+    pub fn over(hosts: Hosts, links: &[(usize, usize, Bus)], more: &str) -> Rig {
+        iceoryx2::prelude::set_log_level(LogLevel::Error);
+        let mut text = String::new();
+        let mut addresses = Vec::new();
+        for host in &hosts.hosts {
+            let _ = writeln!(
+                text,
+                "[host.{}]\niceoryx2 = {{ config = {:?} }}",
+                host.name, host.iceoryx2_config
+            );
+        }
+        for (number, (a, b, bus)) in links.iter().enumerate() {
+            let (name_a, name_b) = (&hosts.hosts[*a].name, &hosts.hosts[*b].name);
+            let _ = writeln!(text, "[[link]]\nhosts = [{name_a:?}, {name_b:?}]");
+            let address = match bus {
+                Bus::Memory => {
+                    let window = hosts.shared.join(format!("window{number}"));
+                    let _ = writeln!(
+                        text,
+                        "buses = [\"memory\"]\nmemory = {{ path = {window:?}, length = \"64MiB\" }}"
+                    );
+                    None
+                }
+                Bus::Tcp => {
+                    let listen = SocketAddr::new(hosts.address(*a, *b), free_port(&hosts, number));
+                    let _ = writeln!(
+                        text,
+                        "buses = [\"tcp\"]\ntcp.{name_a} = {{ listen = \"{listen}\" }}"
+                    );
+                    Some(listen)
+                }
+            };
+            addresses.push(address);
+        }
+        text.push_str(more);
+        let system = hosts.shared.join("system.toml");
+        std::fs::write(&system, text).expect("the directory is ours");
+        let gateways = hosts.hosts.iter().map(|_| None).collect();
+        Rig {
+            gateways,
+            system,
+            hosts,
+            addresses,
+            binary: busway_binary(),
+        }
+    }
+
+    /// Starts the gateway of a host.
+    pub fn start_gateway(&mut self, host: usize) {
+        let system = self.system.clone();
+        self.start_gateway_as(host, &self.hosts.hosts[host].name.clone(), &system);
+    }
+
+    /// Starts the gateway of a host with another name or system file.
+    pub fn start_gateway_as(&mut self, host: usize, name: &str, system: &Path) {
+        let place = &self.hosts.hosts[host];
+        let mut command = place.command(&self.binary).expect("the busway binary");
+        command
+            .args(["gateway", "--host", name])
+            .arg(system)
+            .arg("--status")
+            .arg(self.status_path(host));
+        self.gateways[host] = Some(Program::start(command, &format!("gateway of {name}")));
+    }
+
+    /// Starts all.
+    pub fn start_gateways(&mut self) {
+        for host in 0..self.hosts.hosts.len() {
+            self.start_gateway(host);
+        }
+    }
+
+    /// The gateway's process.
+    ///
+    /// # Panics
+    /// It was not started.
+    pub fn gateway(&mut self, host: usize) -> &mut Program {
+        self.gateways[host].as_mut().expect("started")
+    }
+
+    fn status_path(&self, host: usize) -> PathBuf {
+        self.hosts.hosts[host].directory.join("status.json")
+    }
+
+    /// The newest status of the gateway that runs now; none in the first second.
+    pub fn status(&self, host: usize) -> Option<Status> {
+        let pid = self.gateways[host].as_ref()?.id();
+        let text = std::fs::read(self.status_path(host)).ok()?;
+        let status: Status = serde_json::from_slice(&text).expect("the status is replaced in one piece");
+        (status.pid == pid).then_some(status)
+    }
+
+    /// What the gateway says of a service.
+    pub fn service(&self, host: usize, name: &str) -> Option<ServiceStatus> {
+        self.status(host)?
+            .services
+            .into_iter()
+            .find(|service| service.name == name)
+    }
+
+    /// A counter of a service, 0 while the gateway has not heard of it.
+    pub fn counter(&self, host: usize, service: &str, counter: &str) -> u64 {
+        self.service(host, service)
+            .map_or(0, |status| status.counter(counter))
+    }
+
+    /// Waits until a counter is what it should be.
+    pub fn counter_becomes(&self, host: usize, service: &str, counter: &str, value: u64) {
+        eventually(
+            &format!("{counter} of {service} on host {host} becomes {value}"),
+            || (self.counter(host, service, counter) == value).then_some(()),
+        );
+    }
+
+    /// Waits until all links of a host are up.
+    pub fn links_up(&self, host: usize) {
+        eventually(&format!("links of host {host} are up"), || {
+            self.status(host)
+                .filter(|status| status.links.iter().all(|link| link.up))
+        });
+    }
+
+    /// What the gateway wrote to its log.
+    pub fn log(&self, host: usize) -> String {
+        self.gateways[host]
+            .as_ref()
+            .map_or_else(String::new, Program::log)
+    }
+
+    /// The iceoryx2 configuration of a host's domain.
+    pub fn config(&self, host: usize) -> Config {
+        let path = self.hosts.hosts[host]
+            .iceoryx2_config
+            .to_str()
+            .expect("a path of ours");
+        Config::from_file(&FilePath::new(path.as_bytes()).expect("a path of ours")).expect("written by us")
+    }
+
+    /// A node in a host's domain, for ports of the test itself.
+    pub fn node(&self, host: usize) -> Node<Service> {
+        let builder = NodeBuilder::new().signal_handling_mode(SignalHandlingMode::Disabled);
+        builder
+            .config(&self.config(host))
+            .create::<Service>()
+            .expect("a node")
+    }
+
+    /// Starts the Rust program on a host.
+    pub fn run(&self, host: usize, role: &Role) -> Runner {
+        let place = &self.hosts.hosts[host];
+        let mut command = place.command(&test_program()).expect("the test program");
+        command.arg(serde_json::to_string(role).expect("plain data"));
+        Runner(Program::start(
+            command,
+            &format!("{} on {}", role.word(), place.name),
+        ))
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for host in 0..self.hosts.hosts.len() {
+                let text = std::fs::read_to_string(self.status_path(host)).unwrap_or_default();
+                eprintln!("--- status of host {host}\n{text}");
+            }
+        }
+    }
+}
+
+/// The `busway` binary: the environment's, or the one beside the test.
+fn busway_binary() -> PathBuf {
+    let path = std::env::var_os("BUSWAY_BIN").map_or_else(|| beside_the_test("busway"), PathBuf::from);
+    assert!(
+        path.is_file(),
+        "no busway binary at {}: `cargo build -p busway` makes it, in the tests' profile",
+        path.display()
+    );
+    path
+}
+
+fn test_program() -> PathBuf {
+    beside_the_test("busway-test-program")
+}
+
+fn beside_the_test(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("Linux says where the test lies");
+    test.parent()
+        .and_then(Path::parent)
+        .expect("tests lie in deps/")
+        .join(name)
+}
+
+fn free_port(hosts: &Hosts, number: usize) -> u16 {
+    match hosts.isolation {
+        Isolation::Namespaces => 7400 + number as u16,
+        Isolation::Domains => {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+            listener.local_addr().expect("it has one").port()
+        }
+    }
+}

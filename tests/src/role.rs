@@ -1,0 +1,193 @@
+//! What the Rust program under test can be told to do, what it reports, and the messages that it sends.
+//!
+//! A message is a slice of bytes: origin and number in the first 16 (little-endian), then a pattern that follows from both.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::program::Program;
+use crate::wait::eventually;
+
+/// Settings by which the program makes or opens its service; those not given are iceoryx2's defaults.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Settings {
+    /// `enable_safe_overflow`.
+    pub safe_overflow: Option<bool>,
+    /// `history_size`.
+    pub history: Option<usize>,
+    /// `subscriber_max_buffer_size`.
+    pub buffer: Option<usize>,
+}
+
+/// What the program does until its standard input is closed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Role {
+    /// Publishes numbered messages.
+    Publish {
+        /// The service.
+        service: String,
+        /// How it is opened or made.
+        settings: Settings,
+        /// Who says so in each message; not 0.
+        origin: u64,
+        /// Lengths of the messages in bytes, in turn; at least 16.
+        lengths_bytes: Vec<usize>,
+        /// Pause after each message.
+        gap_us: u64,
+        /// How many; `None`: without end.
+        count: Option<u64>,
+        /// Begins once the service has this many subscribers.
+        subscribers: usize,
+    },
+    /// Receives and checks.
+    Subscribe {
+        /// The service.
+        service: String,
+        /// How it is opened or made.
+        settings: Settings,
+        /// Pause after each message.
+        gap_us: u64,
+    },
+    /// Makes services with a publisher or a subscriber each, and holds them.
+    Hold {
+        /// Their names begin so; a number follows.
+        services: String,
+        /// How many.
+        count: usize,
+        /// Whether it publishes; otherwise it subscribes.
+        publishes: bool,
+    },
+}
+
+impl Role {
+    /// A subscriber that reads as fast as it can.
+    pub fn subscribe(service: &str, settings: Settings) -> Role {
+        Role::Subscribe {
+            service: service.to_owned(),
+            settings,
+            gap_us: 0,
+        }
+    }
+
+    /// A publisher of 64-byte messages, one each 200 µs, without end, as soon as somebody subscribes.
+    pub fn publish(service: &str, settings: Settings, origin: u64) -> Role {
+        Role::Publish {
+            service: service.to_owned(),
+            settings,
+            origin,
+            lengths_bytes: vec![64],
+            gap_us: 200,
+            count: None,
+            subscribers: 1,
+        }
+    }
+
+    /// For messages.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Role::Publish { .. } => "publisher",
+            Role::Subscribe { .. } => "subscriber",
+            Role::Hold { .. } => "holder",
+        }
+    }
+}
+
+/// What a subscriber has seen of one origin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// Messages.
+    pub received: u64,
+    /// The first number.
+    pub first: u64,
+    /// The last number.
+    pub last: u64,
+    /// Numbers that were jumped over, from the first on.
+    pub missing: u64,
+    /// Messages whose number was not above the one before: repeated or out of order.
+    pub backwards: u64,
+}
+
+/// What the program reports, a JSON line every 20 ms.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Its ports are there.
+    pub ready: bool,
+    /// Messages published.
+    pub sent: u64,
+    /// By origin.
+    pub seen: BTreeMap<u64, Seen>,
+    /// Messages whose bytes were wrong.
+    pub corrupt: u64,
+    /// The publisher has sent all that it should.
+    pub done: bool,
+}
+
+/// The program at work.
+#[derive(Debug)]
+pub struct Runner(pub Program);
+
+impl Runner {
+    /// What it reported last.
+    pub fn report(&self) -> Report {
+        let line = self.0.last_line();
+        line.map_or_else(Report::default, |line| {
+            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?} is no report: {error}"))
+        })
+    }
+
+    /// Waits until it has its ports.
+    pub fn ready(self) -> Runner {
+        self.until("the program is ready", |report| report.ready);
+        self
+    }
+
+    /// Waits until its report is as wanted.
+    pub fn until(&self, what: &str, wanted: impl Fn(&Report) -> bool) -> Report {
+        eventually(what, || Some(self.report()).filter(&wanted))
+    }
+
+    /// What it has seen of an origin.
+    pub fn seen(&self, origin: u64) -> Seen {
+        self.report().seen.get(&origin).copied().unwrap_or_default()
+    }
+
+    /// Asks it to end and gives its last report.
+    pub fn finish(mut self) -> Report {
+        let status = self.0.finish();
+        assert!(
+            status.success(),
+            "the program ended with {status}: {}",
+            self.0.log()
+        );
+        // Its last line may still be on the way from the pipe.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        self.report()
+    }
+}
+
+/// Fills a message.
+pub fn fill(message: &mut [u8], origin: u64, number: u64) {
+    let (head, rest) = message.split_at_mut(16);
+    head[..8].copy_from_slice(&origin.to_le_bytes());
+    head[8..].copy_from_slice(&number.to_le_bytes());
+    for (byte, expected) in rest.iter_mut().zip(pattern(origin, number)) {
+        *byte = expected;
+    }
+}
+
+/// Origin and number of a message, `None` if its bytes are wrong.
+pub fn check(message: &[u8]) -> Option<(u64, u64)> {
+    let (head, rest) = message.split_at_checked(16)?;
+    let word = |at: usize| Some(u64::from_le_bytes(head[at..at + 8].try_into().ok()?));
+    let (origin, number) = (word(0)?, word(8)?);
+    rest.iter()
+        .zip(pattern(origin, number))
+        .all(|(byte, expected)| *byte == expected)
+        .then_some((origin, number))
+}
+
+fn pattern(origin: u64, number: u64) -> impl Iterator<Item = u8> {
+    let start = origin.wrapping_mul(131).wrapping_add(number.wrapping_mul(31)) as u8;
+    (0u64..).map(move |i| (i as u8).wrapping_add((i >> 8) as u8).wrapping_add(start))
+}

@@ -1,0 +1,178 @@
+//! With safe overflow off every message arrives, and the publisher waits for a slow reader on the other host as it would for one at
+//! home; never for a reader that is gone, a link that is lost, or the gateway itself.
+
+use std::time::{Duration, Instant};
+
+use busway_tests::role::{Role, Settings};
+use busway_tests::{Bus, Rig, eventually, on_each_bus};
+
+const LOSSLESS: Settings = Settings {
+    safe_overflow: Some(false),
+    history: None,
+    buffer: Some(4),
+};
+
+/// A publisher of 64 KiB messages that never pauses.
+fn eager(service: &str, origin: u64, count: Option<u64>) -> Role {
+    Role::Publish {
+        service: service.to_owned(),
+        settings: LOSSLESS,
+        origin,
+        lengths_bytes: vec![65_536],
+        gap_us: 0,
+        count,
+        subscribers: 1,
+    }
+}
+
+fn slow(service: &str) -> Role {
+    Role::Subscribe {
+        service: service.to_owned(),
+        settings: LOSSLESS,
+        gap_us: 5_000,
+    }
+}
+
+fn every_message_reaches_a_slow_reader_in_order(bus: Bus) {
+    let rig = Rig::pair(bus);
+    let subscriber = rig.run(1, &slow("strict")).ready();
+    let publisher = rig.run(0, &eager("strict", 1, Some(400)));
+    let report = subscriber.until("all arrive", |report| {
+        report.seen.get(&1).is_some_and(|seen| seen.last == 400)
+    });
+    let seen = report.seen[&1];
+    assert_eq!(
+        (
+            seen.first,
+            seen.received,
+            seen.missing,
+            seen.backwards,
+            report.corrupt
+        ),
+        (1, 400, 0, 0, 0)
+    );
+    assert!(publisher.report().done);
+    rig.counter_becomes(0, "strict", "sent", 400);
+    rig.counter_becomes(1, "strict", "received", 400);
+    assert_eq!(rig.counter(1, "strict", "lost"), 0);
+}
+
+fn the_publisher_does_not_run_ahead_without_bound(bus: Bus) {
+    let rig = Rig::pair_with(bus, "[[service]]\nname = \"*\"\nkeep = \"all\"\ndepth = 8\n");
+    let subscriber = rig.run(1, &slow("held")).ready();
+    let publisher = rig.run(0, &eager("held", 1, None));
+    let deadline = Instant::now() + Duration::from_secs(2);
+    let mut furthest = 0;
+    while Instant::now() < deadline {
+        // In this order: what is received between the two looks makes the distance look smaller, never larger.
+        let sent = publisher.report().sent;
+        furthest = furthest.max(sent.saturating_sub(subscriber.seen(1).last));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let seen = subscriber
+        .until("some arrive", |report| {
+            report.seen.get(&1).is_some_and(|seen| seen.last > 20)
+        })
+        .seen[&1];
+    // 4 in each of two subscribers, 8 in the channel, a few in hand, and what the socket buffers of TCP hold; the publisher
+    // alone would send tens of thousands in this time.
+    println!("run-ahead at most {furthest} messages of 64 KiB");
+    assert!(furthest < 200, "the publisher ran {furthest} messages ahead");
+    assert_eq!(seen.missing, 0);
+}
+
+fn the_publisher_goes_on_when_the_reader_is_killed(bus: Bus) {
+    let rig = Rig::pair(bus);
+    let mut subscriber = rig.run(1, &slow("reader-dies")).ready();
+    let publisher = rig.run(0, &eager("reader-dies", 1, None));
+    subscriber.until("some arrive", |report| !report.seen.is_empty());
+    subscriber.0.kill();
+    goes_on(&publisher, "after the reader's death");
+    // And another reader gets its messages in order again.
+    let next = rig.run(1, &Role::subscribe("reader-dies", LOSSLESS)).ready();
+    let seen = next
+        .until("it flows again", |report| {
+            report.seen.get(&1).is_some_and(|seen| seen.received > 50)
+        })
+        .seen[&1];
+    assert_eq!((seen.missing, seen.backwards), (0, 0));
+}
+
+fn the_publisher_goes_on_when_the_reader_leaves(bus: Bus) {
+    let rig = Rig::pair(bus);
+    let subscriber = rig.run(1, &slow("reader-leaves")).ready();
+    let publisher = rig.run(0, &eager("reader-leaves", 1, None));
+    subscriber.until("some arrive", |report| !report.seen.is_empty());
+    subscriber.finish();
+    goes_on(&publisher, "after the reader left");
+}
+
+fn the_publisher_does_not_wait_for_a_lost_gateway(bus: Bus) {
+    let mut rig = Rig::pair(bus);
+    let subscriber = rig.run(1, &slow("link-lost")).ready();
+    let publisher = rig.run(0, &eager("link-lost", 1, None));
+    subscriber.until("some arrive", |report| !report.seen.is_empty());
+    rig.gateway(1).kill();
+    goes_on(&publisher, "after the far gateway's death");
+    // A dead subscriber at home holds a publisher up until somebody clears it away: the next gateway does.
+    rig.gateway(0).kill();
+    rig.start_gateway(0);
+    goes_on(&publisher, "after its own gateway's death and return");
+}
+
+fn goes_on(publisher: &busway_tests::role::Runner, when: &str) {
+    let sent = publisher.report().sent;
+    // More than all buffers on the way could take without anybody reading.
+    publisher.until(&format!("the publisher goes on {when}"), |report| {
+        report.sent > sent + 2_000
+    });
+}
+
+fn hosts_that_publish_and_subscribe_at_once_do_not_lock_each_other(bus: Bus) {
+    const COUNT: u64 = 3_000;
+    let rig = Rig::pair(bus);
+    // Readers first, then a publisher on each host that waits for both of them: its own host's and the gateway.
+    let readers = [0, 1].map(|host| rig.run(host, &Role::subscribe("both", LOSSLESS)).ready());
+    let publishers = [0, 1].map(|host| {
+        let mut role = eager("both", host as u64 + 1, Some(COUNT));
+        if let Role::Publish {
+            subscribers,
+            lengths_bytes,
+            ..
+        } = &mut role
+        {
+            *subscribers = 2;
+            *lengths_bytes = vec![4_096];
+        }
+        rig.run(host, &role)
+    });
+    for (host, reader) in readers.iter().enumerate() {
+        let report = reader.until(&format!("all arrive on host {host}"), |report| {
+            [1, 2]
+                .iter()
+                .all(|origin| report.seen.get(origin).is_some_and(|seen| seen.last == COUNT))
+        });
+        assert_eq!(report.corrupt, 0);
+        for (origin, seen) in report.seen {
+            assert_eq!(
+                (seen.first, seen.received, seen.missing, seen.backwards),
+                (1, COUNT, 0, 0),
+                "origin {origin} on host {host}"
+            );
+        }
+    }
+    drop(publishers);
+    for host in [0, 1] {
+        let status = eventually("the status", || rig.service(host, "both"));
+        assert_eq!((status.counter("echoes"), status.counter("lost")), (0, 0));
+    }
+}
+
+on_each_bus!(
+    every_message_reaches_a_slow_reader_in_order,
+    the_publisher_does_not_run_ahead_without_bound,
+    the_publisher_goes_on_when_the_reader_is_killed,
+    the_publisher_goes_on_when_the_reader_leaves,
+    the_publisher_does_not_wait_for_a_lost_gateway,
+    hosts_that_publish_and_subscribe_at_once_do_not_lock_each_other,
+);

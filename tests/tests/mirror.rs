@@ -1,0 +1,280 @@
+//! The far side's service has the settings of its origin, and the gateway takes no place that a program could need.
+
+use std::time::Duration;
+
+use busway_tests::{Bus, Rig, eventually, holds_for, on_each_bus};
+use iceoryx2::port::update_connections::UpdateConnections;
+use iceoryx2::prelude::*;
+use iceoryx2::service::Service as _;
+use iceoryx2::service::ipc::Service;
+
+fn name(text: &str) -> ServiceName {
+    text.try_into().expect("a service name")
+}
+
+fn exists(node: &Node<Service>, service: &str) -> bool {
+    Service::does_exist(&name(service), node.config(), MessagingPattern::PublishSubscribe)
+        .expect("a readable domain")
+}
+
+fn appears(node: &Node<Service>, service: &str) {
+    eventually("the service appears", || exists(node, service).then_some(()));
+}
+
+fn a_program_opens_the_far_service_with_its_exact_requirements(bus: Bus) {
+    let rig = Rig::pair(bus);
+    let (a, b) = (rig.node(0), rig.node(1));
+    let attributes = AttributeSpecifier::new()
+        .define(
+            &"camera".try_into().expect("a key"),
+            &"front left".try_into().expect("a value"),
+        )
+        .expect("one more");
+    let home = a
+        .service_builder(&name("settings"))
+        .publish_subscribe::<u64>()
+        .max_publishers(3)
+        .max_subscribers(5)
+        .max_nodes(7)
+        .history_size(4)
+        .subscriber_max_buffer_size(11)
+        .subscriber_max_borrowed_samples(6)
+        .enable_safe_overflow(false)
+        .create_with_attributes(&attributes)
+        .expect("new");
+    appears(&b, "settings");
+    let required = AttributeVerifier::new()
+        .require(
+            &"camera".try_into().expect("a key"),
+            &"front left".try_into().expect("a value"),
+        )
+        .expect("one more");
+    let far = b
+        .service_builder(&name("settings"))
+        .publish_subscribe::<u64>()
+        .max_publishers(3)
+        .max_subscribers(5)
+        .max_nodes(7)
+        .history_size(4)
+        .subscriber_max_buffer_size(11)
+        .subscriber_max_borrowed_samples(6)
+        .enable_safe_overflow(false)
+        .open_with_attributes(&required)
+        .expect("the far service has just these settings");
+    assert_eq!(far.static_config(), home.static_config());
+}
+
+fn a_service_vanishes_there_when_its_last_program_leaves(bus: Bus) {
+    let rig = Rig::pair(bus);
+    let (a, b) = (rig.node(0), rig.node(1));
+    let home = a
+        .service_builder(&name("brief"))
+        .publish_subscribe::<u64>()
+        .create()
+        .expect("new");
+    let publisher = home.publisher_builder().create().expect("a publisher");
+    appears(&b, "brief");
+    drop((publisher, home));
+    eventually("the service vanishes there", || {
+        (!exists(&b, "brief")).then_some(())
+    });
+    eventually("and at home", || (!exists(&a, "brief")).then_some(()));
+}
+
+fn a_service_that_was_carried_vanishes_there_when_its_last_program_leaves(bus: Bus) {
+    let rig = Rig::pair(bus);
+    let (a, b) = (rig.node(0), rig.node(1));
+    let home = a
+        .service_builder(&name("carried"))
+        .publish_subscribe::<u64>()
+        .create()
+        .expect("new");
+    let publisher = home.publisher_builder().create().expect("a publisher");
+    appears(&b, "carried");
+    let far = b
+        .service_builder(&name("carried"))
+        .publish_subscribe::<u64>()
+        .open()
+        .expect("mirrored");
+    let subscriber = far.subscriber_builder().create().expect("a subscriber");
+    eventually("the gateway subscribes", || {
+        (home.dynamic_config().number_of_subscribers() == 1).then_some(())
+    });
+    publisher.send_copy(7).expect("sent");
+    eventually("it arrives", || {
+        subscriber.receive().expect("the subscriber works")
+    });
+    drop((publisher, home, subscriber, far));
+    for (node, host) in [(&a, "a"), (&b, "b")] {
+        eventually(&format!("the service vanishes on {host}"), || {
+            (!exists(node, "carried")).then_some(())
+        });
+    }
+}
+
+fn late_joiners_get_the_history(bus: Bus) {
+    let rig = Rig::running(&["a", "b", "c"], &[(0, 1, bus), (0, 2, bus)], "");
+    let (a, b, c) = (rig.node(0), rig.node(1), rig.node(2));
+    let home = a
+        .service_builder(&name("history"))
+        .publish_subscribe::<u64>()
+        .history_size(4)
+        .subscriber_max_buffer_size(8)
+        .create()
+        .expect("new");
+    let publisher = home.publisher_builder().create().expect("a publisher");
+    for number in 1..=10 {
+        publisher.send_copy(number).expect("sent");
+    }
+    // One after the other: the second on b finds a gateway that has received already, c another gateway.
+    let mut joined = Vec::new();
+    for node in [&b, &b, &c] {
+        appears(node, "history");
+        let far = node.service_builder(&name("history")).publish_subscribe::<u64>();
+        let far = far
+            .history_size(4)
+            .subscriber_max_buffer_size(8)
+            .open()
+            .expect("the far service has a history");
+        let subscriber = far.subscriber_builder().create().expect("a subscriber");
+        let mut got = Vec::new();
+        while got.len() < 4 {
+            // A late joiner gets the history when a publisher looks at its connections; ours sends nothing more.
+            publisher.update_connections().expect("connected");
+            got.push(eventually("the history arrives", || {
+                publisher.update_connections().expect("connected");
+                subscriber
+                    .receive()
+                    .expect("the subscriber works")
+                    .map(|sample| *sample)
+            }));
+        }
+        assert_eq!(got, [7, 8, 9, 10], "late joiner {}", joined.len());
+        holds_for(Duration::from_millis(100), "nothing comes twice", || {
+            subscriber.receive().expect("the subscriber works").is_none()
+        });
+        joined.push((far, subscriber));
+    }
+    publisher.send_copy(11).expect("sent");
+    for (_, subscriber) in &joined {
+        let next = eventually("the next message arrives", || {
+            subscriber.receive().expect("the subscriber works")
+        });
+        assert_eq!(*next, 11);
+    }
+}
+
+fn a_service_for_one_publisher_one_subscriber_and_two_nodes_works_across_hosts(bus: Bus) {
+    let rig = Rig::pair(bus);
+    let (a, b) = (rig.node(0), rig.node(1));
+    let open = |node: &Node<Service>| {
+        let builder = node.service_builder(&name("narrow")).publish_subscribe::<u64>();
+        builder
+            .max_publishers(1)
+            .max_subscribers(1)
+            .max_nodes(2)
+            .open_or_create()
+            .expect("same")
+    };
+    let home = open(&a);
+    let publisher = home.publisher_builder().create().expect("the one publisher");
+    appears(&b, "narrow");
+    let far = open(&b);
+    let subscriber = far.subscriber_builder().create().expect("the one subscriber");
+    eventually("the gateway takes the place of the far one", || {
+        (home.dynamic_config().number_of_subscribers() == 1).then_some(())
+    });
+    for number in 1..=5 {
+        publisher.send_copy(number).expect("sent");
+        let got = eventually("the message arrives", || {
+            subscriber.receive().expect("the subscriber works")
+        });
+        assert_eq!(*got, number);
+    }
+}
+
+fn a_full_service_used_at_home_alone_is_not_disturbed(bus: Bus) {
+    let rig = Rig::pair(bus);
+    let (a, second) = (rig.node(0), rig.node(0));
+    let b = rig.node(1);
+    rig.links_up(0);
+    let open = |node: &Node<Service>| {
+        let builder = node.service_builder(&name("full")).publish_subscribe::<u64>();
+        builder
+            .max_publishers(1)
+            .max_subscribers(1)
+            .max_nodes(2)
+            .open_or_create()
+            .expect("same")
+    };
+    let home = open(&a);
+    appears(&b, "full");
+    // The gateway knows the service and has told of it; every place is still free for programs.
+    let publisher = home.publisher_builder().create().expect("the one publisher");
+    let other = open(&second);
+    let subscriber = other.subscriber_builder().create().expect("the one subscriber");
+    for number in 1..=100 {
+        publisher.send_copy(number).expect("sent");
+        assert_eq!(
+            *subscriber
+                .receive()
+                .expect("the subscriber works")
+                .expect("at once"),
+            number
+        );
+    }
+    assert_eq!(home.dynamic_config().number_of_subscribers(), 1);
+    assert_eq!(home.dynamic_config().number_of_publishers(), 1);
+    assert_eq!(rig.counter(0, "full", "sent"), 0);
+}
+
+fn nothing_crosses_that_nobody_wants(bus: Bus) {
+    let rig = Rig::pair(bus);
+    let (a, b) = (rig.node(0), rig.node(1));
+    let home = a
+        .service_builder(&name("unheard"))
+        .publish_subscribe::<u64>()
+        .create()
+        .expect("new");
+    let publisher = home.publisher_builder().create().expect("a publisher");
+    appears(&b, "unheard");
+    for number in 0..200 {
+        publisher.send_copy(number).expect("sent");
+    }
+    holds_for(Duration::from_millis(300), "nobody subscribes", || {
+        home.dynamic_config().number_of_subscribers() == 0
+    });
+    let status = eventually("the gateway's status", || rig.service(0, "unheard"));
+    assert_eq!((status.counter("sent"), status.sends_to.len()), (0, 0));
+    // Wanted: it crosses. No longer wanted: the gateway leaves again.
+    let far = b
+        .service_builder(&name("unheard"))
+        .publish_subscribe::<u64>()
+        .open()
+        .expect("mirrored");
+    let subscriber = far.subscriber_builder().create().expect("a subscriber");
+    eventually("the gateway subscribes", || {
+        (home.dynamic_config().number_of_subscribers() == 1).then_some(())
+    });
+    publisher.send_copy(7).expect("sent");
+    eventually("it arrives", || {
+        subscriber.receive().expect("the subscriber works")
+    });
+    drop(subscriber);
+    eventually("the gateway leaves", || {
+        (home.dynamic_config().number_of_subscribers() == 0).then_some(())
+    });
+    eventually("its publisher too", || {
+        (far.dynamic_config().number_of_publishers() == 0).then_some(())
+    });
+}
+
+on_each_bus!(
+    a_program_opens_the_far_service_with_its_exact_requirements,
+    a_service_vanishes_there_when_its_last_program_leaves,
+    a_service_that_was_carried_vanishes_there_when_its_last_program_leaves,
+    late_joiners_get_the_history,
+    a_service_for_one_publisher_one_subscriber_and_two_nodes_works_across_hosts,
+    a_full_service_used_at_home_alone_is_not_disturbed,
+    nothing_crosses_that_nobody_wants,
+);
