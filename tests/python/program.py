@@ -1,0 +1,93 @@
+"""A program as a user of the iceoryx2 Python wheel writes it: publishes or receives COUNT messages of one kind and checks them.
+
+usage: program.py publish|subscribe number|slice|stamped SERVICE COUNT
+
+It finds its iceoryx2 domain as every program does, in config/iceoryx2.toml of its working directory. Nothing is lost: safe overflow is
+off. Prints "done COUNT" at the end; a wrong message ends it with an error.
+"""
+
+import ctypes
+import sys
+import time
+
+import iceoryx2 as iox2
+
+
+class Stamp(ctypes.Structure):
+    _fields_ = [("number", ctypes.c_uint64), ("colour", ctypes.c_uint64)]
+
+    @staticmethod
+    def type_name():
+        return "Stamp"
+
+
+LENGTHS = [1, 0, 17, 4096, 100_000, 3]
+
+
+def content(number):
+    """The bytes of slice NUMBER."""
+    length = LENGTHS[number % len(LENGTHS)]
+    return bytes((i * 7 + number) % 256 for i in range(length))
+
+
+def service(node, kind, name):
+    payload = ctypes.c_uint64 if kind == "number" else iox2.Slice[ctypes.c_uint8]
+    builder = node.service_builder(iox2.ServiceName.new(name)).publish_subscribe(payload)
+    if kind == "stamped":
+        builder = builder.user_header(Stamp)
+    return builder.enable_safe_overflow(False).subscriber_max_buffer_size(8).open_or_create()
+
+
+def publish(opened, kind, count):
+    builder = opened.publisher_builder()
+    if kind != "number":
+        builder = builder.initial_max_slice_len(max(LENGTHS))
+    publisher = builder.create()
+    while opened.dynamic_config.number_of_subscribers == 0:
+        time.sleep(0.005)
+    for number in range(count):
+        if kind == "number":
+            publisher.send_copy(ctypes.c_uint64(number * 0x0101_0101_0101))
+            continue
+        data = content(number)
+        sample = publisher.loan_slice_uninit(len(data))
+        ctypes.memmove(sample.payload_ptr, data, len(data))
+        if kind == "stamped":
+            sample.user_header().contents.number = number
+            sample.user_header().contents.colour = number ^ 0xFF
+        sample.assume_init().send()
+    print("done", count, flush=True)
+    # Its memory must live until the last message has been read.
+    sys.stdin.read()
+
+
+def subscribe(opened, kind, count):
+    subscriber = opened.subscriber_builder().create()
+    print("ready", flush=True)
+    for number in range(count):
+        while (sample := subscriber.receive()) is None:
+            time.sleep(0.0005)
+        if kind == "number":
+            expected, got = number * 0x0101_0101_0101, sample.payload().contents.value
+        else:
+            payload = sample.payload()
+            expected, got = content(number), ctypes.string_at(payload.as_ptr(), payload.len())
+        if kind == "stamped":
+            header = sample.user_header().contents
+            if (header.number, header.colour) != (number, number ^ 0xFF):
+                raise SystemExit(f"message {number} has the header of {header.number}")
+        if expected != got:
+            raise SystemExit(f"message {number} arrived changed: {got[:40]!r}" if kind != "number" else f"{got} is not {expected}")
+        sample.delete()
+    print("done", count, flush=True)
+    sys.stdin.read()
+
+
+def main():
+    iox2.set_log_level(iox2.LogLevel.Error)
+    role, kind, name, count = sys.argv[1:]
+    node = iox2.NodeBuilder.new().create(iox2.ServiceType.Ipc)
+    {"publish": publish, "subscribe": subscribe}[role](service(node, kind, name), kind, int(count))
+
+
+main()

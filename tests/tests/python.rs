@@ -1,0 +1,151 @@
+//! The iceoryx2 Python wheel, in processes of its own, unchanged, on one host or on both.
+//!
+//! Needs a Python with `iceoryx2` 0.10.0: the one that `BUSWAY_PYTHON` names, or `python3`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use busway_bench::hosts::find_on_path;
+use busway_tests::program::Program;
+use busway_tests::skip::skipped;
+use busway_tests::{Bus, Rig, eventually, on_each_bus};
+use iceoryx2::prelude::*;
+use iceoryx2::service::ipc::Service;
+
+const COUNT: u64 = 60;
+const LENGTHS: [usize; 6] = [1, 0, 17, 4096, 100_000, 3];
+
+/// As `python/program.py` has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, ZeroCopySend)]
+#[type_name("Stamp")]
+#[repr(C)]
+struct Stamp {
+    number: u64,
+    colour: u64,
+}
+
+fn python() -> Option<PathBuf> {
+    let asked = std::env::var_os("BUSWAY_PYTHON").unwrap_or_else(|| "python3".into());
+    let path = if Path::new(&asked).is_absolute() {
+        Some(PathBuf::from(asked))
+    } else {
+        find_on_path(&asked)
+    };
+    let has_wheel = |python: &PathBuf| {
+        let question = "import importlib.metadata as m, sys; sys.exit(m.version('iceoryx2') != '0.10.0')";
+        Command::new(python)
+            .args(["-c", question])
+            .output()
+            .is_ok_and(|output| output.status.success())
+    };
+    let found = path.filter(has_wheel);
+    if found.is_none() {
+        skipped("the iceoryx2 0.10.0 Python wheel (pip install iceoryx2==0.10.0)");
+    }
+    found
+}
+
+fn run(rig: &Rig, python: &Path, host: usize, role: &str, kind: &str, service: &str) -> Program {
+    let place = &rig.hosts.hosts[host];
+    // By its own path: a virtual environment finds its packages beside it.
+    let mut command = place.command(Path::new("/bin/sh")).expect("a shell");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/program.py");
+    command.args(["-c", "exec \"$@\"", "sh"]).arg(python).arg(script);
+    command.args([role, kind, service, &COUNT.to_string()]);
+    Program::start(command, &format!("Python {role} on {}", place.name))
+}
+
+fn says(program: &mut Program, what: &str) {
+    eventually(&format!("the Python program says {what:?}"), || {
+        let said = program.last_line().is_some_and(|line| line == what);
+        assert!(said || program.ended().is_none(), "it ended: {}", program.log());
+        said.then_some(())
+    });
+}
+
+fn content(number: u64) -> Vec<u8> {
+    (0..LENGTHS[number as usize % LENGTHS.len()])
+        .map(|i| ((i as u64 * 7 + number) % 256) as u8)
+        .collect()
+}
+
+fn python_to_python_on_two_hosts(bus: Bus) {
+    let Some(python) = python() else { return };
+    let rig = Rig::pair(bus);
+    for (from, to) in [(0, 1), (1, 0)] {
+        for kind in ["number", "slice", "stamped"] {
+            let service = format!("python/{kind}/{from}");
+            let mut subscriber = run(&rig, &python, to, "subscribe", kind, &service);
+            says(&mut subscriber, "ready");
+            let mut publisher = run(&rig, &python, from, "publish", kind, &service);
+            says(&mut publisher, &format!("done {COUNT}"));
+            says(&mut subscriber, &format!("done {COUNT}"));
+            assert!(publisher.finish().success() && subscriber.finish().success());
+        }
+    }
+}
+
+macro_rules! stamped {
+    ($node:expr) => {
+        $node
+            .service_builder(&"stamped".try_into().expect("a name"))
+            .publish_subscribe::<[u8]>()
+            .user_header::<Stamp>()
+            .enable_safe_overflow(false)
+            .subscriber_max_buffer_size(8)
+            .open_or_create()
+            .expect("the same settings")
+    };
+}
+
+fn python_to_rust(bus: Bus) {
+    let Some(python) = python() else { return };
+    let rig = Rig::pair(bus);
+    let node: Node<Service> = rig.node(1);
+    let service = stamped!(node);
+    let subscriber = service.subscriber_builder().create().expect("a subscriber");
+    let mut publisher = run(&rig, &python, 0, "publish", "stamped", "stamped");
+    for number in 0..COUNT {
+        let sample = eventually("the message arrives", || {
+            subscriber.receive().expect("the subscriber works")
+        });
+        assert_eq!(
+            *sample.user_header(),
+            Stamp {
+                number,
+                colour: number ^ 0xFF
+            }
+        );
+        assert!(*sample == *content(number), "message {number} arrived changed");
+    }
+    assert!(publisher.finish().success());
+}
+
+fn rust_to_python(bus: Bus) {
+    let Some(python) = python() else { return };
+    let rig = Rig::pair(bus);
+    let mut program = run(&rig, &python, 1, "subscribe", "stamped", "stamped");
+    says(&mut program, "ready");
+    let node: Node<Service> = rig.node(0);
+    let service = stamped!(node);
+    let publisher = service
+        .publisher_builder()
+        .initial_max_slice_len(100_000)
+        .create()
+        .expect("a publisher");
+    eventually("the gateway subscribes", || {
+        (service.dynamic_config().number_of_subscribers() == 1).then_some(())
+    });
+    for number in 0..COUNT {
+        let content = content(number);
+        let mut sample = publisher.loan_slice_uninit(content.len()).expect("a loan");
+        *sample.user_header_mut() = Stamp {
+            number,
+            colour: number ^ 0xFF,
+        };
+        sample.write_from_slice(&content).send().expect("sent");
+    }
+    says(&mut program, &format!("done {COUNT}"));
+}
+
+on_each_bus!(python_to_python_on_two_hosts, python_to_rust, rust_to_python);
