@@ -69,6 +69,8 @@ impl<'a> Gateway<'a> {
     /// See [`GatewayError`].
     pub fn new(system: &'a System, host: &str, options: &Options) -> Result<Gateway<'a>, GatewayError> {
         crate::faults::install();
+        // What the gateway can do something about it says itself, in terms of services and hosts.
+        iceoryx2::prelude::set_log_level(iceoryx2::prelude::LogLevel::Error);
         let settings = system.host(host).ok_or_else(|| GatewayError::UnknownHost {
             host: host.to_string(),
             known: system.hosts.iter().map(|host| host.name.clone()).collect::<Vec<_>>().join(", "),

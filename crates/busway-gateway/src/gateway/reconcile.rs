@@ -59,6 +59,7 @@ impl Gateway<'_> {
         self.hold(name, &offers, now);
         self.reconcile_inbound(name, &offers, now);
         self.reconcile_outbound(name, now);
+        self.let_go(name);
     }
 
     /// Tells the peers what programs here have open.
@@ -121,11 +122,7 @@ impl Gateway<'_> {
         let service = self.services.get_mut(name).expect("made by reconcile");
         let has_ports = service.inbound.is_some() || service.outbound.is_some();
         let is_wanted = !offers.fitting.is_empty() || has_ports;
-        if !is_wanted {
-            service.factory = None;
-            return;
-        }
-        if service.factory.is_some() || service.retry_at.is_some() {
+        if !is_wanted || service.factory.is_some() || service.retry_at.is_some() {
             return;
         }
         if let Some(description) = &offers.description
@@ -134,6 +131,15 @@ impl Gateway<'_> {
             let service = self.services.get_mut(name).expect("made by reconcile");
             service.retry_at = Some(now + RETRY);
             service.complain(name, format!("{reason}; trying again"));
+        }
+    }
+
+    /// Lets a service go that no peer offers and in which no port of ours is left.
+    fn let_go(&mut self, name: &str) {
+        let is_offered = self.links.iter().any(|link| link.offers.contains_key(name));
+        let service = self.services.get_mut(name).expect("made by reconcile");
+        if !is_offered && service.outbound.is_none() && service.inbound.is_none() {
+            service.factory = None;
         }
     }
 
@@ -391,6 +397,7 @@ impl Gateway<'_> {
             lost: HashMap::new(),
             outlet_id,
             has_ear: false,
+            publishers: 0,
         });
         Ok(())
     }
@@ -401,6 +408,10 @@ impl Gateway<'_> {
         let service = self.services.get_mut(name).expect("made by reconcile");
         let Some(out) = &mut service.outbound else { return };
         out.lost.retain(|_, until| now < *until);
+        if publishers != out.publishers {
+            out.publishers = publishers;
+            self.lanes[service.plan.lane].tell(Command::MeetPublishers(service.flow));
+        }
         if (notifiers > 0) != out.has_ear && service.retry_at.is_none() {
             let made = if notifiers > 0 {
                 companion::open(&self.node, name).and_then(|factory| Ear::new(&factory)).map(Some)
@@ -426,14 +437,6 @@ impl Gateway<'_> {
                 inbound.patience.set_own_subscriber(0);
             }
             self.lanes[service.plan.lane].tell(Command::DropOutbound(service.flow));
-        }
-        // A service that nobody but us holds any more is let go at the next look.
-        let service = self.services.get_mut(name).expect("made by reconcile");
-        if service.outbound.is_none() && service.inbound.is_none() {
-            let is_offered = self.links.iter().any(|link| link.offers.contains_key(name));
-            if !is_offered {
-                service.factory = None;
-            }
         }
     }
 }

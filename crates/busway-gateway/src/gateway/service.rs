@@ -84,6 +84,8 @@ pub struct OutState {
     pub outlet_id: u128,
     /// Whether a companion's ear was given.
     pub has_ear: bool,
+    /// Publishers at the last reconciliation: newcomers are met at once.
+    pub publishers: usize,
 }
 
 /// How the service is carried, from the system file.

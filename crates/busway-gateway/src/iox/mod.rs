@@ -4,7 +4,7 @@
 //! * [`description`]: a service's types and settings, as they cross the link; the mirror service made from them.
 //! * [`registry`]: who publishes and subscribes, read from shared memory without taking a slot.
 //! * [`watch`]: what changes in the domain, told by the kernel (inotify, pidfd).
-//! * [`overflow`]: what a subscriber of ours lost in iceoryx2's own queue.
+//! * [`queues`]: whether anything waits for a subscriber of ours, and what it lost to overflow.
 //! * [`ports`]: type-erased publisher and subscriber: the ends of a flow.
 //! * [`companion`]: the event service of the same name, where there is one.
 //!
@@ -14,8 +14,8 @@
 pub mod companion;
 pub mod description;
 pub mod domain;
-pub mod overflow;
 pub mod ports;
+pub mod queues;
 pub mod registry;
 pub mod watch;
 

@@ -22,7 +22,7 @@ use iceoryx2::service::marker::{CustomHeaderMarker, CustomPayloadMarker};
 use std::mem::MaybeUninit;
 
 use super::Service;
-use super::overflow::OverflowCounter;
+use super::queues::SourceQueues;
 use super::description::{Factory, ServiceDescription};
 
 type ErasedSample = Sample<Service, [CustomPayloadMarker], CustomHeaderMarker>;
@@ -174,7 +174,8 @@ pub struct Outlet {
     subscriber: Subscriber<Service, [CustomPayloadMarker], CustomHeaderMarker>,
     own_node: UniqueNodeId,
     user_header_bytes: u32,
-    overflow: Option<OverflowCounter>,
+    queues: SourceQueues,
+    safe_overflow: bool,
 }
 
 impl Outlet {
@@ -190,21 +191,24 @@ impl Outlet {
             }
             other => format!("{other:?}"),
         })?;
-        let overflow = description
-            .settings
-            .safe_overflow
-            .then(|| OverflowCounter::new(node.config(), subscriber.id().value()));
+        let queues = SourceQueues::new(node.config(), subscriber.id().value());
         Ok(Outlet {
             subscriber,
             own_node: *node.id(),
             user_header_bytes: shape.user_header_bytes,
-            overflow,
+            queues,
+            safe_overflow: description.settings.safe_overflow,
         })
     }
 
     /// The id by which publishers know this subscriber.
     pub fn id(&self) -> u128 {
         self.subscriber.id().value()
+    }
+
+    /// Whether something waits from a publisher that has sent before: cheap, but blind for new publishers.
+    pub fn has_waiting(&self) -> bool {
+        self.queues.has_waiting()
     }
 
     /// The next sample of a *program*: what our own publisher sent into this service is passed over here, so nothing that came from
@@ -217,7 +221,8 @@ impl Outlet {
                 continue;
             }
             let publisher = sample.header().publisher_id().value();
-            let lost = self.overflow.as_mut().map_or(0, |overflow| overflow.taken(publisher));
+            let lost = self.queues.taken(publisher);
+            let lost = if self.safe_overflow { lost } else { 0 };
             return Some((LocalSample { sample, user_header_bytes: self.user_header_bytes }, lost));
         }
     }

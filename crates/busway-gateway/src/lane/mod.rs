@@ -67,6 +67,8 @@ pub enum Command {
     SetVoice(FlowId, Option<Voice>),
     /// Local subscribers came or went.
     MeetSubscribers(FlowId),
+    /// Local publishers came or went.
+    MeetPublishers(FlowId),
     /// The doorbell of a link, for channels without descriptor; `None` when the link goes down.
     SetDoorbell(usize, Option<Box<dyn Doorbell>>),
     /// The lane ends.
@@ -194,7 +196,7 @@ const HOT_FOR: Duration = Duration::from_millis(2);
 /// Flows that are not hot get their turn in slices of this many.
 const COLD_SLICE: usize = 32;
 /// An adaptive lane looks for more for this long before it sleeps.
-const SPIN_FOR: Duration = Duration::from_micros(40);
+const SPIN_FOR: Duration = Duration::from_micros(50);
 /// A spinning lane asks the kernel about quiet descriptors every so many idle turns.
 const SPIN_ASK: u32 = 256;
 
@@ -311,8 +313,12 @@ impl Worker {
     fn sleep_for(&self, idle: Duration) -> Duration {
         const LONG: Duration = Duration::from_millis(500);
         const WOKEN: Duration = Duration::from_millis(20);
-        const SHORTEST: Duration = Duration::from_micros(50);
-        let cap = if idle < Duration::from_secs(1) { Duration::from_millis(1) } else { Duration::from_millis(5) };
+        const SHORTEST: Duration = Duration::from_micros(30);
+        let cap = match idle.as_secs() {
+            0 => Duration::from_millis(1),
+            1..10 => Duration::from_millis(5),
+            _ => Duration::from_millis(10),
+        };
         let mut longest = LONG;
         for flow in &self.flows {
             if let Some(outbound) = &flow.outbound {
@@ -327,7 +333,7 @@ impl Worker {
         if polled_only {
             longest = longest.min(cap);
         }
-        if longest > cap { longest } else { (idle / 4).clamp(SHORTEST, longest) }
+        if longest > cap { longest } else { (idle / 6).clamp(SHORTEST, longest) }
     }
 
     fn wake(&mut self, woken: Woken) {
@@ -336,6 +342,9 @@ impl Worker {
                 flow.last_moved = Some(Instant::now());
                 if let Some(inbound) = &mut flow.inbound {
                     inbound.set_ready();
+                }
+                if let Some(outbound) = &mut flow.outbound {
+                    outbound.set_ready();
                 }
             }
         }
@@ -429,6 +438,11 @@ impl Worker {
             Command::MeetSubscribers(id) => {
                 if let Some(inbound) = &self.flow(id).inbound {
                     inbound.meet_subscribers();
+                }
+            }
+            Command::MeetPublishers(id) => {
+                if let Some(outbound) = &mut self.flow(id).outbound {
+                    outbound.meet_publishers();
                 }
             }
             Command::SetDoorbell(link, bell) => self.sleeper.set_doorbell(link, bell),

@@ -19,6 +19,10 @@ use crate::iox::ports::{Copied, LocalSample, Outgoing, Outlet};
 const BUDGET: usize = 512;
 /// Payload taken in one go, in bytes.
 const BUDGET_BYTES: usize = 2 << 20;
+/// iceoryx2 itself is asked for samples this often even though nothing seems to wait.
+const LOOK: Duration = Duration::from_millis(200);
+/// A sample's event is listened for this long at every turn, if the sample was faster.
+const AWAIT_EVENT: Duration = Duration::from_millis(2);
 /// How long a channel that ends may still drain what programs published before.
 const DRAIN_LIMIT: Duration = Duration::from_millis(500);
 
@@ -74,13 +78,34 @@ pub struct Outbound {
     events: u64,
     /// Whether samples went out since the last events did.
     unannounced: bool,
+    /// epoll has said that the ear hears something.
+    ear_ready: bool,
+    /// The last link that wanted samples is lost: they are taken and counted, so that nobody waits for it. Without that, samples wait for
+    /// the first channel.
+    is_lost: bool,
+    /// Publishers came or went, or a sample was left behind: iceoryx2 itself must be asked.
+    must_look: bool,
+    /// When it must be asked in any case.
+    look_at: Instant,
+    last_taken: Option<Instant>,
 }
 
 impl Outbound {
     /// Without destinations yet.
     pub fn new(setup: OutboundSetup) -> Outbound {
         let history = VecDeque::with_capacity(setup.history);
-        Outbound { setup, outs: Vec::new(), history, events: 0, unannounced: false }
+        Outbound {
+            setup,
+            outs: Vec::new(),
+            history,
+            events: 0,
+            unannounced: false,
+            ear_ready: true,
+            is_lost: false,
+            must_look: true,
+            look_at: Instant::now(),
+            last_taken: None,
+        }
     }
 
     /// Whether a companion event service wakes us, so that the outlet need not be polled often.
@@ -106,6 +131,8 @@ impl Outbound {
             out.offer(Outgoing::copied(*head, copy.clone()), WhenFull::DropOldest, &self.setup.counters);
         }
         self.outs.push(out);
+        self.is_lost = false;
+        self.must_look = true;
     }
 
     /// Ends a destination.
@@ -114,7 +141,10 @@ impl Outbound {
             match ending {
                 Ending::Now => out.drain_until = Some(now),
                 Ending::Drained => out.drain_until = Some(now + DRAIN_LIMIT),
-                Ending::Lost => out.failed = Some(ChannelError::Closed),
+                Ending::Lost => {
+                    out.failed = Some(ChannelError::Closed);
+                    self.is_lost = true;
+                }
             }
         }
     }
@@ -129,15 +159,31 @@ impl Outbound {
         self.outs.iter().filter(|out| out.waiting || out.pending.is_some()).map(|out| out.sender.wait_for())
     }
 
+    /// epoll has said that the ear hears something.
+    pub fn set_ready(&mut self) {
+        self.ear_ready = true;
+    }
+
+    /// Publishers came or went.
+    pub fn meet_publishers(&mut self) {
+        self.must_look = true;
+    }
+
     /// Takes samples from the local programs and sends them. Returns how many were taken.
     pub fn pump(&mut self, now: Instant, time_ns: u64, reports: &mut Vec<Report>, flow: FlowId) -> usize {
-        if let Some(ear) = &self.setup.ear {
-            self.events |= ear.hear();
-        }
+        let look = self.must_look || now >= self.look_at || self.setup.outlet.has_waiting();
+        self.hear(look, now);
         for out in &mut self.outs {
             out.retry(&self.setup.counters);
         }
-        let (taken, emptied) = self.drain_outlet(time_ns);
+        let (taken, emptied) = if look { self.drain_outlet(time_ns) } else { (0, true) };
+        if look {
+            self.must_look = !emptied && !self.outs.is_empty();
+            self.look_at = now + LOOK;
+        }
+        if taken > 0 {
+            self.last_taken = Some(now);
+        }
         if emptied {
             self.announce(time_ns);
         }
@@ -150,9 +196,22 @@ impl Outbound {
         taken
     }
 
+    /// Hears before samples are taken: whatever an event announced is then among them.
+    fn hear(&mut self, look: bool, now: Instant) {
+        let Some(ear) = &self.setup.ear else { return };
+        let is_awaited = self.unannounced && self.last_taken.is_some_and(|taken| now - taken < AWAIT_EVENT);
+        if self.ear_ready || look || is_awaited {
+            self.events |= ear.hear();
+            self.ear_ready = false;
+        }
+    }
+
     /// Returns the number of samples taken, and whether the outlet was left empty.
     fn drain_outlet(&mut self, time_ns: u64) -> (usize, bool) {
         let (mut taken, mut bytes) = (0, 0);
+        if self.outs.is_empty() && !self.is_lost {
+            return (0, false);
+        }
         while taken < BUDGET && bytes < BUDGET_BYTES {
             if self.setup.when_full == WhenFull::Wait && self.outs.iter().any(|out| out.pending.is_some()) {
                 return (taken, false);
