@@ -14,7 +14,7 @@ use busway_core::register::{self, ReadOutcome, RegisterReader, RegisterWriter};
 use busway_core::ring::{self, RingConsumer, RingProducer};
 use busway_core::{LINE_BYTES, Medium, Window};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 const SMALL: usize = 40;
 
@@ -70,6 +70,7 @@ fn round_trips(
 ) -> Duration {
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
+    let before = sched_getaffinity(None);
     pin(0);
     let echo = thread::spawn(move || {
         pin(1);
@@ -89,6 +90,9 @@ fn round_trips(
     let elapsed = begin.elapsed();
     stop.store(true, Ordering::Relaxed);
     echo.join().unwrap();
+    if let Ok(before) = before {
+        let _ = sched_setaffinity(None, &before);
+    }
     elapsed
 }
 

@@ -5,6 +5,8 @@
 //! behaviour. Miri, loom and other processors get word loops in `window` instead.
 #![allow(unsafe_code)] // Inline assembly.
 
+#[cfg(not(loom))]
+use crate::sync::AtomicU64;
 use crate::window::Medium;
 
 /// From this length on [`bulk`] beats a loop of word accesses (measured: `benches/core.rs`, group `copy`).
@@ -115,4 +117,17 @@ pub(crate) fn read_barrier(medium: Medium) {
         #[cfg(any(miri, loom, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
         Medium::WriteCombining | Medium::Device => crate::sync::fence(crate::sync::Ordering::SeqCst),
     }
+}
+
+/// A hint to bring the line of `word` near; harmless at any address.
+#[cfg(not(loom))]
+#[inline]
+pub(crate) fn prefetch(word: &AtomicU64) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch never faults and changes nothing that a program can observe.
+    unsafe {
+        core::arch::asm!("prefetcht0 [{}]", in(reg) word.as_ptr(), options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = word;
 }

@@ -255,6 +255,17 @@ impl Window {
         copy::read_barrier(self.medium);
     }
 
+    /// Asks the CPU to fetch the line at `offset`; does nothing if that is outside, or not memory that a cache holds.
+    #[inline]
+    pub(crate) fn prefetch(&self, offset: usize) {
+        #[cfg(not(loom))]
+        if offset < self.len_bytes && self.medium == Medium::Coherent {
+            copy::prefetch(self.word(offset / WORD_BYTES));
+        }
+        #[cfg(loom)]
+        let _ = offset;
+    }
+
     #[inline]
     fn check(&self, offset_bytes: usize, len_bytes: usize) -> Result<(), OutOfBounds> {
         if len_bytes <= self.len_bytes && offset_bytes <= self.len_bytes - len_bytes {
