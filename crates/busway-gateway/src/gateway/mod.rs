@@ -69,6 +69,7 @@ impl<'a> Gateway<'a> {
     /// See [`GatewayError`].
     pub fn new(system: &'a System, host: &str, options: &Options) -> Result<Gateway<'a>, GatewayError> {
         crate::faults::install();
+        raise_descriptor_limit();
         // What the gateway can do something about it says itself, in terms of services and hosts.
         iceoryx2::prelude::set_log_level(iceoryx2::prelude::LogLevel::Error);
         let settings = system.host(host).ok_or_else(|| GatewayError::UnknownHost {
@@ -327,6 +328,15 @@ impl<'a> Gateway<'a> {
         self.report_losses();
         tracing::info!("gateway of host {:?} ends", self.host);
     }
+}
+
+/// Channels, doorbells and watched processes take a descriptor each: allow as many as the system lets us.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Refused: what does not fit then is refused by name, and tried again.
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// Distinct from every earlier one on this host: the start time in nanoseconds, mixed with the process id.

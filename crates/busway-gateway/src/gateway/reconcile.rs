@@ -147,7 +147,12 @@ impl Gateway<'_> {
         let node = &self.node;
         let service = self.services.get_mut(name).expect("made by reconcile");
         if service.factory.is_none() {
+            let _ = crate::faults::in_this_thread();
             let factory = description.open_or_create(node).map_err(|error| error.to_string())?;
+            if crate::faults::in_this_thread() {
+                // Dropping it removes what was only half made.
+                return Err("no memory behind it: is /dev/shm full?".into());
+            }
             service.factory = Some((factory, description.clone()));
         }
         Ok(())

@@ -154,6 +154,7 @@ impl Lane {
             flows: Vec::new(),
             cursor: 0,
             last_moved: None,
+            gap_ns: u64::from(u32::MAX),
             sleeper,
         };
         let thread = std::thread::Builder::new().name(format!("lane {}", settings.name)).spawn(move || {
@@ -197,6 +198,10 @@ const HOT_FOR: Duration = Duration::from_millis(2);
 const COLD_SLICE: usize = 32;
 /// An adaptive lane looks for more for this long before it sleeps.
 const SPIN_FOR: Duration = Duration::from_micros(50);
+/// The same while traffic is dense: waking up costs more than looking, and throughput then hangs on being awake.
+const SPIN_DENSE: Duration = Duration::from_micros(500);
+/// Traffic is dense while messages come this close together, on average.
+const DENSE_GAP_NS: u64 = 200_000;
 /// A spinning lane asks the kernel about quiet descriptors every so many idle turns.
 const SPIN_ASK: u32 = 256;
 
@@ -209,6 +214,8 @@ struct Worker {
     flows: Vec<Flow>,
     cursor: usize,
     last_moved: Option<Instant>,
+    /// Moving average of the time between turns that moved something.
+    gap_ns: u64,
     sleeper: Sleeper,
 }
 
@@ -222,7 +229,7 @@ impl Worker {
             }
             let now = Instant::now();
             if self.turn(now, has_slept) > 0 {
-                self.last_moved = Some(now);
+                self.note_progress(now);
                 idle_turns = 0;
                 has_slept = false;
                 continue;
@@ -237,7 +244,7 @@ impl Worker {
                     }
                     std::hint::spin_loop();
                 }
-                Wait::Adaptive if idle < SPIN_FOR => std::thread::yield_now(),
+                Wait::Adaptive if idle < self.spin_for() => std::thread::yield_now(),
                 Wait::Adaptive | Wait::Event => {
                     self.sleep(now, idle);
                     has_slept = true;
@@ -246,9 +253,19 @@ impl Worker {
         }
     }
 
+    fn note_progress(&mut self, now: Instant) {
+        let gap = self.last_moved.map_or(u64::from(u32::MAX), |moved| (now - moved).as_nanos() as u64);
+        self.gap_ns = self.gap_ns - self.gap_ns / 8 + gap.min(u64::from(u32::MAX)) / 8;
+        self.last_moved = Some(now);
+    }
+
+    fn spin_for(&self) -> Duration {
+        if self.gap_ns < DENSE_GAP_NS { SPIN_DENSE } else { SPIN_FOR }
+    }
+
     /// Gives every hot flow and a slice of the others their turn. Returns the number of messages moved.
     fn turn(&mut self, now: Instant, everything: bool) -> usize {
-        let eager = self.wait == Wait::Spin || self.last_moved.is_some_and(|moved| now - moved < SPIN_FOR * 4);
+        let eager = self.wait == Wait::Spin || self.last_moved.is_some_and(|moved| now - moved < SPIN_DENSE);
         let time_ns = wait::realtime_ns();
         let count = self.flows.len();
         let mut moved = 0;
@@ -279,7 +296,7 @@ impl Worker {
     fn sleep(&mut self, now: Instant, idle: Duration) {
         self.sleeper.arm();
         if self.look_again(now) > 0 {
-            self.last_moved = Some(now);
+            self.note_progress(now);
             self.sleeper.disarm();
             return;
         }
