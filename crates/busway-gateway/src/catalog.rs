@@ -106,7 +106,12 @@ impl Catalog {
 
     /// When [`poll`](Self::poll) wants to be called even without news.
     pub fn next_look(&self) -> Instant {
-        self.looks.values().map(|(due, _)| *due).min().unwrap_or(self.next_slow_look).min(self.next_slow_look)
+        self.looks
+            .values()
+            .map(|(due, _)| *due)
+            .min()
+            .unwrap_or(self.next_slow_look)
+            .min(self.next_slow_look)
     }
 
     /// The publish/subscribe service of this name.
@@ -114,7 +119,10 @@ impl Catalog {
         let hash = self.names.get(&(name.to_string(), true))?;
         let service = self.services.get(hash)?;
         match &service.pattern {
-            Pattern::PublishSubscribe(description) => Some(LocalView { description, census: service.census }),
+            Pattern::PublishSubscribe(description) => Some(LocalView {
+                description,
+                census: service.census,
+            }),
             _ => None,
         }
     }
@@ -128,7 +136,10 @@ impl Catalog {
     /// Takes in the news and looks where a look is due.
     pub fn poll(&mut self, now: Instant) -> CatalogChanges {
         let news = self.watch.drain();
-        let mut changes = CatalogChanges { deaths: news.deaths, ..Default::default() };
+        let mut changes = CatalogChanges {
+            deaths: news.deaths,
+            ..Default::default()
+        };
         for hash in news.services.into_iter().chain(news.ports) {
             self.looks.insert(hash, (now, 0));
         }
@@ -141,8 +152,12 @@ impl Catalog {
                 self.look(&hash, &mut changes);
             }
         }
-        let due: Vec<String> =
-            self.looks.iter().filter(|(_, (due, _))| *due <= now).map(|(hash, _)| hash.clone()).collect();
+        let due: Vec<String> = self
+            .looks
+            .iter()
+            .filter(|(_, (due, _))| *due <= now)
+            .map(|(hash, _)| hash.clone())
+            .collect();
         for hash in due {
             self.look(&hash, &mut changes);
             if let Some((due, step)) = self.looks.get_mut(&hash) {
@@ -170,7 +185,10 @@ impl Catalog {
         let is_there = self.watch.service_file(hash).exists();
         if !is_there {
             if let Some(gone) = self.services.remove(hash) {
-                self.names.remove(&(gone.name.clone(), matches!(gone.pattern, Pattern::PublishSubscribe(_))));
+                self.names.remove(&(
+                    gone.name.clone(),
+                    matches!(gone.pattern, Pattern::PublishSubscribe(_)),
+                ));
                 changes.names.insert(gone.name);
             }
             return;
@@ -201,7 +219,8 @@ impl Catalog {
         let name = details.name().to_string();
         if !matches!(pattern, Pattern::Other) {
             let is_publish_subscribe = matches!(pattern, Pattern::PublishSubscribe(_));
-            self.names.insert((name.clone(), is_publish_subscribe), hash.to_string());
+            self.names
+                .insert((name.clone(), is_publish_subscribe), hash.to_string());
         }
         let service = LocalService {
             name,
@@ -214,7 +233,9 @@ impl Catalog {
     }
 
     fn count(&mut self, hash: &str, changes: &mut CatalogChanges) {
-        let Some(service) = self.services.get_mut(hash) else { return };
+        let Some(service) = self.services.get_mut(hash) else {
+            return;
+        };
         if matches!(service.pattern, Pattern::Other) {
             return;
         }

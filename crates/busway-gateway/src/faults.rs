@@ -72,7 +72,14 @@ mod tests {
         file.set_len(8192).expect("grown");
         // SAFETY: a fresh shared mapping of our own file, unmapped below.
         let base = unsafe {
-            mmap(std::ptr::null_mut(), 8192, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)
+            mmap(
+                std::ptr::null_mut(),
+                8192,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &file,
+                0,
+            )
         }
         .expect("mapped")
         .cast::<u8>();

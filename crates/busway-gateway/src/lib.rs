@@ -52,7 +52,9 @@ pub enum GatewayError {
     #[error(transparent)]
     Domain(#[from] iox::domain::DomainError),
     /// The domain can't be watched.
-    #[error("the iceoryx2 domain can't be watched: {0}; if it is the limit, raise fs.inotify.max_user_watches")]
+    #[error(
+        "the iceoryx2 domain can't be watched: {0}; if it is the limit, raise fs.inotify.max_user_watches"
+    )]
     Watch(#[source] std::io::Error),
     /// No thread or descriptor left.
     #[error("a lane can't be started: {0}")]

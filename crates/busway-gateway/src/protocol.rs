@@ -10,7 +10,10 @@ use crate::iox::description::ServiceDescription;
 
 /// Said of itself in the hello; peers that say something else carry nothing with us.
 pub fn application() -> String {
-    format!("iceoryx2 {} gateway-protocol {PROTOCOL_VERSION}", crate::iox::domain::ICEORYX2_VERSION)
+    format!(
+        "iceoryx2 {} gateway-protocol {PROTOCOL_VERSION}",
+        crate::iox::domain::ICEORYX2_VERSION
+    )
 }
 
 /// Raised whenever a message below changes.
@@ -73,14 +76,22 @@ impl From<ChannelSpec> for Spec {
             Keep::Latest => None,
             Keep::All { depth } => Some(depth),
         };
-        Spec { depth, message_bytes: spec.message_bytes }
+        Spec {
+            depth,
+            message_bytes: spec.message_bytes,
+        }
     }
 }
 
 impl From<Spec> for ChannelSpec {
     fn from(spec: Spec) -> Self {
-        let keep = spec.depth.map_or(Keep::Latest, |depth| Keep::All { depth: depth.max(1) });
-        ChannelSpec { keep, message_bytes: spec.message_bytes }
+        let keep = spec
+            .depth
+            .map_or(Keep::Latest, |depth| Keep::All { depth: depth.max(1) });
+        ChannelSpec {
+            keep,
+            message_bytes: spec.message_bytes,
+        }
     }
 }
 
@@ -108,10 +119,16 @@ mod tests {
             Say::Open {
                 channel: 1,
                 service: "b".into(),
-                spec: Spec { depth: None, message_bytes: 3 },
+                spec: Spec {
+                    depth: None,
+                    message_bytes: 3,
+                },
                 landing: vec![1, 2],
             },
-            Say::Closed { channel: 7, reason: Some("why".into()) },
+            Say::Closed {
+                channel: 7,
+                reason: Some("why".into()),
+            },
         ] {
             assert_eq!(Say::decode(&say.encode()), Some(say));
         }

@@ -63,7 +63,10 @@ pub struct StatusFile {
 impl StatusFile {
     /// At this path; the directory must exist.
     pub fn new(path: PathBuf) -> StatusFile {
-        StatusFile { path, complained: false }
+        StatusFile {
+            path,
+            complained: false,
+        }
     }
 
     /// Replaces the file. What can't be written is said once.
@@ -76,7 +79,10 @@ impl StatusFile {
             Ok(()) => self.complained = false,
             Err(error) if !self.complained => {
                 self.complained = true;
-                tracing::warn!("status file {}: {error}; the gateway goes on without", self.path.display());
+                tracing::warn!(
+                    "status file {}: {error}; the gateway goes on without",
+                    self.path.display()
+                );
             }
             Err(_) => {}
         }

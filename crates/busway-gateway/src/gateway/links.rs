@@ -4,9 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use busway_transport::{
-    ChannelEnd, ChannelId, ChannelSpec, Direction, Link, LinkEvent, PeerHello, WaitFor,
-};
+use busway_transport::{ChannelEnd, ChannelId, ChannelSpec, Direction, Link, LinkEvent, PeerHello, WaitFor};
 
 use super::Gateway;
 use super::service::{InLane, InPhase, OutPhase, ServiceState};
@@ -125,7 +123,10 @@ impl Gateway<'_> {
                         Some(say) => self.hear(index, say),
                         None => {
                             let peer = &self.links[index].peer;
-                            tracing::warn!("{peer:?} sent {} bytes that are no message of ours; passed over", bytes.len());
+                            tracing::warn!(
+                                "{peer:?} sent {} bytes that are no message of ours; passed over",
+                                bytes.len()
+                            );
                         }
                     },
                     LinkEvent::Channel(direction, channel, end) => {
@@ -162,7 +163,10 @@ impl Gateway<'_> {
         let peer = link.peer.clone();
         for (name, service) in &mut self.services {
             if let Some((description, publishes)) = &service.offered {
-                link.say(&Say::Offer { description: description.clone(), publishes: *publishes });
+                link.say(&Say::Offer {
+                    description: description.clone(),
+                    publishes: *publishes,
+                });
             }
             if let Some(until) = service.outbound.as_mut().and_then(|out| out.lost.get_mut(&peer)) {
                 *until = (*until).min(now + REOFFER);
@@ -173,7 +177,11 @@ impl Gateway<'_> {
 
     fn link_down(&mut self, index: usize, reason: String, now: Instant) {
         let link = &mut self.links[index];
-        tracing::warn!("link to {:?} over {} is down: {reason}; trying again", link.peer, link.bus());
+        tracing::warn!(
+            "link to {:?} over {} is down: {reason}; trying again",
+            link.peer,
+            link.bus()
+        );
         link.up = None;
         link.reason = Some(reason);
         for offer in link.offers.values_mut() {
@@ -181,18 +189,31 @@ impl Gateway<'_> {
         }
         self.dirty.extend(link.offers.keys().cloned());
         let peer = link.peer.clone();
-        let gone: Vec<_> = self.channels.keys().filter(|(_, key)| key.link == index).copied().collect();
+        let gone: Vec<_> = self
+            .channels
+            .keys()
+            .filter(|(_, key)| key.link == index)
+            .copied()
+            .collect();
         for (direction, key) in gone {
-            let Some(name) = self.channels.remove(&(direction, key)) else { continue };
+            let Some(name) = self.channels.remove(&(direction, key)) else {
+                continue;
+            };
             self.links[index].link.close(direction, ChannelId(key.channel));
-            let Some(service) = self.services.get_mut(&name) else { continue };
+            let Some(service) = self.services.get_mut(&name) else {
+                continue;
+            };
             match direction {
                 Direction::Send => {
                     if let Some(out) = &mut service.outbound
                         && out.channels.remove(&key).is_some()
                     {
                         out.lost.insert(peer.clone(), now + OUTAGE_HOLD);
-                        self.lanes[service.plan.lane].tell(Command::EndSender(service.flow, key, Ending::Lost));
+                        self.lanes[service.plan.lane].tell(Command::EndSender(
+                            service.flow,
+                            key,
+                            Ending::Lost,
+                        ));
                     }
                 }
                 Direction::Receive => {
@@ -240,9 +261,16 @@ impl Gateway<'_> {
             return;
         }
         match say {
-            Say::Offer { description, publishes } => {
+            Say::Offer {
+                description,
+                publishes,
+            } => {
                 let name = description.name.clone();
-                let offer = RemoteOffer { description, publishes, lapses_at: None };
+                let offer = RemoteOffer {
+                    description,
+                    publishes,
+                    lapses_at: None,
+                };
                 self.links[index].offers.insert(name.clone(), offer);
                 self.dirty.insert(name);
             }
@@ -250,7 +278,12 @@ impl Gateway<'_> {
                 self.links[index].offers.remove(&service);
                 self.dirty.insert(service);
             }
-            Say::Open { channel, service, spec, landing } => {
+            Say::Open {
+                channel,
+                service,
+                spec,
+                landing,
+            } => {
                 self.open_sender(index, channel, service, spec.into(), &landing);
             }
             Say::Close { channel, drain } => self.close_sender(index, channel, drain),
@@ -267,7 +300,8 @@ impl Gateway<'_> {
                 return Err("that channel number is taken".into());
             }
             let link = &mut self.links[index].link;
-            link.open_sender(ChannelId(channel), &spec, landing, lane as u32).map_err(|e| e.to_string())
+            link.open_sender(ChannelId(channel), &spec, landing, lane as u32)
+                .map_err(|e| e.to_string())
         });
         let peer = self.links[index].peer.clone();
         match opened {
@@ -281,8 +315,12 @@ impl Gateway<'_> {
                 self.dirty.insert(name);
             }
             Err(reason) => {
-                self.service(&name).complain(&name, format!("can't be sent to {peer:?}: {reason}"));
-                self.links[index].say(&Say::Closed { channel, reason: Some(reason) });
+                self.service(&name)
+                    .complain(&name, format!("can't be sent to {peer:?}: {reason}"));
+                self.links[index].say(&Say::Closed {
+                    channel,
+                    reason: Some(reason),
+                });
                 self.dirty.insert(name);
             }
         }
@@ -293,9 +331,18 @@ impl Gateway<'_> {
         let key = ChannelKey { link: index, channel };
         let name = self.channels.get(&(Direction::Send, key));
         let Some(service) = name.and_then(|name| self.services.get_mut(name)) else {
-            return self.links[index].say(&Say::Closed { channel, reason: None });
+            return self.links[index].say(&Say::Closed {
+                channel,
+                reason: None,
+            });
         };
-        let Some((_, phase)) = service.outbound.as_mut().and_then(|out| out.channels.get_mut(&key)) else { return };
+        let Some((_, phase)) = service
+            .outbound
+            .as_mut()
+            .and_then(|out| out.channels.get_mut(&key))
+        else {
+            return;
+        };
         match phase {
             OutPhase::Active => {
                 *phase = OutPhase::Ending;
@@ -309,23 +356,40 @@ impl Gateway<'_> {
 
     /// Our sending end is gone: the peer may reuse the landing place.
     fn sender_ended(&mut self, key: ChannelKey, reason: Option<String>) {
-        let Some(name) = self.channels.remove(&(Direction::Send, key)) else { return };
-        if let Some(out) = self.services.get_mut(&name).and_then(|service| service.outbound.as_mut()) {
+        let Some(name) = self.channels.remove(&(Direction::Send, key)) else {
+            return;
+        };
+        if let Some(out) = self
+            .services
+            .get_mut(&name)
+            .and_then(|service| service.outbound.as_mut())
+        {
             out.channels.remove(&key);
         }
         let link = &mut self.links[key.link];
         link.link.close(Direction::Send, ChannelId(key.channel));
-        link.say(&Say::Closed { channel: key.channel, reason });
+        link.say(&Say::Closed {
+            channel: key.channel,
+            reason,
+        });
         self.dirty.insert(name);
     }
 
     /// The peer's sending end is gone.
     fn sender_closed(&mut self, index: usize, channel: u32, reason: Option<String>) {
         let key = ChannelKey { link: index, channel };
-        let Some(name) = self.channels.get(&(Direction::Receive, key)).cloned() else { return };
-        let Some(service) = self.services.get_mut(&name) else { return };
-        let Some(inbound) = &mut service.inbound else { return };
-        let Some(state) = inbound.channels.get_mut(&key) else { return };
+        let Some(name) = self.channels.get(&(Direction::Receive, key)).cloned() else {
+            return;
+        };
+        let Some(service) = self.services.get_mut(&name) else {
+            return;
+        };
+        let Some(inbound) = &mut service.inbound else {
+            return;
+        };
+        let Some(state) = inbound.channels.get_mut(&key) else {
+            return;
+        };
         let in_lane = matches!(state.phase, InPhase::Active | InPhase::Closing);
         if in_lane {
             state.phase = InPhase::Draining;
@@ -333,7 +397,9 @@ impl Gateway<'_> {
         } else {
             inbound.channels.remove(&key);
             self.channels.remove(&(Direction::Receive, key));
-            self.links[index].link.close(Direction::Receive, ChannelId(channel));
+            self.links[index]
+                .link
+                .close(Direction::Receive, ChannelId(channel));
         }
         if let Some(reason) = reason {
             let peer = self.links[index].peer.clone();
@@ -350,19 +416,30 @@ impl Gateway<'_> {
         channel: ChannelId,
         end: Result<ChannelEnd<Outgoing>, String>,
     ) {
-        let key = ChannelKey { link: index, channel: channel.0 };
+        let key = ChannelKey {
+            link: index,
+            channel: channel.0,
+        };
         let name = self.channels.get(&(direction, key)).cloned();
-        let Some(service) = name.as_ref().and_then(|name| self.services.get_mut(name)) else { return };
+        let Some(service) = name.as_ref().and_then(|name| self.services.get_mut(name)) else {
+            return;
+        };
         match end {
             Ok(ChannelEnd::Sender(sender)) => {
                 let lane = &self.lanes[service.plan.lane];
                 self.links[index].give_doorbell(index, lane, service.plan.lane as u32, sender.wait_for());
-                if let Some((_, phase)) = service.outbound.as_mut().and_then(|out| out.channels.get_mut(&key)) {
+                if let Some((_, phase)) = service
+                    .outbound
+                    .as_mut()
+                    .and_then(|out| out.channels.get_mut(&key))
+                {
                     *phase = OutPhase::Active;
                     lane.tell(Command::AddSender(service.flow, key, sender));
                 }
             }
-            Ok(ChannelEnd::Receiver(receiver)) => self.receiver_ready(index, key, &name.expect("found"), receiver),
+            Ok(ChannelEnd::Receiver(receiver)) => {
+                self.receiver_ready(index, key, &name.expect("found"), receiver)
+            }
             Err(reason) if direction == Direction::Send => self.sender_ended(key, Some(reason)),
             Err(reason) => self.receiver_ended(key, Some(reason)),
         }
@@ -375,8 +452,12 @@ impl Gateway<'_> {
         name: &str,
         receiver: Box<dyn busway_transport::Receiver>,
     ) {
-        let Some(service) = self.services.get_mut(name) else { return };
-        let Some(inbound) = &mut service.inbound else { return };
+        let Some(service) = self.services.get_mut(name) else {
+            return;
+        };
+        let Some(inbound) = &mut service.inbound else {
+            return;
+        };
         let (lane, number) = match &inbound.lane {
             InLane::Shared(lane) => (&self.lanes[*lane], *lane as u32),
             InLane::Own(lane, number) => (lane, *number),
@@ -387,20 +468,37 @@ impl Gateway<'_> {
                 state.phase = InPhase::Active;
             }
             let continuity = service.continuity.entry(state.peer.clone()).or_default().clone();
-            lane.tell(Command::AddReceiver(service.flow, key, receiver, continuity, state.keeps_all));
+            lane.tell(Command::AddReceiver(
+                service.flow,
+                key,
+                receiver,
+                continuity,
+                state.keeps_all,
+            ));
         }
     }
 
     /// Takes in what the lanes have to tell.
     pub(super) fn hear_reports(&mut self, now: Instant) {
-        while let Ok(Report { flow, key, kind, reason }) = self.reports.try_recv() {
+        while let Ok(Report {
+            flow,
+            key,
+            kind,
+            reason,
+        }) = self.reports.try_recv()
+        {
             match kind {
                 ReportKind::SenderEnded => self.sender_ended(key, reason),
                 ReportKind::ReceiverEnded => self.receiver_ended(key, reason),
                 ReportKind::InletSpoilt => {
-                    let Some(name) = self.names.get(&flow) else { continue };
+                    let Some(name) = self.names.get(&flow) else {
+                        continue;
+                    };
                     if let Some(service) = self.services.get_mut(name) {
-                        service.complain(name, "no memory behind a sample: /dev/shm is full; trying again".into());
+                        service.complain(
+                            name,
+                            "no memory behind a sample: /dev/shm is full; trying again".into(),
+                        );
                         if let Some(inbound) = &mut service.inbound {
                             inbound.replace_inlet_at = Some(now + super::reconcile::RETRY);
                         }
@@ -412,11 +510,24 @@ impl Gateway<'_> {
 
     /// The lane has given our receiving end up.
     fn receiver_ended(&mut self, key: ChannelKey, reason: Option<String>) {
-        let Some(name) = self.channels.get(&(Direction::Receive, key)).cloned() else { return };
-        let Some(inbound) = self.services.get_mut(&name).and_then(|service| service.inbound.as_mut()) else { return };
-        let Some(state) = inbound.channels.get_mut(&key) else { return };
+        let Some(name) = self.channels.get(&(Direction::Receive, key)).cloned() else {
+            return;
+        };
+        let Some(inbound) = self
+            .services
+            .get_mut(&name)
+            .and_then(|service| service.inbound.as_mut())
+        else {
+            return;
+        };
+        let Some(state) = inbound.channels.get_mut(&key) else {
+            return;
+        };
         if let Some(reason) = &reason {
-            tracing::warn!("service {name:?}: channel from {:?} failed: {reason}; opening it anew", state.peer);
+            tracing::warn!(
+                "service {name:?}: channel from {:?} failed: {reason}; opening it anew",
+                state.peer
+            );
         }
         let link = &mut self.links[key.link];
         if state.phase == InPhase::Draining {
@@ -425,7 +536,10 @@ impl Gateway<'_> {
             link.link.close(Direction::Receive, ChannelId(key.channel));
         } else {
             if state.phase != InPhase::Closing {
-                link.say(&Say::Close { channel: key.channel, drain: false });
+                link.say(&Say::Close {
+                    channel: key.channel,
+                    drain: false,
+                });
             }
             state.phase = InPhase::Dead;
         }

@@ -74,7 +74,12 @@ impl<'a> Gateway<'a> {
         iceoryx2::prelude::set_log_level(iceoryx2::prelude::LogLevel::Error);
         let settings = system.host(host).ok_or_else(|| GatewayError::UnknownHost {
             host: host.to_string(),
-            known: system.hosts.iter().map(|host| host.name.clone()).collect::<Vec<_>>().join(", "),
+            known: system
+                .hosts
+                .iter()
+                .map(|host| host.name.clone())
+                .collect::<Vec<_>>()
+                .join(", "),
         })?;
         let config = domain::config(&settings.iceoryx2)?;
         let node = domain::create_node(&config, host)?;
@@ -82,14 +87,21 @@ impl<'a> Gateway<'a> {
         let now = Instant::now();
         let catalog = Catalog::new(&config, *node.id(), now).map_err(GatewayError::Watch)?;
         let (sender, reports) = mpsc::channel();
-        let report_box = ReportBox { sender, bell: Arc::new(bell().map_err(GatewayError::Thread)?) };
+        let report_box = ReportBox {
+            sender,
+            bell: Arc::new(bell().map_err(GatewayError::Thread)?),
+        };
         let lanes = system
             .lanes
             .iter()
             .map(|lane| Lane::start(lane.clone(), report_box.clone()))
             .collect::<Result<Vec<_>, _>>()
             .map_err(GatewayError::Thread)?;
-        let identity = LinkIdentity { host: host.to_string(), session, application: protocol::application() };
+        let identity = LinkIdentity {
+            host: host.to_string(),
+            session,
+            application: protocol::application(),
+        };
         let buses = Buses::new(identity);
         let mut links = Vec::new();
         for link in system.links_of(host) {
@@ -102,7 +114,11 @@ impl<'a> Gateway<'a> {
                 links.push(LinkState::new(link.peer.clone(), opened));
             }
         }
-        let status = options.status.as_ref().or(settings.status.as_ref()).map(|path| StatusFile::new(path.clone()));
+        let status = options
+            .status
+            .as_ref()
+            .or(settings.status.as_ref())
+            .map(|path| StatusFile::new(path.clone()));
         tracing::info!(
             "gateway of host {host:?}: {} link(s), {} lane(s), iceoryx2 domain {}",
             links.len(),
@@ -210,7 +226,9 @@ impl<'a> Gateway<'a> {
     }
 
     fn write_status(&mut self, is_last: bool) {
-        let Some(mut file) = self.status.take() else { return };
+        let Some(mut file) = self.status.take() else {
+            return;
+        };
         file.write(&self.status_now(), is_last);
         self.status = Some(file);
     }
@@ -227,8 +245,18 @@ impl<'a> Gateway<'a> {
         let services = self.services.iter().map(|(name, service)| ServiceStatus {
             name: name.clone(),
             mirror: service.factory.is_some(),
-            sends_to: service.outbound.iter().flat_map(|out| out.channels.values()).map(|(peer, _)| peer.clone()).collect(),
-            receives_from: service.inbound.iter().flat_map(|input| input.channels.values()).map(|channel| channel.peer.clone()).collect(),
+            sends_to: service
+                .outbound
+                .iter()
+                .flat_map(|out| out.channels.values())
+                .map(|(peer, _)| peer.clone())
+                .collect(),
+            receives_from: service
+                .inbound
+                .iter()
+                .flat_map(|input| input.channels.values())
+                .map(|channel| channel.peer.clone())
+                .collect(),
             complaint: service.complaint.clone(),
             counters: service.counters.snapshot(),
         });
@@ -246,7 +274,9 @@ impl<'a> Gateway<'a> {
             return;
         }
         let mut until = self.catalog.next_look();
-        if self.services.values().any(ServiceState::needs_tick) || self.links.iter().any(LinkState::needs_tick) {
+        if self.services.values().any(ServiceState::needs_tick)
+            || self.links.iter().any(LinkState::needs_tick)
+        {
             until = until.min(self.next_tick);
         }
         if !self.ending_lanes.is_empty() {
@@ -280,9 +310,14 @@ impl<'a> Gateway<'a> {
         if !self.services.contains_key(name) {
             let flow = self.names.len() as FlowId;
             let plan = self.system.plan_for(name);
-            let plan = Plan { crosses: plan.crosses, keep: plan.keep, lane: plan.lane };
+            let plan = Plan {
+                crosses: plan.crosses,
+                keep: plan.keep,
+                lane: plan.lane,
+            };
             self.names.insert(flow, name.to_string());
-            self.services.insert(name.to_string(), ServiceState::new(flow, plan));
+            self.services
+                .insert(name.to_string(), ServiceState::new(flow, plan));
         }
         self.services.get_mut(name).expect("made above")
     }
@@ -293,7 +328,10 @@ impl<'a> Gateway<'a> {
             self.next_lane_number += 1;
             self.next_lane_number - 1
         });
-        let settings = LaneSettings { name: name.to_string(), ..self.system.lanes[like].clone() };
+        let settings = LaneSettings {
+            name: name.to_string(),
+            ..self.system.lanes[like].clone()
+        };
         let lane = Lane::start(settings, self.report_box.clone())?;
         Ok(InLane::Own(lane, number))
     }

@@ -18,9 +18,7 @@ use busway_transport::{Direction, Keep};
 
 use super::Gateway;
 use super::links::lane_of;
-use super::service::{
-    InChannel, InLane, InPhase, InState, OutState, channel_spec, when_full,
-};
+use super::service::{InChannel, InLane, InPhase, InState, OutState, channel_spec, when_full};
 use crate::iox::companion::{self, Ear, Voice};
 use crate::iox::description::ServiceDescription;
 use crate::iox::ports::{Inlet, Outlet, Patience, Shape};
@@ -74,10 +72,13 @@ impl Gateway<'_> {
             return;
         }
         let say = match &offer {
-            Some((description, publishes)) => {
-                Say::Offer { description: description.clone(), publishes: *publishes }
-            }
-            None => Say::Withdraw { service: name.to_string() },
+            Some((description, publishes)) => Say::Offer {
+                description: description.clone(),
+                publishes: *publishes,
+            },
+            None => Say::Withdraw {
+                service: name.to_string(),
+            },
         };
         service.offered = offer;
         for link in self.links.iter_mut().filter(|link| link.is_usable()) {
@@ -86,13 +87,24 @@ impl Gateway<'_> {
     }
 
     fn offers_of(&mut self, name: &str) -> Offers {
-        let local = self.catalog.publish_subscribe(name).map(|local| local.description.clone());
-        let mut offers =
-            Offers { description: local.clone(), fitting: Vec::new(), sources: HashMap::new(), is_published: false };
+        let local = self
+            .catalog
+            .publish_subscribe(name)
+            .map(|local| local.description.clone());
+        let mut offers = Offers {
+            description: local.clone(),
+            fitting: Vec::new(),
+            sources: HashMap::new(),
+            is_published: false,
+        };
         let mut complaint = None;
         for (index, link) in self.links.iter().enumerate() {
-            let Some(offer) = link.offers.get(name) else { continue };
-            let reference = offers.description.get_or_insert_with(|| offer.description.clone());
+            let Some(offer) = link.offers.get(name) else {
+                continue;
+            };
+            let reference = offers
+                .description
+                .get_or_insert_with(|| offer.description.clone());
             if let Some(conflict) = reference.type_conflict(&offer.description) {
                 complaint = Some(format!(
                     "{:?} and this host {:?} mean different things by it and it is not carried between them: {conflict}; give one of them another name or the same type",
@@ -101,7 +113,12 @@ impl Gateway<'_> {
                 continue;
             }
             if local.is_some() && reference.settings != offer.description.settings {
-                tracing::debug!("service {name:?}: settings here {:?}, at {:?} {:?}", reference.settings, link.peer, offer.description.settings);
+                tracing::debug!(
+                    "service {name:?}: settings here {:?}, at {:?} {:?}",
+                    reference.settings,
+                    link.peer,
+                    offer.description.settings
+                );
             }
             offers.fitting.push(index);
             if offer.publishes {
@@ -148,7 +165,9 @@ impl Gateway<'_> {
         let service = self.services.get_mut(name).expect("made by reconcile");
         if service.factory.is_none() {
             let _ = crate::faults::in_this_thread();
-            let factory = description.open_or_create(node).map_err(|error| error.to_string())?;
+            let factory = description
+                .open_or_create(node)
+                .map_err(|error| error.to_string())?;
             if crate::faults::in_this_thread() {
                 // Dropping it removes what was only half made.
                 return Err("no memory behind it: is /dev/shm full?".into());
@@ -159,9 +178,16 @@ impl Gateway<'_> {
     }
 
     fn reconcile_inbound(&mut self, name: &str, offers: &Offers, now: Instant) {
-        let subscribers = self.catalog.publish_subscribe(name).map_or(0, |local| local.census.sinks);
+        let subscribers = self
+            .catalog
+            .publish_subscribe(name)
+            .map_or(0, |local| local.census.sinks);
         self.give_voice(name, now);
-        let wanted = if subscribers > 0 { offers.sources.clone() } else { HashMap::new() };
+        let wanted = if subscribers > 0 {
+            offers.sources.clone()
+        } else {
+            HashMap::new()
+        };
         self.close_unwanted(name, &wanted);
         let service = self.services.get_mut(name).expect("made by reconcile");
         if let Some(inbound) = &mut service.inbound {
@@ -181,7 +207,10 @@ impl Gateway<'_> {
             return;
         }
         for (peer, link) in wanted {
-            let inbound = self.services.get(name).and_then(|service| service.inbound.as_ref());
+            let inbound = self
+                .services
+                .get(name)
+                .and_then(|service| service.inbound.as_ref());
             let is_open = inbound.is_some_and(|inbound| {
                 inbound.channels.iter().any(|(key, channel)| {
                     key.link == link
@@ -195,7 +224,10 @@ impl Gateway<'_> {
             if let Err(reason) = self.open_receiver(name, &peer, link, subscribers) {
                 let service = self.services.get_mut(name).expect("made by reconcile");
                 service.retry_at = Some(now + RETRY);
-                service.complain(name, format!("can't be received from {peer:?}: {reason}; trying again"));
+                service.complain(
+                    name,
+                    format!("can't be received from {peer:?}: {reason}; trying again"),
+                );
             }
         }
         self.give_voice(name, now);
@@ -205,12 +237,16 @@ impl Gateway<'_> {
     fn give_voice(&mut self, name: &str, now: Instant) {
         let listeners = self.catalog.companion(name).map_or(0, |ports| ports.sinks);
         let service = self.services.get_mut(name).expect("made by reconcile");
-        let Some(inbound) = &mut service.inbound else { return };
+        let Some(inbound) = &mut service.inbound else {
+            return;
+        };
         if (listeners > 0) == inbound.has_voice || service.retry_at.is_some() {
             return;
         }
         let made = if listeners > 0 {
-            companion::open(&self.node, name).and_then(|factory| Voice::new(&factory)).map(Some)
+            companion::open(&self.node, name)
+                .and_then(|factory| Voice::new(&factory))
+                .map(Some)
         } else {
             Ok(None)
         };
@@ -222,7 +258,10 @@ impl Gateway<'_> {
             }
             Err(reason) => {
                 service.retry_at = Some(now + RETRY);
-                service.complain(name, format!("{reason}; programs here are not woken; trying again"));
+                service.complain(
+                    name,
+                    format!("{reason}; programs here are not woken; trying again"),
+                );
             }
         }
     }
@@ -230,8 +269,15 @@ impl Gateway<'_> {
     /// Tells senders whose messages nobody here wants any more.
     fn close_unwanted(&mut self, name: &str, wanted: &HashMap<String, usize>) {
         let service = self.services.get_mut(name).expect("made by reconcile");
-        let is_published = |link: usize| self.links[link].offers.get(name).is_some_and(|offer| offer.publishes);
-        let Some(inbound) = &mut service.inbound else { return };
+        let is_published = |link: usize| {
+            self.links[link]
+                .offers
+                .get(name)
+                .is_some_and(|offer| offer.publishes)
+        };
+        let Some(inbound) = &mut service.inbound else {
+            return;
+        };
         let mut closes = Vec::new();
         for (key, channel) in &mut inbound.channels {
             let is_wanted = wanted.get(&channel.peer) == Some(&key.link);
@@ -254,11 +300,20 @@ impl Gateway<'_> {
             }
         }
         for (key, drain) in closes {
-            self.links[key.link].say(&Say::Close { channel: key.channel, drain });
+            self.links[key.link].say(&Say::Close {
+                channel: key.channel,
+                drain,
+            });
         }
     }
 
-    fn open_receiver(&mut self, name: &str, peer: &str, link: usize, subscribers: usize) -> Result<(), String> {
+    fn open_receiver(
+        &mut self,
+        name: &str,
+        peer: &str,
+        link: usize,
+        subscribers: usize,
+    ) -> Result<(), String> {
         self.prepare_inbound(name, subscribers)?;
         let service = self.services.get_mut(name).expect("made by reconcile");
         let inbound = service.inbound.as_mut().expect("prepared");
@@ -270,14 +325,30 @@ impl Gateway<'_> {
         };
         let state = &mut self.links[link];
         let channel = state.new_channel();
-        let landing = state.link.open_receiver(channel, &spec, lane).map_err(|error| error.to_string())?;
-        let key = ChannelKey { link, channel: channel.0 };
+        let landing = state
+            .link
+            .open_receiver(channel, &spec, lane)
+            .map_err(|error| error.to_string())?;
+        let key = ChannelKey {
+            link,
+            channel: channel.0,
+        };
         let keeps_all = spec.keep != Keep::Latest;
-        inbound
-            .channels
-            .insert(key, InChannel { peer: peer.to_string(), phase: InPhase::Opening, keeps_all });
+        inbound.channels.insert(
+            key,
+            InChannel {
+                peer: peer.to_string(),
+                phase: InPhase::Opening,
+                keeps_all,
+            },
+        );
         self.channels.insert((Direction::Receive, key), name.to_string());
-        let say = Say::Open { channel: channel.0, service: name.to_string(), spec: spec.into(), landing };
+        let say = Say::Open {
+            channel: channel.0,
+            service: name.to_string(),
+            spec: spec.into(),
+            landing,
+        };
         self.links[link].say(&say);
         service.complaint = None;
         Ok(())
@@ -291,15 +362,15 @@ impl Gateway<'_> {
         }
         let (flow, plan) = (service.flow, service.plan);
         let (_, description) = service.factory.as_ref().ok_or("the service is not open")?;
-        let may_wait =
-            !description.settings.safe_overflow && when_full(&plan, description) == WhenFull::Wait;
+        let may_wait = !description.settings.safe_overflow && when_full(&plan, description) == WhenFull::Wait;
         let patience = Arc::new(Patience::default());
         if let Some(out) = &service.outbound {
             patience.set_own_subscriber(out.outlet_id);
         }
         let inlet = self.make_inlet(name, &patience)?;
         let lane = if may_wait {
-            self.own_lane(name, plan.lane).map_err(|error| format!("no thread for it: {error}"))?
+            self.own_lane(name, plan.lane)
+                .map_err(|error| format!("no thread for it: {error}"))?
         } else {
             InLane::Shared(plan.lane)
         };
@@ -328,7 +399,13 @@ impl Gateway<'_> {
         let (factory, description) = service.factory.as_ref().ok_or("the service is not open")?;
         let may_wait =
             !description.settings.safe_overflow && when_full(&service.plan, description) == WhenFull::Wait;
-        let inlet = Inlet::new(factory, Shape::of(description), may_wait, self.links.len() + 1, patience.clone());
+        let inlet = Inlet::new(
+            factory,
+            Shape::of(description),
+            may_wait,
+            self.links.len() + 1,
+            patience.clone(),
+        );
         if crate::faults::in_this_thread() {
             return Err("its data segment has no memory behind it; is /dev/shm full?".into());
         }
@@ -360,7 +437,9 @@ impl Gateway<'_> {
     fn end_inbound(&mut self, name: &str) {
         let service = self.services.get_mut(name).expect("made by reconcile");
         Self::give_up_waiting(service, true);
-        let Some(inbound) = service.inbound.take() else { return };
+        let Some(inbound) = service.inbound.take() else {
+            return;
+        };
         match &inbound.lane {
             InLane::Shared(lane) => self.lanes[*lane].tell(Command::DropInbound(service.flow)),
             InLane::Own(..) => self.end_own_lane(inbound.lane),
@@ -408,7 +487,10 @@ impl Gateway<'_> {
     }
 
     fn reconcile_outbound(&mut self, name: &str, now: Instant) {
-        let publishers = self.catalog.publish_subscribe(name).map_or(0, |local| local.census.sources);
+        let publishers = self
+            .catalog
+            .publish_subscribe(name)
+            .map_or(0, |local| local.census.sources);
         let notifiers = self.catalog.companion(name).map_or(0, |ports| ports.sources);
         let service = self.services.get_mut(name).expect("made by reconcile");
         let Some(out) = &mut service.outbound else { return };
@@ -419,7 +501,9 @@ impl Gateway<'_> {
         }
         if (notifiers > 0) != out.has_ear && service.retry_at.is_none() {
             let made = if notifiers > 0 {
-                companion::open(&self.node, name).and_then(|factory| Ear::new(&factory)).map(Some)
+                companion::open(&self.node, name)
+                    .and_then(|factory| Ear::new(&factory))
+                    .map(Some)
             } else {
                 Ok(None)
             };
@@ -431,7 +515,12 @@ impl Gateway<'_> {
                 }
                 Err(reason) => {
                     service.retry_at = Some(now + RETRY);
-                    service.complain(name, format!("{reason}; without it the gateway looks for messages by the clock; trying again"));
+                    service.complain(
+                        name,
+                        format!(
+                            "{reason}; without it the gateway looks for messages by the clock; trying again"
+                        ),
+                    );
                 }
             }
         }

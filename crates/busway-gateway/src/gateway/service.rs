@@ -150,7 +150,10 @@ impl ServiceState {
     pub fn needs_tick(&self) -> bool {
         self.retry_at.is_some()
             || self.outbound.as_ref().is_some_and(|out| !out.lost.is_empty())
-            || self.inbound.as_ref().is_some_and(|input| input.replace_inlet_at.is_some())
+            || self
+                .inbound
+                .as_ref()
+                .is_some_and(|input| input.replace_inlet_at.is_some())
     }
 
     /// Says what is wrong, once.
@@ -165,12 +168,17 @@ impl ServiceState {
 /// What a full channel does, by rule and by the service's own settings.
 pub fn when_full(plan: &Plan, description: &ServiceDescription) -> WhenFull {
     use busway_system::{KeepRule, Policy};
-    let by_settings =
-        if description.settings.safe_overflow { WhenFull::DropOldest } else { WhenFull::Wait };
+    let by_settings = if description.settings.safe_overflow {
+        WhenFull::DropOldest
+    } else {
+        WhenFull::Wait
+    };
     match plan.keep {
         None | Some(KeepRule::All { policy: None, .. }) => by_settings,
         Some(KeepRule::Latest) => WhenFull::DropOldest,
-        Some(KeepRule::All { policy: Some(policy), .. }) => match policy {
+        Some(KeepRule::All {
+            policy: Some(policy), ..
+        }) => match policy {
             Policy::Block => WhenFull::Wait,
             Policy::DropOldest => WhenFull::DropOldest,
             Policy::DropNewest => WhenFull::DropNewest,
@@ -200,7 +208,9 @@ pub fn channel_spec(plan: &Plan, description: &ServiceDescription) -> busway_tra
         .max(description.settings.subscriber_max_buffer_size.min(*DEPTHS.end())) as u32;
     let keep = match plan.keep {
         Some(KeepRule::Latest) => Keep::Latest,
-        Some(KeepRule::All { depth: Some(depth), .. }) => Keep::All { depth },
+        Some(KeepRule::All {
+            depth: Some(depth), ..
+        }) => Keep::All { depth },
         None | Some(KeepRule::All { depth: None, .. }) => Keep::All { depth: by_settings },
     };
     ChannelSpec { keep, message_bytes }

@@ -26,7 +26,10 @@ pub type Factory = PortFactory<Service>;
 /// iceoryx2's reason, in words.
 pub fn open(node: &Node<Service>, service: &str) -> Result<Factory, String> {
     let name = ServiceName::new(service).map_err(|error| format!("{error:?}"))?;
-    node.service_builder(&name).event().open().map_err(|error| format!("its companion event service: {error:?}"))
+    node.service_builder(&name)
+        .event()
+        .open()
+        .map_err(|error| format!("its companion event service: {error:?}"))
 }
 
 /// Hears the events of local programs.
@@ -41,7 +44,9 @@ impl Ear {
     /// iceoryx2's reason, in words; most likely all `max_listeners` places are taken.
     pub fn new(factory: &Factory) -> Result<Ear, String> {
         let listener = factory.listener_builder().create();
-        listener.map(|listener| Ear { listener }).map_err(|error| format!("its companion event service: {error:?}"))
+        listener
+            .map(|listener| Ear { listener })
+            .map_err(|error| format!("its companion event service: {error:?}"))
     }
 
     /// Becomes readable when an event is raised; valid as long as the ear.
@@ -79,7 +84,9 @@ impl Voice {
     /// iceoryx2's reason, in words; most likely all `max_notifiers` places are taken.
     pub fn new(factory: &Factory) -> Result<Voice, String> {
         let notifier = factory.notifier_builder().create();
-        notifier.map(|notifier| Voice { notifier }).map_err(|error| format!("its companion event service: {error:?}"))
+        notifier
+            .map(|notifier| Voice { notifier })
+            .map_err(|error| format!("its companion event service: {error:?}"))
     }
 
     /// Raises the events of this set, for all listeners but our own.
@@ -108,7 +115,15 @@ mod tests {
         #[allow(unsafe_code)]
         let fd = unsafe { BorrowedFd::borrow_raw(ear.fd()) };
         let mut fds = [PollFd::new(&fd, PollFlags::IN)];
-        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).expect("poll") == 1
+        poll(
+            &mut fds,
+            Some(&Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            }),
+        )
+        .expect("poll")
+            == 1
     }
 
     #[test]
@@ -121,8 +136,15 @@ mod tests {
         })
         .expect("valid");
         let ours = domain::create_node(&config, "test").expect("our node");
-        let node = NodeBuilder::new().config(&config).create::<ipc::Service>().expect("a program's node");
-        let service = node.service_builder(&"A".try_into().expect("valid")).event().create().expect("created");
+        let node = NodeBuilder::new()
+            .config(&config)
+            .create::<ipc::Service>()
+            .expect("a program's node");
+        let service = node
+            .service_builder(&"A".try_into().expect("valid"))
+            .event()
+            .create()
+            .expect("created");
         let notifier = service.notifier_builder().create().expect("notifier");
         let factory = open(&ours, "A").expect("opened");
         let ear = Ear::new(&factory).expect("ear");
@@ -130,8 +152,12 @@ mod tests {
         assert!(!is_readable(&ear));
         assert_eq!(ear.hear(), 0);
         for _ in 0..5 {
-            notifier.notify_with_custom_event_id(EventId::new(3)).expect("notified");
-            notifier.notify_with_custom_event_id(EventId::new(5)).expect("notified");
+            notifier
+                .notify_with_custom_event_id(EventId::new(3))
+                .expect("notified");
+            notifier
+                .notify_with_custom_event_id(EventId::new(5))
+                .expect("notified");
             assert!(is_readable(&ear));
             assert_eq!(ear.hear(), (1 << 3) | (1 << 5));
             assert!(!is_readable(&ear));
@@ -141,7 +167,9 @@ mod tests {
         assert!(!is_readable(&ear));
         assert_eq!(ear.hear(), 0);
         let mut heard = Vec::new();
-        listener.try_wait(|activation| heard.push(activation.id.as_value())).expect("heard");
+        listener
+            .try_wait(|activation| heard.push(activation.id.as_value()))
+            .expect("heard");
         assert_eq!(heard, [4]);
     }
 }

@@ -56,14 +56,21 @@ impl TypeDescription {
     }
 
     fn detail(&self) -> Result<TypeDetail, DescriptionError> {
-        let refuse = |reason: &'static str| DescriptionError::Type { name: self.name.clone(), reason };
+        let refuse = |reason: &'static str| DescriptionError::Type {
+            name: self.name.clone(),
+            reason,
+        };
         if !self.alignment_bytes.is_power_of_two() || self.alignment_bytes > 1 << 20 {
             return Err(refuse("has an alignment that is no power of two up to 1 MiB"));
         }
         if self.size_bytes > u64::from(u32::MAX) {
             return Err(refuse("is larger than 4 GiB"));
         }
-        let variant = if self.slice { TypeVariant::Dynamic } else { TypeVariant::FixedSize };
+        let variant = if self.slice {
+            TypeVariant::Dynamic
+        } else {
+            TypeVariant::FixedSize
+        };
         TypeDetail::__internal_new_from_parts(
             variant,
             &self.name,
@@ -77,7 +84,11 @@ impl TypeDescription {
 impl fmt::Display for TypeDescription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (open, close) = if self.slice { ("[", "]") } else { ("", "") };
-        write!(f, "{open}{}{close} ({} B, alignment {})", self.name, self.size_bytes, self.alignment_bytes)
+        write!(
+            f,
+            "{open}{}{close} ({} B, alignment {})",
+            self.name, self.size_bytes, self.alignment_bytes
+        )
     }
 }
 
@@ -164,7 +175,9 @@ impl ServiceDescription {
         };
         let types = pattern.message_type_details();
         let payload = TypeDescription::new(&types.payload);
-        let schema = (payload.name == FLATBUFFER_TYPE).then(|| read_schema(config, details)).flatten();
+        let schema = (payload.name == FLATBUFFER_TYPE)
+            .then(|| read_schema(config, details))
+            .flatten();
         Some(ServiceDescription {
             name: details.name().to_string(),
             payload,
@@ -199,7 +212,10 @@ impl ServiceDescription {
             conflicts.push(format!("payload {} here, {} there", self.payload, other.payload));
         }
         if self.user_header != other.user_header {
-            conflicts.push(format!("user header {} here, {} there", self.user_header, other.user_header));
+            conflicts.push(format!(
+                "user header {} here, {} there",
+                self.user_header, other.user_header
+            ));
         }
         if self.schema != other.schema {
             conflicts.push("flatbuffer schemas differ".into());
@@ -258,7 +274,9 @@ impl ServiceDescription {
         let name = ServiceName::new(&self.name).map_err(|_| DescriptionError::Name)?;
         let payload = self.payload.detail()?;
         let user_header = self.user_header.detail()?;
-        let builder = node.service_builder(&name).publish_subscribe::<[CustomPayloadMarker]>();
+        let builder = node
+            .service_builder(&name)
+            .publish_subscribe::<[CustomPayloadMarker]>();
         // SAFETY: the calls demand that the details describe what is put into and taken out of the samples. The ports of this gateway copy
         // whole payloads and user headers of exactly these sizes as bytes and never look inside (see `ports`).
         let mut builder = unsafe {
@@ -304,7 +322,10 @@ impl SchemaFile {
         let name = std::env::temp_dir().join(format!("busway-schema-{}-{number}.bfbs", std::process::id()));
         std::fs::write(&name, schema).map_err(DescriptionError::Schema)?;
         let path = FilePath::new(name.display().to_string().as_bytes()).map_err(|_| {
-            DescriptionError::Schema(std::io::Error::other(format!("{} is no path for iceoryx2", name.display())))
+            DescriptionError::Schema(std::io::Error::other(format!(
+                "{} is no path for iceoryx2",
+                name.display()
+            )))
         })?;
         Ok(SchemaFile { path })
     }

@@ -52,7 +52,9 @@ pub enum DomainError {
         pid: String,
     },
     /// The node can't be made.
-    #[error("no iceoryx2 node can be made below {root}: {reason}; is the directory writable and /dev/shm not full?")]
+    #[error(
+        "no iceoryx2 node can be made below {root}: {reason}; is the directory writable and /dev/shm not full?"
+    )]
     Node {
         /// Root path of the domain.
         root: String,
@@ -70,7 +72,10 @@ pub fn config(domain: &Iceoryx2Domain) -> Result<Config, DomainError> {
         None => Config::global_config().clone(),
         Some(file) => {
             let name = file.display().to_string();
-            let failed = |reason: String| DomainError::Config { file: name.clone(), reason };
+            let failed = |reason: String| DomainError::Config {
+                file: name.clone(),
+                reason,
+            };
             let path = FilePath::new(name.as_bytes()).map_err(|e| failed(format!("{e:?}")))?;
             Config::from_file(&path).map_err(|e| failed(format!("{e:?}")))?
         }
@@ -108,7 +113,10 @@ pub fn create_node(config: &Config, host: &str) -> Result<Node<Service>, DomainE
             if let Some(details) = view.details()
                 && let Some(name) = details.name().as_str().strip_prefix(NODE_NAME_PREFIX)
             {
-                let pid = view.id().pid::<Service>().map_or_else(|_| "?".into(), |pid| pid.value().to_string());
+                let pid = view
+                    .id()
+                    .pid::<Service>()
+                    .map_or_else(|_| "?".into(), |pid| pid.value().to_string());
                 other = Some((name.to_string(), pid));
                 return CallbackProgression::Stop;
             }
@@ -118,7 +126,10 @@ pub fn create_node(config: &Config, host: &str) -> Result<Node<Service>, DomainE
     if let Some((host, pid)) = other {
         return Err(DomainError::Occupied { host, root, pid });
     }
-    let failed = |reason: String| DomainError::Node { root: root.clone(), reason };
+    let failed = |reason: String| DomainError::Node {
+        root: root.clone(),
+        reason,
+    };
     let name = format!("{NODE_NAME_PREFIX}{host}");
     let name = NodeName::new(&name).map_err(|e| failed(format!("node name {name:?}: {e:?}")))?;
     NodeBuilder::new()

@@ -22,8 +22,8 @@ use iceoryx2::service::marker::{CustomHeaderMarker, CustomPayloadMarker};
 use std::mem::MaybeUninit;
 
 use super::Service;
-use super::queues::SourceQueues;
 use super::description::{Factory, ServiceDescription};
+use super::queues::SourceQueues;
 
 type ErasedSample = Sample<Service, [CustomPayloadMarker], CustomHeaderMarker>;
 type Loan = SampleMutUninit<Service, [MaybeUninit<CustomPayloadMarker>], CustomHeaderMarker>;
@@ -56,7 +56,9 @@ impl Shape {
         }
         match self.element_bytes {
             0 => (payload_bytes == 0).then_some(0),
-            element => payload_bytes.is_multiple_of(element).then(|| (payload_bytes / element) as usize),
+            element => payload_bytes
+                .is_multiple_of(element)
+                .then(|| (payload_bytes / element) as usize),
         }
     }
 }
@@ -119,29 +121,44 @@ pub struct Outgoing {
 impl Outgoing {
     /// A message for one destination.
     pub fn sample(head: Head, sample: LocalSample) -> Outgoing {
-        Outgoing { head, body: Body::Sample(sample) }
+        Outgoing {
+            head,
+            body: Body::Sample(sample),
+        }
     }
 
     /// A message that shares its sample with others.
     pub fn shared(head: Head, sample: Arc<LocalSample>) -> Outgoing {
-        Outgoing { head, body: Body::Shared(sample) }
+        Outgoing {
+            head,
+            body: Body::Shared(sample),
+        }
     }
 
     /// A message of the history.
     pub fn copied(head: Head, copy: Arc<Copied>) -> Outgoing {
-        Outgoing { head, body: Body::Copied(copy) }
+        Outgoing {
+            head,
+            body: Body::Copied(copy),
+        }
     }
 
     /// Events without a payload.
     pub fn events(head: Head) -> Outgoing {
-        Outgoing { head, body: Body::Empty }
+        Outgoing {
+            head,
+            body: Body::Empty,
+        }
     }
 }
 
 impl Copied {
     /// Copies a sample.
     pub fn of(sample: &LocalSample) -> Copied {
-        Copied { user_header: sample.user_header().into(), payload: sample.payload().into() }
+        Copied {
+            user_header: sample.user_header().into(),
+            payload: sample.payload().into(),
+        }
     }
 }
 
@@ -183,7 +200,11 @@ impl Outlet {
     ///
     /// # Errors
     /// iceoryx2's reason, in words.
-    pub fn new(factory: &Factory, node: &Node<Service>, description: &ServiceDescription) -> Result<Outlet, String> {
+    pub fn new(
+        factory: &Factory,
+        node: &Node<Service>,
+        description: &ServiceDescription,
+    ) -> Result<Outlet, String> {
         let shape = Shape::of(description);
         let subscriber = factory.subscriber_builder().create().map_err(|e| match e {
             SubscriberCreateError::ExceedsMaxSupportedSubscribers => {
@@ -223,7 +244,13 @@ impl Outlet {
             let publisher = sample.header().publisher_id().value();
             let lost = self.queues.taken(publisher);
             let lost = if self.safe_overflow { lost } else { 0 };
-            return Some((LocalSample { sample, user_header_bytes: self.user_header_bytes }, lost));
+            return Some((
+                LocalSample {
+                    sample,
+                    user_header_bytes: self.user_header_bytes,
+                },
+                lost,
+            ));
         }
     }
 }
@@ -287,8 +314,11 @@ impl Inlet {
         places: usize,
         patience: Arc<Patience>,
     ) -> Result<Inlet, String> {
-        let strategy =
-            if wait { BackpressureStrategy::RetryUntilDelivered } else { BackpressureStrategy::DiscardData };
+        let strategy = if wait {
+            BackpressureStrategy::RetryUntilDelivered
+        } else {
+            BackpressureStrategy::DiscardData
+        };
         let mut builder = factory
             .publisher_builder()
             .max_loaned_samples(places.max(1))
@@ -327,7 +357,10 @@ impl Inlet {
     pub fn loan(&self, elements: usize) -> Result<Place, LoanError> {
         // SAFETY: more than one element is asked for only where the service's type allows it (`Shape::elements`).
         let loan = unsafe { self.publisher.loan_custom_payload(elements) }?;
-        Ok(Place { loan, user_header_bytes: self.shape.user_header_bytes })
+        Ok(Place {
+            loan,
+            user_header_bytes: self.shape.user_header_bytes,
+        })
     }
 }
 

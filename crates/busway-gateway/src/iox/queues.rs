@@ -88,7 +88,11 @@ pub struct SourceQueues {
 impl SourceQueues {
     /// Of a subscriber in the domain of `config`.
     pub fn new(config: &Config, subscriber: u128) -> SourceQueues {
-        SourceQueues { config: config.clone(), subscriber, sources: Vec::new() }
+        SourceQueues {
+            config: config.clone(),
+            subscriber,
+            sources: Vec::new(),
+        }
     }
 
     /// Whether some publisher that has sent something before has put something in again. A publisher's first sample is not seen.
@@ -103,19 +107,32 @@ impl SourceQueues {
 
     /// A sample of `publisher` was taken. Returns how many of that publisher's were lost since the last one.
     pub fn taken(&mut self, publisher: u128) -> u64 {
-        let index = self.sources.iter().position(|source| source.publisher == publisher);
+        let index = self
+            .sources
+            .iter()
+            .position(|source| source.publisher == publisher);
         let index = index.unwrap_or_else(|| {
             if self.sources.len() >= FORGET_AT {
                 self.forget_the_gone();
             }
             let connection = self.open(publisher);
-            self.sources.push(SourceQueue { publisher, taken: 0, reported: 0, connection });
+            self.sources.push(SourceQueue {
+                publisher,
+                taken: 0,
+                reported: 0,
+                connection,
+            });
             self.sources.len() - 1
         });
         let source = &mut self.sources[index];
         source.taken += 1;
         // Relaxed: a count that only grows; the lane compares it with its own.
-        let Some(position) = source.queue().map(|queue| queue.read_position.load(Ordering::Relaxed)) else { return 0 };
+        let Some(position) = source
+            .queue()
+            .map(|queue| queue.read_position.load(Ordering::Relaxed))
+        else {
+            return 0;
+        };
         let lost = position.saturating_sub(source.taken);
         let new = lost.saturating_sub(source.reported);
         source.reported += new;
@@ -125,7 +142,10 @@ impl SourceQueues {
     /// A publisher that is gone has taken its connection's name with it.
     fn forget_the_gone(&mut self) {
         let sources = std::mem::take(&mut self.sources);
-        self.sources = sources.into_iter().filter(|source| self.open(source.publisher).is_some()).collect();
+        self.sources = sources
+            .into_iter()
+            .filter(|source| self.open(source.publisher).is_some())
+            .collect();
     }
 
     fn open(&self, publisher: u128) -> Option<Connection> {
@@ -159,14 +179,19 @@ mod tests {
             ..Default::default()
         })
         .expect("valid");
-        let node = NodeBuilder::new().config(&config).create::<ipc::Service>().expect("node");
+        let node = NodeBuilder::new()
+            .config(&config)
+            .create::<ipc::Service>()
+            .expect("node");
         let service = node
             .service_builder(&"A".try_into().expect("valid"))
             .publish_subscribe::<u64>()
             .subscriber_max_buffer_size(3)
             .create()
             .expect("service");
-        let publishers: Vec<_> = (0..2).map(|_| service.publisher_builder().create().expect("p")).collect();
+        let publishers: Vec<_> = (0..2)
+            .map(|_| service.publisher_builder().create().expect("p"))
+            .collect();
         let subscriber = service.subscriber_builder().create().expect("s");
         let mut counter = SourceQueues::new(&config, subscriber.id().value());
         let mut sent = 0u64;

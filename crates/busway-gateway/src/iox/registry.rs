@@ -14,7 +14,9 @@ use std::mem::{align_of, size_of};
 
 use iceoryx2::config::Config;
 use iceoryx2::identifiers::{UniqueNodeId, UniqueServiceId};
-use iceoryx2::service::dynamic_config::{DynamicConfig, blackboard, event, publish_subscribe, request_response};
+use iceoryx2::service::dynamic_config::{
+    DynamicConfig, blackboard, event, publish_subscribe, request_response,
+};
 use iceoryx2_bb_container::semantic_string::SemanticString;
 use iceoryx2_bb_elementary::CallbackProgression;
 use iceoryx2_bb_posix::file::AccessMode;
@@ -143,7 +145,10 @@ mod tests {
         })
         .expect("valid");
         let ours = domain::create_node(&config, "test").expect("our node");
-        let node = NodeBuilder::new().config(&config).create::<ipc::Service>().expect("a program's node");
+        let node = NodeBuilder::new()
+            .config(&config)
+            .create::<ipc::Service>()
+            .expect("a program's node");
         let service = node
             .service_builder(&"A/Service".try_into().expect("valid"))
             .publish_subscribe::<u64>()
@@ -152,7 +157,11 @@ mod tests {
             .max_subscribers(5)
             .create()
             .expect("created");
-        let events = node.service_builder(&"A/Service".try_into().expect("valid")).event().create().expect("created");
+        let events = node
+            .service_builder(&"A/Service".try_into().expect("valid"))
+            .event()
+            .create()
+            .expect("created");
 
         let unique_id = |pattern| {
             ipc::Service::details(service.name(), &config, pattern)
@@ -163,19 +172,52 @@ mod tests {
         };
         let registry =
             PortRegistry::open(&config, unique_id(MessagingPattern::PublishSubscribe)).expect("it is there");
-        let event_registry = PortRegistry::open(&config, unique_id(MessagingPattern::Event)).expect("it is there");
-        assert_eq!(registry.census(ours.id()), Census { nodes: 1, sources: 0, sinks: 0 });
+        let event_registry =
+            PortRegistry::open(&config, unique_id(MessagingPattern::Event)).expect("it is there");
+        assert_eq!(
+            registry.census(ours.id()),
+            Census {
+                nodes: 1,
+                sources: 0,
+                sinks: 0
+            }
+        );
 
-        let publishers: Vec<_> = (0..2).map(|_| service.publisher_builder().create().expect("p")).collect();
-        let subscribers: Vec<_> = (0..3).map(|_| service.subscriber_builder().create().expect("s")).collect();
+        let publishers: Vec<_> = (0..2)
+            .map(|_| service.publisher_builder().create().expect("p"))
+            .collect();
+        let subscribers: Vec<_> = (0..3)
+            .map(|_| service.subscriber_builder().create().expect("s"))
+            .collect();
         let listener = events.listener_builder().create().expect("l");
-        assert_eq!(registry.census(ours.id()), Census { nodes: 1, sources: 2, sinks: 3 });
+        assert_eq!(
+            registry.census(ours.id()),
+            Census {
+                nodes: 1,
+                sources: 2,
+                sinks: 3
+            }
+        );
         assert_eq!(registry.census(node.id()), Census::default());
-        assert_eq!(event_registry.census(ours.id()), Census { nodes: 1, sources: 0, sinks: 1 });
+        assert_eq!(
+            event_registry.census(ours.id()),
+            Census {
+                nodes: 1,
+                sources: 0,
+                sinks: 1
+            }
+        );
 
         drop(publishers);
         drop(subscribers);
         drop(listener);
-        assert_eq!(registry.census(ours.id()), Census { nodes: 1, sources: 0, sinks: 0 });
+        assert_eq!(
+            registry.census(ours.id()),
+            Census {
+                nodes: 1,
+                sources: 0,
+                sinks: 0
+            }
+        );
     }
 }

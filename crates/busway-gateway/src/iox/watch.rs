@@ -67,9 +67,17 @@ impl Watch {
         let nodes_directory = PathBuf::from(config.global.node_dir().to_string());
         let inotify = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &inotify, epoll::EventData::new_u64(INOTIFY), epoll::EventFlags::IN)?;
+        epoll::add(
+            &epoll,
+            &inotify,
+            epoll::EventData::new_u64(INOTIFY),
+            epoll::EventFlags::IN,
+        )?;
         let watch_directory = |path: &Path, flags: WatchFlags| {
-            std::fs::DirBuilder::new().recursive(true).mode(0o750).create(path)?;
+            std::fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o750)
+                .create(path)?;
             inotify::add_watch(&inotify, path, flags).map_err(io::Error::from)
         };
         let services_watch = watch_directory(
@@ -107,7 +115,9 @@ impl Watch {
 
     /// The hashes of all services that exist now.
     pub fn list(&self) -> HashSet<String> {
-        let Ok(entries) = std::fs::read_dir(&self.services_directory) else { return HashSet::new() };
+        let Ok(entries) = std::fs::read_dir(&self.services_directory) else {
+            return HashSet::new();
+        };
         entries
             .flatten()
             .filter_map(|entry| self.service_hash(&entry.file_name().to_string_lossy(), &self.service_suffix))
@@ -116,7 +126,8 @@ impl Watch {
 
     /// Where the description of a service is.
     pub fn service_file(&self, hash: &str) -> PathBuf {
-        self.services_directory.join(format!("{}{hash}{}", self.prefix, self.service_suffix))
+        self.services_directory
+            .join(format!("{}{hash}{}", self.prefix, self.service_suffix))
     }
 
     /// Tells of the end of this process from now on. A process that is gone already counts as a death.
@@ -124,7 +135,9 @@ impl Watch {
         if self.processes.contains_key(&process) {
             return Ok(());
         }
-        let Some(pid) = Pid::from_raw(process) else { return Ok(()) };
+        let Some(pid) = Pid::from_raw(process) else {
+            return Ok(());
+        };
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
         epoll::add(
             &self.epoll,
@@ -140,8 +153,13 @@ impl Watch {
     pub fn drain(&mut self) -> Changes {
         let mut changes = Changes::default();
         let mut ready = [const { MaybeUninit::<epoll::Event>::uninit() }; 32];
-        const NOW: Option<&rustix::time::Timespec> = Some(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 });
-        let Ok((ready, _)) = epoll::wait(&self.epoll, &mut ready, NOW) else { return changes };
+        const NOW: Option<&rustix::time::Timespec> = Some(&rustix::time::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        });
+        let Ok((ready, _)) = epoll::wait(&self.epoll, &mut ready, NOW) else {
+            return changes;
+        };
         for event in ready.iter() {
             match event.data.u64() {
                 INOTIFY => self.read_inotify(&mut changes),
@@ -168,7 +186,9 @@ impl Watch {
             if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
                 changes.everything = true;
             } else if watch == self.services_watch {
-                changes.services.extend(self.service_hash(&name, &self.service_suffix));
+                changes
+                    .services
+                    .extend(self.service_hash(&name, &self.service_suffix));
             } else if watch == self.nodes_watch {
                 if flags.contains(ReadFlags::ISDIR) {
                     self.add_node(&self.nodes_directory.join(&name), changes);
@@ -184,11 +204,24 @@ impl Watch {
     fn add_node(&mut self, path: &Path, changes: &mut Changes) {
         let flags = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::ONLYDIR;
         // A node that is gone again needs no watch; one that can't be watched is seen by the slow look at everything.
-        let Ok(watch) = inotify::add_watch(&self.inotify, path, flags) else { return };
-        self.nodes.insert(watch, NodeDirectory { path: path.into(), services: HashSet::new() });
+        let Ok(watch) = inotify::add_watch(&self.inotify, path, flags) else {
+            return;
+        };
+        self.nodes.insert(
+            watch,
+            NodeDirectory {
+                path: path.into(),
+                services: HashSet::new(),
+            },
+        );
         // What came before the watch stood.
         for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
-            self.node_event(watch, ReadFlags::CREATE, &entry.file_name().to_string_lossy(), changes);
+            self.node_event(
+                watch,
+                ReadFlags::CREATE,
+                &entry.file_name().to_string_lossy(),
+                changes,
+            );
         }
     }
 
@@ -201,7 +234,9 @@ impl Watch {
 
     fn node_event(&mut self, watch: i32, flags: ReadFlags, name: &str, changes: &mut Changes) {
         let tag = self.service_hash(name, &self.service_tag_suffix);
-        let Some(node) = self.nodes.get_mut(&watch) else { return };
+        let Some(node) = self.nodes.get_mut(&watch) else {
+            return;
+        };
         if let Some(hash) = tag {
             changes.ports.insert(hash.clone());
             if flags.contains(ReadFlags::DELETE) {
@@ -215,7 +250,9 @@ impl Watch {
     }
 
     fn service_hash(&self, file: &str, suffix: &str) -> Option<String> {
-        file.strip_prefix(&self.prefix)?.strip_suffix(suffix).map(str::to_string)
+        file.strip_prefix(&self.prefix)?
+            .strip_suffix(suffix)
+            .map(str::to_string)
     }
 }
 
@@ -237,7 +274,10 @@ mod tests {
         let mut watch = Watch::new(&config).expect("watches");
         assert_eq!(watch.drain(), Changes::default());
 
-        let node = NodeBuilder::new().config(&config).create::<ipc::Service>().expect("node");
+        let node = NodeBuilder::new()
+            .config(&config)
+            .create::<ipc::Service>()
+            .expect("node");
         let service = node
             .service_builder(&"A".try_into().expect("valid"))
             .publish_subscribe::<u64>()
@@ -269,7 +309,10 @@ mod tests {
         })
         .expect("valid");
         let mut watch = Watch::new(&config).expect("watches");
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep runs");
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .expect("sleep runs");
         watch.follow(child.id() as i32).expect("followed");
         assert!(!watch.drain().deaths);
         child.kill().expect("killed");

@@ -49,15 +49,23 @@ impl Continuity {
     }
 
     fn is_old(&self, head: &Head) -> bool {
-        self.origin.load(Ordering::Relaxed) == head.origin && head.sequence <= self.last.load(Ordering::Relaxed)
+        self.origin.load(Ordering::Relaxed) == head.origin
+            && head.sequence <= self.last.load(Ordering::Relaxed)
     }
 
     /// Returns the number of messages that are missing before this one, and whether the origin's gateway is a new one.
     fn advance(&self, head: &Head) -> (u64, bool) {
-        let (origin, last) = (self.origin.load(Ordering::Relaxed), self.last.load(Ordering::Relaxed));
+        let (origin, last) = (
+            self.origin.load(Ordering::Relaxed),
+            self.last.load(Ordering::Relaxed),
+        );
         self.origin.store(head.origin, Ordering::Relaxed);
         self.last.store(head.sequence, Ordering::Relaxed);
-        if origin == head.origin { (head.sequence - last - 1, false) } else { (0, origin != 0) }
+        if origin == head.origin {
+            (head.sequence - last - 1, false)
+        } else {
+            (0, origin != 0)
+        }
     }
 }
 
@@ -87,7 +95,11 @@ pub struct Inbound {
 impl Inbound {
     /// Without sources yet.
     pub fn new(setup: InboundSetup) -> Inbound {
-        Inbound { setup, ins: Vec::new(), spoilt: false }
+        Inbound {
+            setup,
+            ins: Vec::new(),
+            spoilt: false,
+        }
     }
 
     /// Adds a source.
@@ -182,16 +194,33 @@ impl Inbound {
             if let Some(error) = error {
                 input.place = None;
                 let reason = (!matches!(error, ChannelError::Closed)).then(|| error.to_string());
-                reports.push(Report { flow, key: input.key, kind: ReportKind::ReceiverEnded, reason });
+                reports.push(Report {
+                    flow,
+                    key: input.key,
+                    kind: ReportKind::ReceiverEnded,
+                    reason,
+                });
                 ended = true;
             }
         }
         if self.spoilt && !was_spoilt {
-            let key = ChannelKey { link: usize::MAX, channel: 0 };
-            reports.push(Report { flow, key, kind: ReportKind::InletSpoilt, reason: None });
+            let key = ChannelKey {
+                link: usize::MAX,
+                channel: 0,
+            };
+            reports.push(Report {
+                flow,
+                key,
+                kind: ReportKind::InletSpoilt,
+                reason: None,
+            });
         }
         if ended {
-            self.ins.retain(|input| !reports.iter().any(|report| report.key == input.key && report.flow == flow));
+            self.ins.retain(|input| {
+                !reports
+                    .iter()
+                    .any(|report| report.key == input.key && report.flow == flow)
+            });
         }
         taken
     }
@@ -251,7 +280,10 @@ impl Sink for FlowSink<'_> {
                 let (user_header, payload) = place.parts();
                 Landing { user_header, payload }
             }
-            None => Landing { user_header: &mut [], payload: &mut [] },
+            None => Landing {
+                user_header: &mut [],
+                payload: &mut [],
+            },
         }
     }
 
@@ -259,7 +291,11 @@ impl Sink for FlowSink<'_> {
         let counters = &self.setup.counters;
         if let Some(place) = self.place.take() {
             let (missing, is_new_origin) = self.continuity.advance(head);
-            let gap = if self.keeps_all { &counters.lost } else { &counters.overwritten };
+            let gap = if self.keeps_all {
+                &counters.lost
+            } else {
+                &counters.overwritten
+            };
             if missing > 0 {
                 add(gap, missing);
             }
@@ -299,7 +335,15 @@ mod tests {
     use super::*;
 
     fn head(origin: u64, sequence: u64) -> Head {
-        Head { sequence, origin, time_ns: 0, payload_bytes: 0, events: 0, user_header_bytes: 0, kind: Kind::Data }
+        Head {
+            sequence,
+            origin,
+            time_ns: 0,
+            payload_bytes: 0,
+            events: 0,
+            user_header_bytes: 0,
+            kind: Kind::Data,
+        }
     }
 
     #[test]

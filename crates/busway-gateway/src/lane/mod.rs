@@ -157,11 +157,18 @@ impl Lane {
             gap_ns: u64::from(u32::MAX),
             sleeper,
         };
-        let thread = std::thread::Builder::new().name(format!("lane {}", settings.name)).spawn(move || {
-            schedule::apply(&settings);
-            worker.run();
-        })?;
-        Ok(Lane { commands, mail, bell, thread: Some(thread) })
+        let thread = std::thread::Builder::new()
+            .name(format!("lane {}", settings.name))
+            .spawn(move || {
+                schedule::apply(&settings);
+                worker.run();
+            })?;
+        Ok(Lane {
+            commands,
+            mail,
+            bell,
+            thread: Some(thread),
+        })
     }
 
     /// Tells the lane something.
@@ -254,13 +261,19 @@ impl Worker {
     }
 
     fn note_progress(&mut self, now: Instant) {
-        let gap = self.last_moved.map_or(u64::from(u32::MAX), |moved| (now - moved).as_nanos() as u64);
+        let gap = self
+            .last_moved
+            .map_or(u64::from(u32::MAX), |moved| (now - moved).as_nanos() as u64);
         self.gap_ns = self.gap_ns - self.gap_ns / 8 + gap.min(u64::from(u32::MAX)) / 8;
         self.last_moved = Some(now);
     }
 
     fn spin_for(&self) -> Duration {
-        if self.gap_ns < DENSE_GAP_NS { SPIN_DENSE } else { SPIN_FOR }
+        if self.gap_ns < DENSE_GAP_NS {
+            SPIN_DENSE
+        } else {
+            SPIN_FOR
+        }
     }
 
     /// Gives every hot flow and a slice of the others their turn. Returns the number of messages moved.
@@ -301,7 +314,8 @@ impl Worker {
             return;
         }
         for flow in &self.flows {
-            self.sleeper.watch_blocked(flow.outbound.iter().flat_map(Outbound::blocked));
+            self.sleeper
+                .watch_blocked(flow.outbound.iter().flat_map(Outbound::blocked));
         }
         let woken = self.sleeper.ask(self.sleep_for(idle));
         self.sleeper.disarm();
@@ -350,7 +364,11 @@ impl Worker {
         if polled_only {
             longest = longest.min(cap);
         }
-        if longest > cap { longest } else { (idle / 6).clamp(SHORTEST, longest) }
+        if longest > cap {
+            longest
+        } else {
+            (idle / 6).clamp(SHORTEST, longest)
+        }
     }
 
     fn wake(&mut self, woken: Woken) {
@@ -393,10 +411,19 @@ impl Worker {
     }
 
     fn flow(&mut self, id: FlowId) -> &mut Flow {
-        let index = self.flows.iter().position(|flow| flow.id == id).unwrap_or_else(|| {
-            self.flows.push(Flow { id, outbound: None, inbound: None, last_moved: None });
-            self.flows.len() - 1
-        });
+        let index = self
+            .flows
+            .iter()
+            .position(|flow| flow.id == id)
+            .unwrap_or_else(|| {
+                self.flows.push(Flow {
+                    id,
+                    outbound: None,
+                    inbound: None,
+                    last_moved: None,
+                });
+                self.flows.len() - 1
+            });
         &mut self.flows[index]
     }
 
@@ -469,7 +496,8 @@ impl Worker {
     }
 
     fn forget_if_empty(&mut self, id: FlowId) {
-        self.flows.retain(|flow| flow.id != id || flow.outbound.is_some() || flow.inbound.is_some());
+        self.flows
+            .retain(|flow| flow.id != id || flow.outbound.is_some() || flow.inbound.is_some());
         self.rewatch(id);
     }
 

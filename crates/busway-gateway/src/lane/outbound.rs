@@ -125,10 +125,21 @@ impl Outbound {
 
     /// Adds a destination and gives it the history.
     pub fn add(&mut self, key: ChannelKey, sender: Box<dyn Sender<Outgoing>>) {
-        let mut out =
-            Out { key, sender, pending: None, waiting: false, touched: false, drain_until: None, failed: None };
+        let mut out = Out {
+            key,
+            sender,
+            pending: None,
+            waiting: false,
+            touched: false,
+            drain_until: None,
+            failed: None,
+        };
         for (head, copy) in &self.history {
-            out.offer(Outgoing::copied(*head, copy.clone()), WhenFull::DropOldest, &self.setup.counters);
+            out.offer(
+                Outgoing::copied(*head, copy.clone()),
+                WhenFull::DropOldest,
+                &self.setup.counters,
+            );
         }
         self.outs.push(out);
         self.is_lost = false;
@@ -156,7 +167,10 @@ impl Outbound {
 
     /// How to learn that channels which hold something back can go on.
     pub fn blocked(&self) -> impl Iterator<Item = WaitFor> + '_ {
-        self.outs.iter().filter(|out| out.waiting || out.pending.is_some()).map(|out| out.sender.wait_for())
+        self.outs
+            .iter()
+            .filter(|out| out.waiting || out.pending.is_some())
+            .map(|out| out.sender.wait_for())
     }
 
     /// epoll has said that the ear hears something.
@@ -176,7 +190,11 @@ impl Outbound {
         for out in &mut self.outs {
             out.retry(&self.setup.counters);
         }
-        let (taken, emptied) = if look { self.drain_outlet(time_ns) } else { (0, true) };
+        let (taken, emptied) = if look {
+            self.drain_outlet(time_ns)
+        } else {
+            (0, true)
+        };
         if look {
             self.must_look = !emptied && !self.outs.is_empty();
             self.look_at = now + LOOK;
@@ -190,7 +208,11 @@ impl Outbound {
         for out in &mut self.outs {
             out.flush();
         }
-        if self.outs.iter().any(|out| out.failed.is_some() || out.drain_until.is_some()) {
+        if self
+            .outs
+            .iter()
+            .any(|out| out.failed.is_some() || out.drain_until.is_some())
+        {
             self.remove_ended(now, emptied, reports, flow);
         }
         taken
@@ -216,7 +238,9 @@ impl Outbound {
             if self.setup.when_full == WhenFull::Wait && self.outs.iter().any(|out| out.pending.is_some()) {
                 return (taken, false);
             }
-            let Some((sample, overflowed)) = self.setup.outlet.receive() else { return (taken, true) };
+            let Some((sample, overflowed)) = self.setup.outlet.receive() else {
+                return (taken, true);
+            };
             if overflowed > 0 {
                 // They get numbers, so that the far side misses them.
                 self.setup.sequence.fetch_add(overflowed, Ordering::Relaxed);
@@ -300,7 +324,12 @@ impl Outbound {
                 add(&counters.dropped_link_down, 1);
             }
             let reason = failed.map(|error| error.to_string());
-            reports.push(Report { flow, key: out.key, kind: ReportKind::SenderEnded, reason });
+            reports.push(Report {
+                flow,
+                key: out.key,
+                kind: ReportKind::SenderEnded,
+                reason,
+            });
             false
         });
     }

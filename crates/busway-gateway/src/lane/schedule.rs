@@ -15,7 +15,9 @@ pub fn apply(settings: &LaneSettings) {
         let mut set = CpuSet::new();
         set.set(cpu);
         if let Err(error) = sched_setaffinity(None, &set) {
-            tracing::warn!("lane {lane}: can't run on cpu {cpu}: {error}; does this host have that processor?");
+            tracing::warn!(
+                "lane {lane}: can't run on cpu {cpu}: {error}; does this host have that processor?"
+            );
         }
     }
     if let Some(priority) = settings.priority {

@@ -46,7 +46,9 @@ pub fn silence(bell: impl AsFd) {
 /// CLOCK_REALTIME in nanoseconds.
 pub fn realtime_ns() -> u64 {
     let now = clock_gettime(ClockId::Realtime);
-    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
+    (now.tv_sec as u64)
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(now.tv_nsec as u64)
 }
 
 /// The flows whose descriptors are ready.
@@ -81,7 +83,13 @@ impl Sleeper {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let bell = bell.try_clone()?;
         epoll::add(&epoll, &bell, EventData::new_u64(OWN_BELL), EventFlags::IN)?;
-        Ok(Sleeper { epoll, bell, doorbells: Vec::new(), blocked: Vec::with_capacity(16), must_poll: false })
+        Ok(Sleeper {
+            epoll,
+            bell,
+            doorbells: Vec::new(),
+            blocked: Vec::with_capacity(16),
+            must_poll: false,
+        })
     }
 
     fn watch(&self, fd: RawFd, data: u64, flags: EventFlags) {
@@ -93,10 +101,13 @@ impl Sleeper {
 
     /// Watches a flow's descriptors.
     pub fn watch_flow(&self, flow: FlowId, ear: Option<RawFd>, channels: impl Iterator<Item = WaitFor>) {
-        for fd in ear.into_iter().chain(channels.filter_map(|wait_for| match wait_for {
-            WaitFor::Fd { fd, .. } => Some(fd),
-            WaitFor::Doorbell | WaitFor::Poll => None,
-        })) {
+        for fd in ear
+            .into_iter()
+            .chain(channels.filter_map(|wait_for| match wait_for {
+                WaitFor::Fd { fd, .. } => Some(fd),
+                WaitFor::Doorbell | WaitFor::Poll => None,
+            }))
+        {
             self.watch(fd, u64::from(flow), EventFlags::IN);
         }
     }
@@ -105,7 +116,11 @@ impl Sleeper {
     pub fn watch_blocked(&mut self, channels: impl Iterator<Item = WaitFor>) {
         for channel in channels {
             if let WaitFor::Fd { fd, writable } = channel {
-                let flags = if writable { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+                let flags = if writable {
+                    EventFlags::IN | EventFlags::OUT
+                } else {
+                    EventFlags::IN
+                };
                 self.watch(fd, BLOCKED, flags);
                 self.blocked.push(fd);
             }
@@ -153,12 +168,19 @@ impl Sleeper {
 
     /// Waits for at most this long. Returns the flows that have something to do.
     pub fn ask(&self, longest: Duration) -> Woken {
-        let mut woken = Woken { flows: [0; BATCH], count: 0 };
+        let mut woken = Woken {
+            flows: [0; BATCH],
+            count: 0,
+        };
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; BATCH];
-        let longest =
-            Timespec { tv_sec: longest.as_secs() as i64, tv_nsec: i64::from(longest.subsec_nanos()) };
+        let longest = Timespec {
+            tv_sec: longest.as_secs() as i64,
+            tv_nsec: i64::from(longest.subsec_nanos()),
+        };
         // Interrupted by a signal: as good as nothing to do.
-        let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events, Some(&longest)) else { return woken };
+        let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events, Some(&longest)) else {
+            return woken;
+        };
         for event in ready.iter() {
             match event.data.u64() {
                 OWN_BELL => silence(&self.bell),
