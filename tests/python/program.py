@@ -45,6 +45,8 @@ def publish(opened, kind, count):
     publisher = builder.create()
     while opened.dynamic_config.number_of_subscribers == 0:
         time.sleep(0.005)
+    # iceoryx2 never waits for a subscriber that has not looked for this publisher yet.
+    time.sleep(0.2)
     for number in range(count):
         if kind == "number":
             publisher.send_copy(ctypes.c_uint64(number * 0x0101_0101_0101))

@@ -78,6 +78,8 @@ fn main() -> Result<(), Failure> {
             while service.dynamic_config().number_of_subscribers() < subscribers && reporter.turn() {
                 sleep(Duration::from_millis(1));
             }
+            // iceoryx2 never waits for a subscriber that has not looked for this publisher yet.
+            sleep(Duration::from_millis(100));
             publish(&publisher, origin, &lengths_bytes, gap_us, count, &mut reporter)?;
         }
         Role::Subscribe {

@@ -1,0 +1,342 @@
+//! Processes die, cables are cut, peers talk nonsense, memory runs out: the rest goes on, and data flows again by itself.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use busway_tests::role::{Role, Runner, Settings};
+use busway_tests::skip::skipped;
+use busway_tests::{Bus, Rig, eventually, on_each_bus};
+use iceoryx2::prelude::*;
+
+const DEFAULTS: Settings = Settings {
+    safe_overflow: None,
+    history: None,
+    buffer: Some(16),
+};
+
+/// A stream from host 0 to host 1 that flows.
+fn stream(rig: &Rig, service: &str) -> (Runner, Runner) {
+    stream_with(rig, service, DEFAULTS)
+}
+
+fn stream_with(rig: &Rig, service: &str, settings: Settings) -> (Runner, Runner) {
+    let subscriber = rig.run(1, &Role::subscribe(service, settings)).ready();
+    let publisher = rig.run(0, &Role::publish(service, settings, 1));
+    flows(&subscriber, 1, "at first");
+    (publisher, subscriber)
+}
+
+/// Waits until messages published from now on arrive; says how long that took.
+fn flows(subscriber: &Runner, origin: u64, when: &str) {
+    let begin = Instant::now();
+    let before = subscriber.seen(origin).received;
+    let report = subscriber.until(&format!("data flows {when}"), |report| {
+        report
+            .seen
+            .get(&origin)
+            .is_some_and(|seen| seen.received > before + 20)
+    });
+    println!("data flows {when}: {:?}", begin.elapsed());
+    assert_eq!(report.corrupt, 0);
+    assert_eq!(
+        report.seen[&origin].backwards, 0,
+        "repeated or out of order: {report:?}"
+    );
+}
+
+fn each_process_may_be_killed_under_load(bus: Bus) {
+    let mut rig = Rig::pair(bus);
+    let (mut publisher, mut subscriber) = stream(&rig, "killed");
+    for host in [0, 1] {
+        rig.gateway(host).kill();
+        rig.start_gateway(host);
+        flows(&subscriber, 1, &format!("after gateway {host} was killed"));
+    }
+    subscriber.0.kill();
+    subscriber = rig.run(1, &Role::subscribe("killed", DEFAULTS)).ready();
+    flows(&subscriber, 1, "after the subscriber was killed");
+    publisher.0.kill();
+    publisher = rig.run(0, &Role::publish("killed", DEFAULTS, 2));
+    flows(&subscriber, 2, "after the publisher was killed");
+    assert!(rig.gateway(0).ended().is_none() && rig.gateway(1).ended().is_none());
+    drop(publisher);
+}
+
+fn what_a_dead_receiving_gateway_missed_is_counted(bus: Bus) {
+    let mut rig = Rig::pair(bus);
+    let (publisher, subscriber) = stream(&rig, "counted");
+    rig.gateway(1).kill();
+    let sent = publisher.report().sent;
+    publisher.until("the publisher goes on alone", |report| report.sent > sent + 500);
+    rig.start_gateway(1);
+    flows(&subscriber, 1, "after the receiving gateway was killed");
+    let sent = publisher.finish().sent;
+    let last = |report: &busway_tests::role::Report| report.seen[&1].last;
+    subscriber.until("the rest arrives", |report| last(report) == sent);
+    let seen = subscriber.seen(1);
+    let counted = eventually("the losses are counted", || {
+        let counters = ["overflowed", "dropped_link_down", "in_doubt", "dropped_full"];
+        let there = rig.service(0, "counted")?;
+        let sending: u64 = counters.iter().map(|name| there.counter(name)).sum();
+        (sending >= seen.missing).then_some(sending)
+    });
+    println!(
+        "{} missing at the subscriber, {counted} counted by the sending gateway",
+        seen.missing
+    );
+}
+
+#[test]
+fn garbage_on_the_tcp_port_disturbs_nobody() {
+    let mut rig = Rig::pair(Bus::Tcp);
+    let (_publisher, subscriber) = stream_with(
+        &rig,
+        "garbage",
+        Settings {
+            safe_overflow: Some(false),
+            ..DEFAULTS
+        },
+    );
+    let address = rig.addresses[0].expect("TCP");
+    let mut state = 0x9E37_79B9_7F4A_7C15u64;
+    let mut held = Vec::new();
+    for round in 0..200usize {
+        let mut socket = TcpStream::connect(address).expect("the gateway listens");
+        let garbage: Vec<u8> = (0..(round * 37) % 3000)
+            .map(|_| {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                (state >> 56) as u8
+            })
+            .collect();
+        // The gateway may have hung up already.
+        let _ = socket.write_all(&garbage);
+        if round % 4 == 0 {
+            held.push(socket);
+        }
+    }
+    flows(&subscriber, 1, "with garbage on the port");
+    assert!(rig.gateway(0).ended().is_none() && rig.gateway(1).ended().is_none());
+    let seen = subscriber.seen(1);
+    assert_eq!(seen.missing, 0, "the stream itself must not suffer: {seen:?}");
+}
+
+#[test]
+fn random_bytes_in_the_window_kill_neither_gateway() {
+    let mut rig = Rig::pair(Bus::Memory);
+    let (_publisher, subscriber) = stream(&rig, "vandal");
+    let window = std::fs::File::options()
+        .write(true)
+        .open(rig.hosts.shared.join("window0"))
+        .expect("the window");
+    let length = window.metadata().expect("its length").len();
+    let mut state = 1u64;
+    for _ in 0..20_000 {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        // Half of it where headers and rings lie.
+        let at = (state >> 11) % if state & 1 == 0 { 65_536 } else { length - 64 };
+        window.write_all_at(&state.to_le_bytes(), at).expect("written");
+    }
+    assert!(rig.gateway(0).ended().is_none() && rig.gateway(1).ended().is_none());
+    let before = subscriber.seen(1).received;
+    subscriber.until("data flows once the vandal is gone", |report| {
+        report
+            .seen
+            .get(&1)
+            .is_some_and(|seen| seen.received > before + 20)
+    });
+    assert!(rig.gateway(0).ended().is_none() && rig.gateway(1).ended().is_none());
+}
+
+fn two_hundred_services_appear_at_once(bus: Bus) {
+    let rig = Rig::pair(bus);
+    let (_publisher, subscriber) = stream(&rig, "steady");
+    let hold = |publishes| Role::Hold {
+        services: "crowd/".into(),
+        count: 200,
+        publishes,
+    };
+    let readers = rig.run(1, &hold(false)).ready();
+    let writers = rig.run(0, &hold(true)).ready();
+    // All 200 are carried: more messages arrive than 200 publishers can have sent in one round of fewer services.
+    eventually("all 200 services are carried", || {
+        let status = rig.status(1)?;
+        let carried = status
+            .services
+            .iter()
+            .filter(|s| s.name.starts_with("crowd/") && s.counter("received") > 0)
+            .count();
+        (carried == 200).then_some(())
+    });
+    flows(&subscriber, 1, "beside 200 services");
+    drop((readers, writers));
+    eventually("their mirrors vanish", || {
+        let status = rig.status(1)?;
+        (!status
+            .services
+            .iter()
+            .any(|s| s.name.starts_with("crowd/") && s.mirror))
+        .then_some(())
+    });
+}
+
+fn patterns_choose_which_services_cross(bus: Bus) {
+    let rig = Rig::pair_with(bus, "[gateway]\nallow = [\"yes/*\"]\ndeny = [\"yes/secret\"]\n");
+    let (_publisher, subscriber) = stream(&rig, "yes/open");
+    let others: Vec<_> = ["yes/secret", "no"]
+        .iter()
+        .map(|name| {
+            let reader = rig.run(1, &Role::subscribe(name, DEFAULTS)).ready();
+            // Published although nobody is there: the role would wait for a subscriber.
+            let mut role = Role::publish(name, DEFAULTS, 9);
+            if let Role::Publish { subscribers, .. } = &mut role {
+                *subscribers = 0;
+            }
+            (rig.run(0, &role), reader)
+        })
+        .collect();
+    flows(&subscriber, 1, "where it is allowed");
+    for (publisher, reader) in &others {
+        publisher.until("it publishes", |report| report.sent > 500);
+        assert!(reader.report().seen.is_empty());
+    }
+}
+
+fn types_that_differ_are_refused_in_one_line_that_names_both_sides(bus: Bus) {
+    let rig = Rig::pair(bus);
+    let (a, b) = (rig.node(0), rig.node(1));
+    let name: ServiceName = "differs".try_into().expect("a name");
+    rig.links_up(0);
+    // Denied by nothing, made on both hosts before the gateways can mirror one of them: with ports, so that both are programs' own.
+    let home = a
+        .service_builder(&name)
+        .publish_subscribe::<u64>()
+        .create()
+        .expect("new");
+    let far = b.service_builder(&name).publish_subscribe::<u32>().create();
+    let Ok(far) = far else {
+        // The mirror was faster, so the far program itself was refused, as at home.
+        return;
+    };
+    let _ports = (
+        home.publisher_builder().create(),
+        far.subscriber_builder().create(),
+    );
+    let line = eventually("somebody says so", || {
+        [0, 1].into_iter().find_map(|host| {
+            rig.log(host)
+                .lines()
+                .find(|line| line.contains("differs"))
+                .map(str::to_owned)
+        })
+    });
+    assert!(
+        line.contains("u64") && line.contains("u32") && line.contains("\"a\"") && line.contains("\"b\""),
+        "{line}"
+    );
+    let (_publisher, _subscriber) = stream(&rig, "goes-on");
+    for host in [0, 1] {
+        let said = rig
+            .log(host)
+            .lines()
+            .filter(|line| line.contains("differs"))
+            .count();
+        assert!(said <= 1, "said {said} times on host {host}");
+    }
+}
+
+#[test]
+fn a_wrong_host_name_ends_the_gateway_with_the_names_that_there_are() {
+    let mut rig = Rig::stopped(&["a", "b"], &[(0, 1, Bus::Tcp)], "");
+    let system = rig.system.clone();
+    rig.start_gateway_as(0, "c", &system);
+    assert!(!rig.gateway(0).wait().success());
+    let log = eventually("it says why", || {
+        Some(rig.log(0)).filter(|log| log.contains("a, b"))
+    });
+    assert!(log.contains("\"c\""), "{log}");
+}
+
+#[test]
+fn a_cut_cable_is_survived_and_data_flows_again() {
+    let mut rig = match Rig::isolated_pair(Bus::Tcp, "") {
+        Ok(rig) => rig,
+        Err(what) => return skipped(&what),
+    };
+    rig.start_gateways();
+    let (publisher, subscriber) = stream(&rig, "cable");
+    for outage in [Duration::from_millis(300), Duration::from_secs(5)] {
+        rig.hosts.set_cable(0, 1, false).expect("a cable");
+        let sent = publisher.report().sent;
+        std::thread::sleep(outage);
+        assert!(
+            publisher.report().sent > sent,
+            "the publisher goes on without the link"
+        );
+        rig.hosts.set_cable(0, 1, true).expect("a cable");
+        flows(&subscriber, 1, &format!("after the cable was out for {outage:?}"));
+    }
+    assert!(rig.gateway(0).ended().is_none() && rig.gateway(1).ended().is_none());
+    let sent = publisher.finish().sent;
+    subscriber.until("the last one arrives", |report| report.seen[&1].last == sent);
+    // Neither gateway was restarted, so each number is accounted for to the message, at both ends.
+    eventually("every loss is counted", || {
+        let (here, there) = (rig.service(0, "cable")?, rig.service(1, "cable")?);
+        let counters = ["sent", "overflowed", "dropped_full", "dropped_link_down"];
+        let sending: u64 = counters.iter().map(|name| here.counter(name)).sum();
+        let receiving = there.counter("received") + there.counter("lost");
+        (sending == sent && receiving == sent).then_some(())
+    });
+}
+
+#[test]
+fn a_full_dev_shm_is_survived_and_data_flows_once_there_is_room() {
+    let mut rig = match Rig::isolated_pair(Bus::Tcp, "") {
+        Ok(rig) => rig,
+        Err(what) => return skipped(&what),
+    };
+    let shell = |rig: &Rig, script: &str| {
+        let mut command = rig.hosts.hosts[1]
+            .command(std::path::Path::new("/bin/sh"))
+            .expect("a shell");
+        command.args(["-c", script]).output().expect("it runs")
+    };
+    let small = shell(&rig, "mount -o remount,size=24m /dev/shm");
+    assert!(small.status.success(), "{small:?}");
+    rig.start_gateways();
+    let (_publisher, subscriber) = stream(&rig, "small");
+    // Another service must now find no memory.
+    shell(&rig, "dd if=/dev/zero of=/dev/shm/ballast bs=64k");
+    let large = |origin| Role::Publish {
+        service: "large".into(),
+        settings: DEFAULTS,
+        origin,
+        lengths_bytes: vec![1 << 20],
+        gap_us: 20_000,
+        count: None,
+        subscribers: 1,
+    };
+    let publisher = rig.run(0, &large(7));
+    flows(&subscriber, 1, "although /dev/shm is full");
+    shell(&rig, "rm /dev/shm/ballast");
+    let reader = rig.run(1, &Role::subscribe("large", DEFAULTS)).ready();
+    shell(&rig, "dd if=/dev/zero of=/dev/shm/ballast bs=64k");
+    flows(&subscriber, 1, "although /dev/shm is full again");
+    assert!(rig.gateway(1).ended().is_none(), "the gateway must survive");
+    shell(&rig, "rm /dev/shm/ballast");
+    flows(&reader, 7, "once there is room");
+    drop(publisher);
+}
+
+on_each_bus!(
+    each_process_may_be_killed_under_load,
+    what_a_dead_receiving_gateway_missed_is_counted,
+    two_hundred_services_appear_at_once,
+    patterns_choose_which_services_cross,
+    types_that_differ_are_refused_in_one_line_that_names_both_sides,
+);

@@ -1,0 +1,130 @@
+//! A companion event service: a subscriber that sleeps on its listener is woken across hosts, and events do not run in circles.
+
+use std::time::Duration;
+
+use busway_tests::{Bus, Rig, eventually, on_each_bus};
+use iceoryx2::prelude::*;
+
+fn a_sleeping_subscriber_is_woken_by_the_same_events(bus: Bus) {
+    let rig = Rig::pair(bus);
+    let (a, b) = (rig.node(0), rig.node(1));
+    let name: ServiceName = "woken".try_into().expect("a name");
+    macro_rules! open {
+        ($node:expr) => {
+            (
+                $node
+                    .service_builder(&name)
+                    .publish_subscribe::<u64>()
+                    .open_or_create()
+                    .expect("same"),
+                $node
+                    .service_builder(&name)
+                    .event()
+                    .open_or_create()
+                    .expect("same"),
+            )
+        };
+    }
+    let ((there, events_there), (home, events_home)) = (open!(b), open!(a));
+    let subscriber = there.subscriber_builder().create().expect("a subscriber");
+    let listener = events_there.listener_builder().create().expect("a listener");
+    let publisher = home.publisher_builder().create().expect("a publisher");
+    let notifier = events_home.notifier_builder().create().expect("a notifier");
+    eventually("the gateways are between them", || {
+        let ready = home.dynamic_config().number_of_subscribers() == 1
+            && there.dynamic_config().number_of_publishers() == 1
+            && events_home.dynamic_config().number_of_listeners() == 1
+            && events_there.dynamic_config().number_of_notifiers() == 1;
+        ready.then_some(())
+    });
+    for (number, event) in [(1u64, 5usize), (2, 0), (3, 31)] {
+        publisher.send_copy(number).expect("sent");
+        notifier
+            .notify_with_custom_event_id(EventId::new(event))
+            .expect("raised");
+        // Asleep: nothing but the event ends the wait before its long timeout.
+        let mut heard = Vec::new();
+        listener
+            .timed_wait(
+                |activation| heard.push(activation.id.as_value()),
+                Duration::from_secs(20),
+            )
+            .expect("the listener works");
+        assert_eq!(heard, [event], "message {number}");
+        assert_eq!(
+            *subscriber
+                .receive()
+                .expect("the subscriber works")
+                .expect("before its event"),
+            number
+        );
+    }
+}
+
+fn events_of_two_hosts_that_both_publish_and_listen_do_not_run_in_circles(bus: Bus) {
+    const COUNT: u64 = 50;
+    let rig = Rig::pair(bus);
+    let name: ServiceName = "circle".try_into().expect("a name");
+    let nodes = [rig.node(0), rig.node(1)];
+    let mut ends = Vec::new();
+    for node in &nodes {
+        let data = node
+            .service_builder(&name)
+            .publish_subscribe::<u64>()
+            .open_or_create()
+            .expect("same");
+        let events = node
+            .service_builder(&name)
+            .event()
+            .open_or_create()
+            .expect("same");
+        let ports = (
+            data.subscriber_builder().create().expect("a subscriber"),
+            events.listener_builder().create().expect("a listener"),
+            data.publisher_builder().create().expect("a publisher"),
+            events.notifier_builder().create().expect("a notifier"),
+        );
+        ends.push((data, events, ports));
+    }
+    for (data, events, _) in &ends {
+        eventually("the gateways are between them", || {
+            let ready = data.dynamic_config().number_of_subscribers() == 2
+                && events.dynamic_config().number_of_listeners() == 2;
+            ready.then_some(())
+        });
+    }
+    let mut heard = [0u64; 2];
+    let listen = |heard: &mut [u64; 2]| {
+        for (host, (_, _, (subscriber, listener, ..))) in ends.iter().enumerate() {
+            while subscriber.receive().expect("the subscriber works").is_some() {}
+            listener
+                .try_wait(|_| heard[host] += 1)
+                .expect("the listener works");
+        }
+    };
+    for number in 0..COUNT {
+        for (_, _, (_, _, publisher, notifier)) in &ends {
+            publisher.send_copy(number).expect("sent");
+            notifier
+                .notify_with_custom_event_id(EventId::new(3))
+                .expect("raised");
+        }
+        listen(&mut heard);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let end = std::time::Instant::now() + Duration::from_millis(1_500);
+    while std::time::Instant::now() < end {
+        listen(&mut heard);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    // At most one for each notification at home and one for each over there.
+    assert!(
+        heard.iter().all(|heard| (COUNT / 2..=2 * COUNT).contains(heard)),
+        "{heard:?}"
+    );
+}
+
+on_each_bus!(
+    a_sleeping_subscriber_is_woken_by_the_same_events,
+    events_of_two_hosts_that_both_publish_and_listen_do_not_run_in_circles,
+);
