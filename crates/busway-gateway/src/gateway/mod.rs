@@ -1,12 +1,12 @@
 //! The control thread: what crosses, and where.
 //!
 //! It knows three things: the services of this host ([`Catalog`]), what the peers offer (their links), and what is held open here
-//! ([`ServiceState`]). Whenever something of one service changes, [`reconcile`] compares what should be with what is, and makes
+//! (`ServiceState`). Whenever something of one service changes, `reconcile` compares what should be with what is, and makes
 //! the next step. It never touches data: lanes do.
 //!
-//! * [`links`]: the conversation with the peers.
-//! * [`reconcile`]: mirror, channels, ports of one service.
-//! * [`service`]: the state of one service.
+//! * `links`: the conversation with the peers.
+//! * `reconcile`: mirror, channels, ports of one service.
+//! * `service`: the state of one service.
 
 mod links;
 mod reconcile;
