@@ -513,11 +513,10 @@ impl Gateway<'_> {
         let Some(name) = self.channels.get(&(Direction::Receive, key)).cloned() else {
             return;
         };
-        let Some(inbound) = self
-            .services
-            .get_mut(&name)
-            .and_then(|service| service.inbound.as_mut())
-        else {
+        let Some(service) = self.services.get_mut(&name) else {
+            return;
+        };
+        let Some(inbound) = &mut service.inbound else {
             return;
         };
         let Some(state) = inbound.channels.get_mut(&key) else {
@@ -531,6 +530,10 @@ impl Gateway<'_> {
         }
         let link = &mut self.links[key.link];
         if state.phase == InPhase::Draining {
+            // It ended in good order: what passes until it is opened again was not wanted, and is no gap.
+            if let Some(continuity) = service.continuity.get(&state.peer) {
+                continuity.reset();
+            }
             inbound.channels.remove(&key);
             self.channels.remove(&(Direction::Receive, key));
             link.link.close(Direction::Receive, ChannelId(key.channel));

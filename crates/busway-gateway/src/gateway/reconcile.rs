@@ -213,9 +213,8 @@ impl Gateway<'_> {
                 .and_then(|service| service.inbound.as_ref());
             let is_open = inbound.is_some_and(|inbound| {
                 inbound.channels.iter().any(|(key, channel)| {
-                    key.link == link
-                        && channel.peer == peer
-                        && matches!(channel.phase, InPhase::Opening | InPhase::Active)
+                    // One that is still ending delivers its last messages before the next one begins.
+                    key.link == link && channel.peer == peer
                 })
             });
             if is_open {
@@ -292,12 +291,6 @@ impl Gateway<'_> {
                 channel.phase = InPhase::Dead;
             }
             closes.push((*key, drain));
-            if !wanted.contains_key(&channel.peer)
-                && let Some(continuity) = service.continuity.get(&channel.peer)
-                && !drain
-            {
-                continuity.reset();
-            }
         }
         for (key, drain) in closes {
             self.links[key.link].say(&Say::Close {

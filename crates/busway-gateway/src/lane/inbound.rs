@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use busway_transport::{ChannelError, Head, Kind, Landing, Receiver, Sink, Verdict, WaitFor};
 
@@ -16,6 +16,9 @@ use crate::iox::ports::{Inlet, Patience, Place};
 
 /// Messages taken from one channel before the others of the lane get their turn.
 const BUDGET: usize = 256;
+
+/// How long an ending channel that says nothing is listened to.
+const END_LIMIT: Duration = Duration::from_millis(500);
 
 /// What an inbound half is made of.
 pub struct InboundSetup {
@@ -79,9 +82,9 @@ struct In {
     place: Option<Place>,
     /// epoll has said that there is something; descriptors are not read without reason.
     ready: bool,
-    last_moved: Option<Instant>,
-    /// The sender is gone: what has arrived is taken, then the channel ends.
-    ending: bool,
+    /// The sender is gone: what has arrived is taken until the channel says that it has ended, at the latest until then (put off by
+    /// each message that still comes).
+    ending_at: Option<Instant>,
 }
 
 /// See the module.
@@ -117,15 +120,14 @@ impl Inbound {
             keeps_all,
             place: None,
             ready: true,
-            last_moved: None,
-            ending: false,
+            ending_at: None,
         });
     }
 
     /// Ends a source after what has arrived is taken.
-    pub fn end(&mut self, key: ChannelKey) {
-        for input in &mut self.ins {
-            input.ending |= input.key == key;
+    pub fn end(&mut self, key: ChannelKey, now: Instant) {
+        for input in self.ins.iter_mut().filter(|input| input.key == key) {
+            input.ending_at = Some(now + END_LIMIT);
         }
     }
 
@@ -166,7 +168,7 @@ impl Inbound {
         let mut ended = false;
         let was_spoilt = self.spoilt;
         for input in &mut self.ins {
-            let is_quiet = !input.ready && !eager && !input.ending;
+            let is_quiet = !input.ready && !eager && input.ending_at.is_none();
             if is_quiet && matches!(input.receiver.wait_for(), WaitFor::Fd { .. }) {
                 continue;
             }
@@ -185,10 +187,10 @@ impl Inbound {
             taken += moved;
             input.ready = moved == BUDGET;
             if moved > 0 {
-                input.last_moved = Some(now);
+                input.ending_at = input.ending_at.map(|_| now + END_LIMIT);
             }
             let error = match error {
-                None if input.ending && moved == 0 => Some(ChannelError::Closed),
+                None if input.ending_at.is_some_and(|at| now >= at) => Some(ChannelError::Closed),
                 other => other,
             };
             if let Some(error) = error {

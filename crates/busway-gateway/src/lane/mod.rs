@@ -460,7 +460,7 @@ impl Worker {
             }
             Command::EndReceiver(id, key) => {
                 if let Some(inbound) = &mut self.flow(id).inbound {
-                    inbound.end(key);
+                    inbound.end(key, Instant::now());
                 }
             }
             Command::SetInlet(id, inlet) => {
