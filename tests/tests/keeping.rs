@@ -1,6 +1,6 @@
 //! What a receiver slower than its sender gets, by rule, and that every message is accounted for.
 
-use busway_tests::role::{Role, Settings};
+use busway_tests::role::{Role, Seen, Settings};
 use busway_tests::{Bus, Rig, eventually, on_each_bus};
 
 const WIDE: Settings = Settings {
@@ -9,8 +9,8 @@ const WIDE: Settings = Settings {
     buffer: Some(64),
 };
 
-/// Publishes a burst of large messages, far more than the way holds, and returns the rig with its subscriber's last number seen.
-fn burst(bus: Bus, rule: &str, settings: Settings) -> (Rig, u64, u64) {
+/// Publishes a burst of large messages, far more than the way holds, and returns what its subscriber has seen in the end.
+fn burst(bus: Bus, rule: &str, settings: Settings) -> (Rig, u64, Seen) {
     const COUNT: u64 = 3_000;
     let rig = Rig::pair_with(bus, &format!("[[service]]\nname = \"burst\"\n{rule}\n"));
     let subscriber = rig
@@ -51,12 +51,12 @@ fn burst(bus: Bus, rule: &str, settings: Settings) -> (Rig, u64, u64) {
     });
     let report = subscriber.report();
     assert_eq!((report.corrupt, report.seen[&1].backwards), (0, 0));
-    (rig, COUNT, report.seen[&1].last)
+    (rig, COUNT, report.seen[&1])
 }
 
 fn latest_ends_with_the_newest_message(bus: Bus) {
-    let (rig, count, last) = burst(bus, "keep = \"latest\"", WIDE);
-    assert_eq!(last, count, "the newest message must arrive");
+    let (rig, count, seen) = burst(bus, "keep = \"latest\"", WIDE);
+    assert_eq!(seen.last, count, "the newest message must arrive");
     let (from, to) = (
         rig.service(0, "burst").expect("status"),
         rig.service(1, "burst").expect("status"),
@@ -67,8 +67,8 @@ fn latest_ends_with_the_newest_message(bus: Bus) {
 }
 
 fn all_with_drop_oldest_accounts_for_every_message(bus: Bus) {
-    let (rig, count, last) = burst(bus, "keep = \"all\"\ndepth = 4\npolicy = \"drop-oldest\"", WIDE);
-    assert_eq!(last, count, "the newest message must arrive");
+    let (rig, count, seen) = burst(bus, "keep = \"all\"\ndepth = 4\npolicy = \"drop-oldest\"", WIDE);
+    assert_eq!(seen.last, count, "the newest message must arrive");
     let (from, to) = (
         rig.service(0, "burst").expect("status"),
         rig.service(1, "burst").expect("status"),
@@ -76,10 +76,11 @@ fn all_with_drop_oldest_accounts_for_every_message(bus: Bus) {
     let counters = ["sent", "overflowed", "dropped_full", "dropped_link_down"];
     let sending: u64 = counters.iter().map(|name| from.counter(name)).sum();
     assert_eq!(sending, count, "{from:?}");
-    assert_eq!(
-        to.counter("received") + to.counter("lost"),
-        count,
-        "{from:?} {to:?}"
+    // What was published before the first message crossed is the sending side's alone.
+    let receiving = to.counter("received") + to.counter("lost");
+    assert!(
+        receiving <= count && receiving + seen.first > count,
+        "{seen:?} {from:?} {to:?}"
     );
 }
 
