@@ -364,7 +364,11 @@ impl Gateway<'_> {
             .get_mut(&name)
             .and_then(|service| service.outbound.as_mut())
         {
-            out.channels.remove(&key);
+            let ended = out.channels.remove(&key);
+            if let (Some((peer, _)), true) = (ended, reason.is_some()) {
+                // It failed under a standing link: the peer will ask again, and what it misses until then is counted.
+                out.lost.insert(peer, Instant::now() + REOFFER);
+            }
         }
         let link = &mut self.links[key.link];
         link.link.close(Direction::Send, ChannelId(key.channel));

@@ -20,7 +20,7 @@ use super::Gateway;
 use super::links::lane_of;
 use super::service::{InChannel, InLane, InPhase, InState, OutState, channel_spec, when_full};
 use crate::iox::companion::{self, Ear, Voice};
-use crate::iox::description::ServiceDescription;
+use crate::iox::description::{DescriptionError, ServiceDescription};
 use crate::iox::ports::{Inlet, Outlet, Patience, Shape};
 use crate::lane::inbound::InboundSetup;
 use crate::lane::outbound::{OutboundSetup, WhenFull};
@@ -142,12 +142,15 @@ impl Gateway<'_> {
         if !is_wanted || service.factory.is_some() || service.retry_at.is_some() {
             return;
         }
-        if let Some(description) = &offers.description
-            && let Err(reason) = self.open_factory(name, &description.clone())
-        {
+        let Some(description) = &offers.description else {
+            return;
+        };
+        if let Err(error) = self.open_factory(name, description) {
             let service = self.services.get_mut(name).expect("made by reconcile");
             service.retry_at = Some(now + RETRY);
-            service.complain(name, format!("{reason}; trying again"));
+            if !error.is_type_conflict() {
+                service.complain(name, format!("{error}; trying again"));
+            }
         }
     }
 
@@ -160,17 +163,15 @@ impl Gateway<'_> {
         }
     }
 
-    fn open_factory(&mut self, name: &str, description: &ServiceDescription) -> Result<(), String> {
+    fn open_factory(&mut self, name: &str, description: &ServiceDescription) -> Result<(), DescriptionError> {
         let node = &self.node;
         let service = self.services.get_mut(name).expect("made by reconcile");
         if service.factory.is_none() {
             let _ = crate::faults::in_this_thread();
-            let factory = description
-                .open_or_create(node)
-                .map_err(|error| error.to_string())?;
+            let factory = description.open_or_create(node)?;
             if crate::faults::in_this_thread() {
                 // Dropping it removes what was only half made.
-                return Err("no memory behind it: is /dev/shm full?".into());
+                return Err(DescriptionError::NoMemory);
             }
             service.factory = Some((factory, description.clone()));
         }
@@ -448,7 +449,8 @@ impl Gateway<'_> {
         if !self.service(name).plan.crosses {
             return Err("the system file does not let it cross".into());
         }
-        self.open_factory(name, &description)?;
+        self.open_factory(name, &description)
+            .map_err(|error| error.to_string())?;
         let service = self.services.get_mut(name).expect("made above");
         if service.outbound.is_some() {
             return Ok(());

@@ -151,9 +151,22 @@ pub enum DescriptionError {
     /// iceoryx2 can't open it.
     #[error("iceoryx2 can't open it: {}", explain_open(.0))]
     Open(PublishSubscribeOpenError),
+    /// It was made, but there is no memory behind it.
+    #[error("there is no memory behind it: is /dev/shm full?")]
+    NoMemory,
     /// iceoryx2 can't create it.
     #[error("iceoryx2 can't create it: {0:?}")]
     Create(PublishSubscribeCreateError),
+}
+
+impl DescriptionError {
+    /// Whether the service exists here with other types. The catalog finds it, and the conflict is then told with both sides' names.
+    pub fn is_type_conflict(&self) -> bool {
+        matches!(
+            self,
+            DescriptionError::Open(PublishSubscribeOpenError::IncompatibleTypes)
+        )
+    }
 }
 
 fn explain_open(error: &PublishSubscribeOpenError) -> String {

@@ -148,14 +148,13 @@ impl Outbound {
 
     /// Ends a destination.
     pub fn end(&mut self, key: ChannelKey, ending: Ending, now: Instant) {
+        // Also where the channel has failed already: the control thread expects its link back.
+        self.is_lost |= ending == Ending::Lost;
         for out in self.outs.iter_mut().filter(|out| out.key == key) {
             match ending {
                 Ending::Now => out.drain_until = Some(now),
                 Ending::Drained => out.drain_until = Some(now + DRAIN_LIMIT),
-                Ending::Lost => {
-                    out.failed = Some(ChannelError::Closed);
-                    self.is_lost = true;
-                }
+                Ending::Lost => out.failed = Some(ChannelError::Closed),
             }
         }
     }
@@ -185,8 +184,9 @@ impl Outbound {
 
     /// Takes samples from the local programs and sends them. Returns how many were taken.
     pub fn pump(&mut self, now: Instant, time_ns: u64, reports: &mut Vec<Report>, flow: FlowId) -> usize {
-        let look = self.must_look || now >= self.look_at || self.setup.outlet.has_waiting();
-        self.hear(look, now);
+        let mut look = self.must_look || now >= self.look_at || self.setup.outlet.has_waiting();
+        // What an event announces may be a publisher's first sample, which nothing else shows.
+        look |= self.hear(look, now);
         for out in &mut self.outs {
             out.retry(&self.setup.counters);
         }
@@ -218,14 +218,17 @@ impl Outbound {
         taken
     }
 
-    /// Hears before samples are taken: whatever an event announced is then among them.
-    fn hear(&mut self, look: bool, now: Instant) {
-        let Some(ear) = &self.setup.ear else { return };
+    /// Hears before samples are taken: whatever an event announced is then among them. Returns whether there are events.
+    fn hear(&mut self, look: bool, now: Instant) -> bool {
+        let Some(ear) = &self.setup.ear else {
+            return false;
+        };
         let is_awaited = self.unannounced && self.last_taken.is_some_and(|taken| now - taken < AWAIT_EVENT);
         if self.ear_ready || look || is_awaited {
             self.events |= ear.hear();
             self.ear_ready = false;
         }
+        self.events != 0
     }
 
     /// Returns the number of samples taken, and whether the outlet was left empty.
@@ -310,6 +313,8 @@ impl Outbound {
 
     fn remove_ended(&mut self, now: Instant, emptied: bool, reports: &mut Vec<Report>, flow: FlowId) {
         let counters = &self.setup.counters;
+        // Until the control thread has decided, nobody shall wait for a channel that failed.
+        self.is_lost |= self.outs.iter().any(|out| out.failed.is_some());
         self.outs.retain_mut(|out| {
             let failed = out.failed.take();
             let idle = emptied && !out.waiting && out.pending.is_none();
