@@ -67,7 +67,7 @@ fn a_table_for_a_host_that_is_not_in_the_link_is_an_unknown_key() {
     tcp(
         "tcp.a = { listen = \"192.0.2.1:7400\" }\ntcp.c = { connect = \"192.0.2.1:7400\" }\n",
         &[
-            "s.toml:7:5: link[0].tcp.c: unknown key `c`; known here: `listen`, `connect`, `heartbeat`, `timeout`, `a` or `b`",
+            "s.toml:7:5: link[0].tcp.c: unknown key `c`; known here: `listen`, `connect`, `heartbeat`, `timeout`, `send_buffer`, `a` or `b`",
         ],
     );
     tcp(
