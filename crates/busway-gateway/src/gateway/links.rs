@@ -1,13 +1,12 @@
 //! The conversation with the peers: links up and down, offers, channels asked for and ended.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use busway_transport::{ChannelEnd, ChannelId, ChannelSpec, Direction, Link, LinkEvent, PeerHello, WaitFor};
 
 use super::Gateway;
-use super::service::{InLane, InPhase, OutPhase, ServiceState};
+use super::service::{InLane, InPhase, OutPhase};
 use crate::iox::description::ServiceDescription;
 use crate::iox::ports::Outgoing;
 use crate::lane::{ChannelKey, Command, Ending, Lane, Report, ReportKind};
@@ -551,14 +550,6 @@ impl Gateway<'_> {
             state.phase = InPhase::Dead;
         }
         self.dirty.insert(name);
-    }
-
-    /// Gives up a publisher's patience so that a lane can take commands.
-    pub(super) fn give_up_waiting(service: &ServiceState, give_up: bool) {
-        if let Some(inbound) = &service.inbound {
-            // Relaxed: see `Patience`.
-            inbound.patience.give_up.store(give_up, Ordering::Relaxed);
-        }
     }
 }
 

@@ -350,8 +350,7 @@ impl<'a> Gateway<'a> {
         self.write_status(true);
         for service in self.services.values_mut() {
             if let Some(inbound) = &service.inbound {
-                // Relaxed: see `Patience`.
-                inbound.patience.give_up.store(true, Ordering::Relaxed);
+                inbound.patience.stop_waiting();
             }
             if let Some(InLane::Own(lane, _)) = service.inbound.take().map(|inbound| inbound.lane) {
                 lane.join();

@@ -18,12 +18,14 @@ use busway_transport::{Direction, Keep};
 
 use super::Gateway;
 use super::links::lane_of;
-use super::service::{InChannel, InLane, InPhase, InState, OutState, channel_spec, when_full};
+use super::service::{
+    InChannel, InLane, InPhase, InState, OutState, channel_spec, publisher_waits, when_full,
+};
 use crate::iox::companion::{self, Ear, Voice};
 use crate::iox::description::{DescriptionError, ServiceDescription};
 use crate::iox::ports::{Inlet, Outlet, Patience, Shape};
 use crate::lane::inbound::InboundSetup;
-use crate::lane::outbound::{OutboundSetup, WhenFull};
+use crate::lane::outbound::OutboundSetup;
 use crate::lane::{ChannelKey, Command};
 use crate::protocol::Say;
 
@@ -356,7 +358,7 @@ impl Gateway<'_> {
         }
         let (flow, plan) = (service.flow, service.plan);
         let (_, description) = service.factory.as_ref().ok_or("the service is not open")?;
-        let may_wait = !description.settings.safe_overflow && when_full(&plan, description) == WhenFull::Wait;
+        let may_wait = publisher_waits(&plan, description);
         let patience = Arc::new(Patience::default());
         if let Some(out) = &service.outbound {
             patience.set_own_subscriber(out.outlet_id);
@@ -391,8 +393,7 @@ impl Gateway<'_> {
     fn make_inlet(&self, name: &str, patience: &Arc<Patience>) -> Result<Inlet, String> {
         let service = self.services.get(name).expect("made by reconcile");
         let (factory, description) = service.factory.as_ref().ok_or("the service is not open")?;
-        let may_wait =
-            !description.settings.safe_overflow && when_full(&service.plan, description) == WhenFull::Wait;
+        let may_wait = publisher_waits(&service.plan, description);
         let inlet = Inlet::new(
             factory,
             Shape::of(description),
@@ -430,10 +431,10 @@ impl Gateway<'_> {
 
     fn end_inbound(&mut self, name: &str) {
         let service = self.services.get_mut(name).expect("made by reconcile");
-        Self::give_up_waiting(service, true);
         let Some(inbound) = service.inbound.take() else {
             return;
         };
+        inbound.patience.stop_waiting();
         match &inbound.lane {
             InLane::Shared(lane) => self.lanes[*lane].tell(Command::DropInbound(service.flow)),
             InLane::Own(..) => self.end_own_lane(inbound.lane),

@@ -186,6 +186,11 @@ pub fn when_full(plan: &Plan, description: &ServiceDescription) -> WhenFull {
     }
 }
 
+/// Whether our publisher waits for slow local readers, and so needs a lane of its own.
+pub fn publisher_waits(plan: &Plan, description: &ServiceDescription) -> bool {
+    !description.settings.safe_overflow && when_full(plan, description) == WhenFull::Wait
+}
+
 /// How the channel of a service is laid out.
 pub fn channel_spec(plan: &Plan, description: &ServiceDescription) -> busway_transport::ChannelSpec {
     use busway_system::KeepRule;

@@ -262,7 +262,7 @@ pub struct Patience {
     /// meets it and read relaxed: a stale value costs one retry.
     own_subscriber: [AtomicU64; 2],
     /// Set when the publisher shall give up waiting (shutdown, the flow is being taken down).
-    pub give_up: AtomicBool,
+    give_up: AtomicBool,
     /// Samples that a full reader of a service without safe overflow did not get, because the rule says not to wait or waiting was given up.
     pub discarded: AtomicU64,
 }
@@ -273,6 +273,12 @@ impl Patience {
         // Relaxed: see the field.
         self.own_subscriber[0].store(id as u64, Ordering::Relaxed);
         self.own_subscriber[1].store((id >> 64) as u64, Ordering::Relaxed);
+    }
+
+    /// The publisher gives up waiting, now and from now on.
+    pub fn stop_waiting(&self) {
+        // Relaxed: looked at again at every retry.
+        self.give_up.store(true, Ordering::Relaxed);
     }
 
     /// What the publisher does when the buffer of `receiver` is full. Called by iceoryx2 at every retry, in the lane's thread.
