@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use busway_transport::{Doorbell, WaitFor};
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::FlowId;
@@ -19,6 +19,10 @@ use super::FlowId;
 const OWN_BELL: u64 = u64::MAX;
 const DOORBELL: u64 = u64::MAX - 1;
 const BLOCKED: u64 = u64::MAX - 2;
+const NOW: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
 /// Most descriptors reported by one question.
 const BATCH: usize = 64;
 
@@ -177,8 +181,15 @@ impl Sleeper {
             tv_sec: longest.as_secs() as i64,
             tv_nsec: i64::from(longest.subsec_nanos()),
         };
-        // Interrupted by a signal: as good as nothing to do.
-        let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events, Some(&longest)) else {
+        // epoll_wait(2) rounds its time-out up to whole milliseconds, ppoll(2) does not.
+        if longest != NOW {
+            let mut all = [PollFd::new(&self.epoll, PollFlags::IN)];
+            // Interrupted by a signal: as good as nothing to do.
+            if !matches!(poll(&mut all, Some(&longest)), Ok(1..)) {
+                return woken;
+            }
+        }
+        let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events, Some(&NOW)) else {
             return woken;
         };
         for event in ready.iter() {
