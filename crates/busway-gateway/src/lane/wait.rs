@@ -23,6 +23,8 @@ const NOW: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,
 };
+/// For times from here on, a millisecond more or less is nothing.
+const COARSE: Duration = Duration::from_millis(10);
 /// Most descriptors reported by one question.
 const BATCH: usize = 64;
 
@@ -177,19 +179,20 @@ impl Sleeper {
             count: 0,
         };
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; BATCH];
-        let longest = Timespec {
+        let mut patience = Timespec {
             tv_sec: longest.as_secs() as i64,
             tv_nsec: i64::from(longest.subsec_nanos()),
         };
-        // epoll_wait(2) rounds its time-out up to whole milliseconds, ppoll(2) does not.
-        if longest != NOW {
+        // epoll_wait(2) rounds its time-out up to whole milliseconds, ppoll(2) does not but is one call more.
+        if !longest.is_zero() && longest < COARSE {
             let mut all = [PollFd::new(&self.epoll, PollFlags::IN)];
             // Interrupted by a signal: as good as nothing to do.
-            if !matches!(poll(&mut all, Some(&longest)), Ok(1..)) {
+            if !matches!(poll(&mut all, Some(&patience)), Ok(1..)) {
                 return woken;
             }
+            patience = NOW;
         }
-        let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events, Some(&NOW)) else {
+        let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events, Some(&patience)) else {
             return woken;
         };
         for event in ready.iter() {
