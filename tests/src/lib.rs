@@ -3,6 +3,7 @@
 //! * [`rig`]: hosts, their gateways, the system file.
 //! * [`program`]: child processes that report.
 //! * [`role`]: what the Rust program under test can be told to do.
+//! * [`stream`]: messages from one host to another, and what the gateways count of them.
 //! * [`mod@wait`]: waiting for something, with a deadline that only guards against hanging.
 //! * [`skip`]: saying that a test can't run here.
 //!
@@ -14,6 +15,7 @@ pub mod program;
 pub mod rig;
 pub mod role;
 pub mod skip;
+pub mod stream;
 pub mod wait;
 
 pub use rig::{Bus, Rig};
