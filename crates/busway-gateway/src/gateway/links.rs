@@ -207,12 +207,14 @@ impl Gateway<'_> {
                     if let Some(out) = &mut service.outbound
                         && out.channels.remove(&key).is_some()
                     {
-                        out.lost.insert(peer.clone(), now + OUTAGE_HOLD);
-                        self.lanes[service.plan.lane].tell(Command::EndSender(
-                            service.flow,
-                            key,
-                            Ending::Lost,
-                        ));
+                        // The peer may have noticed first and have moved to another link already.
+                        let ending = if out.reaches(&peer) {
+                            Ending::Replaced
+                        } else {
+                            out.lost.insert(peer.clone(), now + OUTAGE_HOLD);
+                            Ending::Lost
+                        };
+                        self.lanes[service.plan.lane].tell(Command::EndSender(service.flow, key, ending));
                     }
                 }
                 Direction::Receive => {
@@ -335,13 +337,16 @@ impl Gateway<'_> {
                 reason: None,
             });
         };
-        let Some((_, phase)) = service
-            .outbound
-            .as_mut()
-            .and_then(|out| out.channels.get_mut(&key))
-        else {
+        let Some(out) = &mut service.outbound else {
             return;
         };
+        let Some((peer, phase)) = out.channels.get_mut(&key) else {
+            return;
+        };
+        if drain && out.publishers > 0 {
+            // It moves to a better link: our subscriber stays until it has.
+            out.lost.insert(peer.clone(), Instant::now() + REOFFER);
+        }
         match phase {
             OutPhase::Active => {
                 *phase = OutPhase::Ending;
@@ -364,7 +369,10 @@ impl Gateway<'_> {
             .and_then(|service| service.outbound.as_mut())
         {
             let ended = out.channels.remove(&key);
-            if let (Some((peer, _)), true) = (ended, reason.is_some()) {
+            if let Some((peer, _)) = ended
+                && reason.is_some()
+                && !out.reaches(&peer)
+            {
                 // It failed under a standing link: the peer will ask again, and what it misses until then is counted.
                 out.lost.insert(peer, Instant::now() + REOFFER);
             }
@@ -533,8 +541,9 @@ impl Gateway<'_> {
         }
         let link = &mut self.links[key.link];
         if state.phase == InPhase::Draining {
-            // It ended in good order: what passes until it is opened again was not wanted, and is no gap.
-            if let Some(continuity) = service.continuity.get(&state.peer) {
+            if state.is_unwanted
+                && let Some(continuity) = service.continuity.get(&state.peer)
+            {
                 continuity.reset();
             }
             inbound.channels.remove(&key);

@@ -215,10 +215,9 @@ impl Gateway<'_> {
                 .get(name)
                 .and_then(|service| service.inbound.as_ref());
             let is_open = inbound.is_some_and(|inbound| {
-                inbound.channels.iter().any(|(key, channel)| {
-                    // One that is still ending delivers its last messages before the next one begins.
-                    key.link == link && channel.peer == peer
-                })
+                // One that is still ending, over this link or another, delivers its last messages before the next one begins: one
+                // channel at a time keeps the order, and nothing comes twice.
+                inbound.channels.values().any(|channel| channel.peer == peer)
             });
             if is_open {
                 continue;
@@ -282,12 +281,14 @@ impl Gateway<'_> {
         };
         let mut closes = Vec::new();
         for (key, channel) in &mut inbound.channels {
-            let is_wanted = wanted.get(&channel.peer) == Some(&key.link);
+            let link = wanted.get(&channel.peer);
+            channel.is_unwanted |= link.is_none();
+            let is_wanted = link == Some(&key.link);
             if is_wanted || !matches!(channel.phase, InPhase::Opening | InPhase::Active) {
                 continue;
             }
-            // Its last publisher left: what it had published before shall still come.
-            let drain = !is_published(key.link);
+            // Its last publisher left, or it moves to a better link: what was published before shall still come this way.
+            let drain = !is_published(key.link) || link.is_some();
             if channel.phase == InPhase::Active {
                 channel.phase = InPhase::Closing;
             } else {
@@ -336,6 +337,7 @@ impl Gateway<'_> {
                 peer: peer.to_string(),
                 phase: InPhase::Opening,
                 keeps_all,
+                is_unwanted: false,
             },
         );
         self.channels.insert((Direction::Receive, key), name.to_string());

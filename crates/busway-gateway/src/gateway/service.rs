@@ -36,6 +36,8 @@ pub struct InChannel {
     pub phase: InPhase,
     /// Whether it keeps all messages.
     pub keeps_all: bool,
+    /// Nobody here wants the peer's messages any more: what passes until a channel is opened again is no loss.
+    pub is_unwanted: bool,
 }
 
 /// Which lane has an inbound half.
@@ -78,7 +80,8 @@ pub enum OutPhase {
 pub struct OutState {
     /// The channels: peer and phase.
     pub channels: HashMap<ChannelKey, (String, OutPhase)>,
-    /// Hosts whose link went down while they wanted the service, and until when we count for them what they miss.
+    /// Hosts that wanted the service when their last channel went, with its link or to make room for one over a better link, and until
+    /// when we hold our subscriber for them, to count what they miss.
     pub lost: HashMap<String, Instant>,
     /// Our subscriber's id, whom our own publisher must not wait for.
     pub outlet_id: u128,
@@ -125,6 +128,13 @@ pub struct ServiceState {
     pub retry_at: Option<Instant>,
     /// The last complaint, said once.
     pub complaint: Option<String>,
+}
+
+impl OutState {
+    /// Whether a channel to this host is left.
+    pub fn reaches(&self, host: &str) -> bool {
+        self.channels.values().any(|(peer, _)| peer == host)
+    }
 }
 
 impl ServiceState {

@@ -82,8 +82,10 @@ pub enum Ending {
     Now,
     /// After what programs have published so far has been sent.
     Drained,
-    /// The link is down: what was not confirmed is in doubt.
+    /// The link is down: what was not confirmed is in doubt, and what follows is counted, until the link is back.
     Lost,
+    /// The same, but the host has a channel over another link, by which what follows reaches it.
+    Replaced,
 }
 
 /// What a lane tells the control thread.

@@ -154,7 +154,7 @@ impl Outbound {
             match ending {
                 Ending::Now => out.drain_until = Some(now),
                 Ending::Drained => out.drain_until = Some(now + DRAIN_LIMIT),
-                Ending::Lost => out.failed = Some(ChannelError::Closed),
+                Ending::Lost | Ending::Replaced => out.failed = Some(ChannelError::Closed),
             }
         }
     }
@@ -190,6 +190,8 @@ impl Outbound {
         for out in &mut self.outs {
             out.retry(&self.setup.counters);
         }
+        // Before samples are taken: a channel that took the place of a failed one must not be counted for twice.
+        self.remove_ended(now, false, reports, flow);
         let (taken, emptied) = if look {
             self.drain_outlet(time_ns)
         } else {
@@ -208,13 +210,7 @@ impl Outbound {
         for out in &mut self.outs {
             out.flush();
         }
-        if self
-            .outs
-            .iter()
-            .any(|out| out.failed.is_some() || out.drain_until.is_some())
-        {
-            self.remove_ended(now, emptied, reports, flow);
-        }
+        self.remove_ended(now, emptied, reports, flow);
         taken
     }
 
@@ -312,9 +308,12 @@ impl Outbound {
     }
 
     fn remove_ended(&mut self, now: Instant, emptied: bool, reports: &mut Vec<Report>, flow: FlowId) {
+        let is_ending = |out: &Out| out.failed.is_some() || out.drain_until.is_some();
+        if !self.outs.iter().any(is_ending) {
+            return;
+        }
         let counters = &self.setup.counters;
-        // Until the control thread has decided, nobody shall wait for a channel that failed.
-        self.is_lost |= self.outs.iter().any(|out| out.failed.is_some());
+        let has_failed = self.outs.iter().any(|out| out.failed.is_some());
         self.outs.retain_mut(|out| {
             let failed = out.failed.take();
             let idle = emptied && !out.waiting && out.pending.is_none();
@@ -337,6 +336,8 @@ impl Outbound {
             });
             false
         });
+        // Until the control thread has decided, nobody shall wait for the channel that failed.
+        self.is_lost |= has_failed && self.outs.is_empty();
     }
 }
 
