@@ -27,6 +27,16 @@ pub enum Bus {
     Tcp,
 }
 
+impl Bus {
+    /// As the system file and the status call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Bus::Memory => "memory",
+            Bus::Tcp => "tcp",
+        }
+    }
+}
+
 /// What a gateway writes as its status, as far as tests look at it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Status {
@@ -120,8 +130,13 @@ impl Rig {
 
     /// Two hosts in namespaces of their own, or what is missing for that.
     pub fn isolated_pair(bus: Bus, more: &str) -> Result<Rig, String> {
+        Rig::isolated_pair_over(&[(0, 1, bus)], more)
+    }
+
+    /// The same with several links.
+    pub fn isolated_pair_over(links: &[(usize, usize, Bus)], more: &str) -> Result<Rig, String> {
         match Hosts::isolated(&["a", "b"]) {
-            Ok(hosts) => Ok(Rig::over(hosts, &[(0, 1, bus)], more)),
+            Ok(hosts) => Ok(Rig::over(hosts, links, more)),
             Err(BenchError::Needs(what)) => Err(what),
             Err(error) => panic!("{error}"),
         }
@@ -248,6 +263,16 @@ impl Rig {
             self.status(host)
                 .filter(|status| status.links.iter().all(|link| link.up))
         });
+    }
+
+    /// Whether the host's link over this bus is up, as far as its gateway has said.
+    pub fn is_up(&self, host: usize, bus: Bus) -> Option<bool> {
+        let status = self.status(host)?;
+        status
+            .links
+            .iter()
+            .find(|link| link.bus == bus.name())
+            .map(|link| link.up)
     }
 
     /// What the gateway wrote to its log.
