@@ -57,6 +57,8 @@ pub enum Role {
         count: usize,
         /// Whether it publishes; otherwise it subscribes.
         publishes: bool,
+        /// Whether each of its publishers sends a message every 50 ms; otherwise they are there and keep quiet.
+        talks: bool,
     },
 }
 

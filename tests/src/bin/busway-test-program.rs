@@ -96,7 +96,8 @@ fn main() -> Result<(), Failure> {
             services,
             count,
             publishes,
-        } => hold(&node, &services, count, publishes, &mut reporter)?,
+            talks,
+        } => hold(&node, &services, count, (publishes, talks), &mut reporter)?,
     }
     reporter.tell();
     Ok(())
@@ -186,7 +187,7 @@ fn hold(
     node: &Node<ipc::Service>,
     services: &str,
     count: usize,
-    publishes: bool,
+    (publishes, talks): (bool, bool),
     reporter: &mut Reporter,
 ) -> Result<(), Failure> {
     let mut publishers = Vec::new();
@@ -201,7 +202,7 @@ fn hold(
     }
     reporter.report.ready = true;
     while reporter.turn() {
-        for publisher in &publishers {
+        for publisher in publishers.iter().filter(|_| talks) {
             let mut message = publisher.loan_slice_uninit(64)?.write_from_fn(|_| 0);
             fill(message.payload_mut(), 1, reporter.report.sent + 1);
             message.send()?;

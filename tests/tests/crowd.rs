@@ -1,0 +1,82 @@
+//! Many services at once: all are carried, and a stream beside them does not suffer.
+
+use std::time::Instant;
+
+use busway_tests::rig::ServiceStatus;
+use busway_tests::role::{Role, Runner, Settings};
+use busway_tests::stream::{flows, stream};
+use busway_tests::{Bus, Rig, eventually, on_each_bus};
+
+const STRICT: Settings = Settings {
+    safe_overflow: Some(false),
+    history: None,
+    buffer: Some(16),
+};
+
+/// Subscribers on host 1 and publishers on host 0, each in a service of its own.
+fn crowd(rig: &Rig, count: usize, talks: bool) -> [Runner; 2] {
+    [(1, false), (0, true)]
+        .map(|(host, publishes)| {
+            let role = Role::Hold {
+                services: "crowd/".into(),
+                count,
+                publishes,
+                talks,
+            };
+            rig.run(host, &role)
+        })
+        .map(Runner::ready)
+}
+
+/// Waits until host 1 has so many services of the crowd for which `is_so`.
+fn services_become(rig: &Rig, what: &str, count: usize, is_so: impl Fn(&ServiceStatus) -> bool) {
+    let begin = Instant::now();
+    eventually(what, || {
+        let services = rig.status(1)?.services;
+        let crowd = services
+            .iter()
+            .filter(|service| service.name.starts_with("crowd/"));
+        (crowd.filter(|service| is_so(service)).count() == count).then_some(())
+    });
+    println!("{what}: {:?}", begin.elapsed());
+}
+
+fn two_hundred_services_that_talk_are_carried_at_once(bus: Bus) {
+    let rig = Rig::pair(bus);
+    let (publisher, subscriber) = stream(&rig, "steady", STRICT);
+    let holders = crowd(&rig, 200, true);
+    services_become(&rig, "all 200 are carried", 200, |service| {
+        service.counter("received") > 0
+    });
+    flows(&publisher, &subscriber, 1, "beside 200 services");
+    drop(holders);
+    services_become(&rig, "their mirrors vanish", 0, |service| service.mirror);
+}
+
+fn a_stream_beside_a_thousand_quiet_services_loses_nothing(bus: Bus) {
+    let rig = Rig::pair(bus);
+    let (publisher, subscriber) = stream(&rig, "steady", STRICT);
+    let holders = crowd(&rig, 1_000, false);
+    services_become(&rig, "all 1,000 have a channel", 1_000, |service| {
+        service.receives_from == ["a"]
+    });
+    flows(&publisher, &subscriber, 1, "beside 1,000 services");
+    let published = publisher.finish().sent;
+    let report = subscriber.until("the last message arrives", |report| {
+        report.seen[&1].last == published
+    });
+    let seen = report.seen[&1];
+    assert_eq!(
+        (seen.first, seen.received, seen.backwards, report.corrupt),
+        (1, published, 0, 0)
+    );
+    for holder in holders {
+        holder.finish();
+    }
+    services_become(&rig, "their mirrors vanish", 0, |service| service.mirror);
+}
+
+on_each_bus!(
+    two_hundred_services_that_talk_are_carried_at_once,
+    a_stream_beside_a_thousand_quiet_services_loses_nothing,
+);
