@@ -1,6 +1,7 @@
 //! Two links between two hosts: one is lost under load, the other takes over, and nothing breaks when the first one is back.
 
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -20,8 +21,10 @@ const WINDOW_BYTES: u64 = 32 << 20;
 /// One of the two links, out of order until it is mended.
 enum Outage {
     Cable,
-    /// Somebody overwrites both headers of the window all the time.
+    /// Somebody overwrites both headers of the window all the time. The gateways mend them, so the link comes up for moments.
     Header(Arc<AtomicBool>, JoinHandle<()>),
+    /// A directory lies where the window's file should be.
+    NoWindow(PathBuf),
 }
 
 impl Outage {
@@ -61,8 +64,24 @@ impl Outage {
         outage
     }
 
+    /// The link is out of order from the beginning, before gateways start.
+    fn from_the_start(rig: &Rig, link: usize, bus: Bus) -> Outage {
+        match bus {
+            Bus::Tcp => {
+                rig.hosts.set_cable(0, 1, false).expect("a cable");
+                Outage::Cable
+            }
+            Bus::Memory => {
+                let path = rig.hosts.shared.join(format!("window{link}"));
+                std::fs::create_dir(&path).expect("the directory is ours");
+                Outage::NoWindow(path)
+            }
+        }
+    }
+
     fn end(self, rig: &Rig) {
         match self {
+            Outage::NoWindow(path) => std::fs::remove_dir(path).expect("it is empty"),
             Outage::Cable => rig.hosts.set_cable(0, 1, true).expect("a cable"),
             Outage::Header(stop, vandal) => {
                 stop.store(true, Ordering::Relaxed);
@@ -82,21 +101,17 @@ fn other(bus: Bus) -> Bus {
     }
 }
 
-/// Two links, the one over `preferred` first; `None` where there is no cable to cut.
+/// Two links, the one over `preferred` first, and no gateway yet; `None` where there is no cable to cut.
 fn two_links(preferred: Bus) -> Option<Rig> {
     let links = [(0, 1, preferred), (0, 1, other(preferred))];
-    match Rig::isolated_pair_over(&links, "") {
-        Ok(mut rig) => {
-            rig.start_gateways();
-            for host in [0, 1] {
-                rig.links_up(host);
-            }
-            Some(rig)
-        }
-        Err(what) => {
-            skipped(&what);
-            None
-        }
+    let rig = Rig::isolated_pair_over(&links, "");
+    rig.map_err(|what| skipped(&what)).ok()
+}
+
+fn start(rig: &mut Rig) {
+    rig.start_gateways();
+    for host in [0, 1] {
+        rig.links_up(host);
     }
 }
 
@@ -116,7 +131,10 @@ fn conclude(rig: &Rig, publisher: Runner, subscriber: &Runner) -> (u64, Seen) {
 }
 
 fn data_continues_over_the_other_link_and_every_loss_is_counted(preferred: Bus) {
-    let Some(rig) = two_links(preferred) else { return };
+    let Some(mut rig) = two_links(preferred) else {
+        return;
+    };
+    start(&mut rig);
     let (publisher, subscriber) = stream(&rig, SERVICE, DEEP);
     for round in 0..2 {
         let outage = Outage::begin(&rig, 0, preferred);
@@ -148,7 +166,10 @@ fn data_continues_over_the_other_link_and_every_loss_is_counted(preferred: Bus) 
 }
 
 fn losing_the_link_that_is_not_used_loses_nothing(preferred: Bus) {
-    let Some(rig) = two_links(preferred) else { return };
+    let Some(mut rig) = two_links(preferred) else {
+        return;
+    };
+    start(&mut rig);
     let (publisher, subscriber) = stream(&rig, SERVICE, STRICT);
     let outage = Outage::begin(&rig, 1, other(preferred));
     flows(&publisher, &subscriber, 1, "over the link that is left");
@@ -165,9 +186,13 @@ const STRICT: Settings = Settings {
 };
 
 fn a_link_that_comes_back_costs_a_service_without_overflow_nothing(preferred: Bus) {
-    let Some(rig) = two_links(preferred) else { return };
-    let outage = Outage::begin(&rig, 0, preferred);
+    let Some(mut rig) = two_links(preferred) else {
+        return;
+    };
+    let outage = Outage::from_the_start(&rig, 0, preferred);
+    rig.start_gateways();
     let (publisher, subscriber) = stream(&rig, SERVICE, STRICT);
+    assert_ne!(rig.is_up(1, preferred), Some(true));
     outage.end(&rig);
     flows(&publisher, &subscriber, 1, "with both links");
     let (published, seen) = conclude(&rig, publisher, &subscriber);
