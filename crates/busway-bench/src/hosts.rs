@@ -350,40 +350,4 @@ mod tests {
         drop(hosts);
         assert!(!shared.exists());
     }
-
-    #[test]
-    fn isolated_hosts_share_one_directory_and_a_cable_and_nothing_else() {
-        let hosts = match Hosts::isolated(&["a", "b", "c"]) {
-            Ok(hosts) => hosts,
-            Err(BenchError::Needs(what)) => {
-                eprintln!("skipped: needs {what}");
-                return;
-            }
-            Err(error) => panic!("{error}"),
-        };
-        let [a, b, c] = &hosts.hosts[..] else {
-            panic!("three hosts")
-        };
-        output(
-            a,
-            "echo 1 > /dev/shm/private; echo 2 > /tmp/private; echo 3 > ../window",
-        );
-        assert_eq!(
-            output(b, "ls /dev/shm /tmp | grep -c private || true").trim(),
-            "0"
-        );
-        assert_eq!(output(b, "cat ../window").trim(), "3");
-        let addresses = output(c, "ip -4 -o addr show");
-        assert!(
-            addresses.contains(&hosts.address(2, 0).to_string()),
-            "{addresses}"
-        );
-        assert!(
-            addresses.contains(&hosts.address(2, 1).to_string()),
-            "{addresses}"
-        );
-        assert_ne!(output(a, "ip -o link show"), output(b, "ip -o link show"));
-        hosts.set_cable(0, 1, false).unwrap();
-        assert!(output(b, "ip -o link show to-host-0").contains("NO-CARRIER"));
-    }
 }
