@@ -6,6 +6,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use serde::Serialize;
 
@@ -24,7 +25,7 @@ pub enum Severity {
 pub struct Diagnostic {
     /// How bad it is.
     pub severity: Severity,
-    /// The system file.
+    /// The system file, or a file that it includes.
     pub file: PathBuf,
     /// Line, from 1.
     pub line: usize,
@@ -80,7 +81,7 @@ impl fmt::Display for Diagnostic {
 #[derive(Debug, thiserror::Error)]
 pub enum SystemError {
     /// The file can't be read.
-    #[error("{}: cannot read the system file: {cause}; give the path of a TOML file that this user may read", file.display())]
+    #[error("{}: cannot read the system file: {cause}; give the path of a TOML or ARINC 653 XML file that this user may read", file.display())]
     Read {
         /// The file asked for.
         file: PathBuf,
@@ -110,12 +111,35 @@ fn all(diagnostics: &[Diagnostic]) -> String {
         .join("\n")
 }
 
-/// Makes diagnostics from places in one text, and collects them.
+/// A place in one of the files that were read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// [`MAIN`], or what [`Notes::add_source`] gave.
+    pub(crate) source: usize,
+    /// Bytes in that file.
+    pub(crate) span: Range<usize>,
+}
+
+/// The source of the system file itself; what it includes comes after.
+pub(crate) const MAIN: usize = 0;
+
+impl From<Range<usize>> for Place {
+    /// In the system file itself.
+    fn from(span: Range<usize>) -> Self {
+        Place { source: MAIN, span }
+    }
+}
+
+/// Makes diagnostics from places in the system file and in what it includes, and collects them.
 pub(crate) struct Notes<'t> {
     file: &'t Path,
     text: &'t str,
-    /// With the place (byte offset) of each, to sort by.
-    found: Vec<(usize, Diagnostic)>,
+    /// Files that the system file includes: sources 1 and on.
+    included: Vec<(PathBuf, Rc<str>)>,
+    /// With the place (source, byte offset) of each, to sort by.
+    found: Vec<((usize, usize), Diagnostic)>,
+    /// How many of them are errors.
+    errors: usize,
 }
 
 impl<'t> Notes<'t> {
@@ -123,8 +147,16 @@ impl<'t> Notes<'t> {
         Notes {
             file,
             text,
+            included: Vec::new(),
             found: Vec::new(),
+            errors: 0,
         }
+    }
+
+    /// Makes another file known. Returns its source number.
+    pub(crate) fn add_source(&mut self, file: PathBuf, text: Rc<str>) -> usize {
+        self.included.push((file, text));
+        self.included.len()
     }
 
     pub(crate) fn error(
@@ -134,7 +166,17 @@ impl<'t> Notes<'t> {
         problem: impl Into<String>,
         mend: impl Into<String>,
     ) {
-        self.add(Severity::Error, span, key.into(), problem.into(), mend.into());
+        self.error_at(&span.clone().into(), key, problem, mend);
+    }
+
+    pub(crate) fn error_at(
+        &mut self,
+        place: &Place,
+        key: impl Into<String>,
+        problem: impl Into<String>,
+        mend: impl Into<String>,
+    ) {
+        self.add(Severity::Error, place, key.into(), problem.into(), mend.into());
     }
 
     pub(crate) fn warning(
@@ -144,38 +186,56 @@ impl<'t> Notes<'t> {
         problem: impl Into<String>,
         mend: impl Into<String>,
     ) {
-        self.add(Severity::Warning, span, key.into(), problem.into(), mend.into());
+        self.warning_at(&span.clone().into(), key, problem, mend);
     }
 
-    fn add(&mut self, severity: Severity, span: &Range<usize>, key: String, problem: String, mend: String) {
-        let start = floor_char_boundary(self.text, span.start);
-        let end = floor_char_boundary(self.text, span.end.max(start));
-        let line_start = self.text[..start].rfind('\n').map_or(0, |at| at + 1);
-        let line_end = self.text[start..]
-            .find('\n')
-            .map_or(self.text.len(), |at| start + at);
-        let source_line = self.text[line_start..line_end].trim_end_matches('\r').to_string();
+    pub(crate) fn warning_at(
+        &mut self,
+        place: &Place,
+        key: impl Into<String>,
+        problem: impl Into<String>,
+        mend: impl Into<String>,
+    ) {
+        self.add(Severity::Warning, place, key.into(), problem.into(), mend.into());
+    }
+
+    fn add(&mut self, severity: Severity, place: &Place, key: String, problem: String, mend: String) {
+        let included = place
+            .source
+            .checked_sub(1)
+            .and_then(|index| self.included.get(index));
+        let (file, text) = match included {
+            Some((file, text)) => (file.as_path(), text.as_ref()),
+            None => (self.file, self.text),
+        };
+        let span = &place.span;
+        let start = floor_char_boundary(text, span.start);
+        let end = floor_char_boundary(text, span.end.max(start));
+        let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
+        let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);
+        let source_line = text[line_start..line_end].trim_end_matches('\r').to_string();
         let diagnostic = Diagnostic {
             severity,
-            file: self.file.to_path_buf(),
-            line: self.text[..start].matches('\n').count() + 1,
-            column: self.text[line_start..start].chars().count() + 1,
+            file: file.to_path_buf(),
+            line: text[..start].matches('\n').count() + 1,
+            column: text[line_start..start].chars().count() + 1,
             key,
             problem,
             mend,
-            underline_chars: self.text[start..end.min(line_end).max(start)]
+            underline_chars: text[start..end.min(line_end).max(start)]
                 .trim_end()
                 .chars()
                 .count()
                 .max(1),
             source_line,
         };
-        self.found.push((start, diagnostic));
+        self.errors += usize::from(severity == Severity::Error);
+        self.found.push(((place.source, start), diagnostic));
     }
 
     /// Everything noted, in the order of the file: `Err` if anything is an error, else the warnings.
     pub(crate) fn finish(mut self) -> Result<Vec<Diagnostic>, SystemError> {
-        self.found.sort_by_key(|(start, _)| *start);
+        self.found.sort_by_key(|(place, _)| *place);
         let failed = self.has_errors();
         let diagnostics = self.found.into_iter().map(|(_, diagnostic)| diagnostic).collect();
         if failed {
@@ -186,9 +246,12 @@ impl<'t> Notes<'t> {
     }
 
     pub(crate) fn has_errors(&self) -> bool {
-        self.found
-            .iter()
-            .any(|(_, diagnostic)| diagnostic.severity == Severity::Error)
+        self.error_count() > 0
+    }
+
+    /// Errors so far: a reader compares it before and after to know whether it noted one.
+    pub(crate) fn error_count(&self) -> usize {
+        self.errors
     }
 }
 

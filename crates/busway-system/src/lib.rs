@@ -1,4 +1,5 @@
-//! The system file: one TOML file that describes all hosts, links, rules and lanes; the same file lies on every host.
+//! The system file: one file that describes all hosts, links, rules, lanes, partitions, ports and channels; the same file lies on
+//! every host. It is TOML, may include an ARINC 653 XML file, or is one: then everything runs on one host, [`LOCAL_HOST`].
 //!
 //! ```
 //! # use busway_system::System;
@@ -24,15 +25,19 @@
 //! ```
 //!
 //! Contract: [`System::parse`] reports everything that is wrong, not only the first thing, each with its place in the file and
-//! what would be right ([`Diagnostic`]). What it returns has been validated. It does no I/O; [`System::load`] reads the one file.
-//! Called by the command line and the gateway at start.
+//! what would be right ([`Diagnostic`]). What it returns has been validated. It does no I/O; [`System::load`] reads the file and what
+//! it includes. Called by the command line, the gateway and partitions at start.
 
 mod diagnostic;
 mod link;
 mod model;
 mod parse;
 mod pattern;
+mod ports;
 mod read;
+mod route;
+pub mod slots;
+mod xml;
 
 use std::path::{Path, PathBuf};
 
@@ -44,6 +49,17 @@ pub use model::{
     ServiceRule, Wait,
 };
 pub use pattern::Pattern;
+pub use ports::{
+    Channel, Clock, Direction, Discipline, MAX_MESSAGE_BYTES, MAX_MESSAGES, MAX_NAME_BYTES, Partition, Port,
+    PortKind, PortRef,
+};
+pub use route::{Carrier, Route, Way};
+
+/// The XML namespace of Busway's elements in an ARINC 653 module: `Place`, `Rate` and `Bus`.
+pub const XML_NAMESPACE: &str = xml::NAMESPACE;
+
+/// Name of the one host of a system that is an ARINC 653 XML file alone.
+pub const LOCAL_HOST: &str = parse::LOCAL_HOST;
 
 /// A whole system, validated.
 #[derive(Clone, Debug)]
@@ -60,12 +76,18 @@ pub struct System {
     pub services: Vec<ServiceRule>,
     /// All lanes; the first is always the one named [`DEFAULT_LANE`].
     pub lanes: Vec<Lane>,
+    /// Name of the ARINC 653 module: `[module]`'s, else the XML file's.
+    pub module: Option<String>,
+    /// All partitions: those of the XML file, then those of the TOML file, each in the order of the file.
+    pub partitions: Vec<Partition>,
+    /// All channels between their ports, in the same order.
+    pub channels: Vec<Channel>,
     /// What is probably not meant so. For people; nothing depends on it.
     pub warnings: Vec<Diagnostic>,
 }
 
 impl System {
-    /// Reads and validates the file at `path`.
+    /// Reads and validates the file at `path`, TOML or ARINC 653 XML, and what it includes.
     ///
     /// # Errors
     /// [`SystemError`]: unreadable, or wrong.
@@ -74,15 +96,31 @@ impl System {
             file: path.to_path_buf(),
             cause,
         })?;
-        System::parse(&text, path)
+        parse::system(&text, path, &mut |included| std::fs::read_to_string(included))
     }
 
-    /// Validates the text of a system file. `file` is used in messages, and its folder is what relative paths are joined to.
+    /// Validates the text of a system file. `file` is used in messages, and its folder is what relative paths are joined to. A text
+    /// that includes other files is wrong here: only [`System::load`] reads them.
     ///
     /// # Errors
     /// [`SystemError::Invalid`] with everything that is wrong.
     pub fn parse(text: &str, file: &Path) -> Result<System, SystemError> {
-        parse::system(text, file)
+        parse::system(text, file, &mut |_| {
+            Err(std::io::Error::other("a text without a file includes nothing"))
+        })
+    }
+
+    /// The partition of this name.
+    pub fn partition(&self, name: &str) -> Option<&Partition> {
+        self.partitions.iter().find(|partition| partition.name == name)
+    }
+
+    /// The port that a channel joins.
+    ///
+    /// # Panics
+    /// If `at` is not from this system.
+    pub fn port(&self, at: PortRef) -> &Port {
+        &self.partitions[at.partition].ports[at.port]
     }
 
     /// The host of this name.
@@ -100,6 +138,7 @@ impl System {
                 peer: link.hosts[1 - at].clone(),
                 local_is_first: at == 0,
                 buses,
+                clock: link.clock,
             })
         })
     }

@@ -5,6 +5,8 @@
 
 use busway_transport::registry::{self, BusSettings, HostTable};
 
+use crate::ports::Clock;
+
 /// A link of the file.
 #[derive(Clone, Debug)]
 pub struct Link {
@@ -12,6 +14,8 @@ pub struct Link {
     pub hosts: [String; 2],
     /// In order of preference, at least one.
     pub buses: Vec<LinkBus>,
+    /// How the two hosts compare times.
+    pub clock: Clock,
 }
 
 /// One bus of a link: the table of each host, in the order of [`Link::hosts`]. Both are of the same bus.
@@ -45,4 +49,6 @@ pub struct LinkOf {
     pub local_is_first: bool,
     /// In order of preference, at least one.
     pub buses: Vec<BusSettings>,
+    /// How the two hosts compare times.
+    pub clock: Clock,
 }

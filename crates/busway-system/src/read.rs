@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use busway_transport::memory::settings::Size;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -136,6 +137,55 @@ impl<'a, 'i> Fields<'a, 'i> {
         number
     }
 
+    /// A number of bytes within `range`: an integer, or a text with a unit such as `"4KiB"`.
+    pub(crate) fn size(
+        &self,
+        field: &str,
+        range: std::ops::RangeInclusive<u64>,
+        notes: &mut Notes<'_>,
+    ) -> Option<u64> {
+        let value = self.get(field)?;
+        let right = || {
+            format!(
+                "write {} to {} bytes, such as 64 or \"4KiB\"",
+                range.start(),
+                range.end()
+            )
+        };
+        let read = match value.get_ref() {
+            DeValue::String(text) => text.parse::<Size>().map(|size| size.0),
+            DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix())
+                .map_err(|_| format!("{number} is no size; {}", right())),
+            other => Err(format!("{} is not a size; {}", shown(other), right())),
+        };
+        let read = read.and_then(|bytes| {
+            if range.contains(&bytes) {
+                Ok(bytes)
+            } else {
+                Err(format!("{} is out of range; {}", shown(value.get_ref()), right()))
+            }
+        });
+        note_text(read, value, self.key_of(field), &right(), notes)
+    }
+
+    /// A time in nanoseconds, more than 0, written as a text such as `"20ms"`.
+    pub(crate) fn duration_ns(&self, field: &str, notes: &mut Notes<'_>) -> Option<u64> {
+        let value = self.get(field)?;
+        let right = "write for example \"20ms\" or \"2s\"";
+        let read = match value.get_ref().as_str() {
+            None => Err(format!("{} is not a duration; {right}", shown(value.get_ref()))),
+            Some(text) => match humantime::parse_duration(text) {
+                Err(error) => Err(format!("{text:?} is no duration ({error}); {right}")),
+                Ok(duration) => i64::try_from(duration.as_nanos())
+                    .ok()
+                    .and_then(|ns| u64::try_from(ns).ok())
+                    .filter(|ns| *ns > 0)
+                    .ok_or_else(|| format!("{text:?} is out of range; {right}")),
+            },
+        };
+        note_text(read, value, self.key_of(field), right, notes)
+    }
+
     /// `true` or `false`.
     pub(crate) fn flag(&self, field: &str, notes: &mut Notes<'_>) -> Option<bool> {
         let value = self.get(field)?;
@@ -210,8 +260,26 @@ impl<'a, 'i> Fields<'a, 'i> {
         };
         let tables = array.iter().enumerate();
         tables
-            .filter_map(|(index, table)| Fields::of(table, format!("{field}[{index}]"), notes))
+            .filter_map(|(index, table)| Fields::of(table, format!("{}[{index}]", self.key_of(field)), notes))
             .collect()
+    }
+}
+
+/// The value, or a note of what `read` says: problem and mend, parted by `; `.
+fn note_text<T>(
+    read: Result<T, String>,
+    value: &Spanned<DeValue<'_>>,
+    key: String,
+    right: &str,
+    notes: &mut Notes<'_>,
+) -> Option<T> {
+    match read {
+        Ok(good) => Some(good),
+        Err(said) => {
+            let (problem, mend) = said.split_once("; ").unwrap_or((&said, right));
+            notes.error(&value.span(), key, problem, mend);
+            None
+        }
     }
 }
 

@@ -5,14 +5,17 @@ use std::path::Path;
 use busway_system::System;
 use proptest::prelude::*;
 
-const EXAMPLES: [&str; 3] = [
+const EXAMPLES: [&str; 6] = [
     include_str!("../../../examples/two-hosts-memory.toml"),
     include_str!("../../../examples/two-hosts-tcp.toml"),
     include_str!("../../../examples/triangle.toml"),
+    include_str!("../../../examples/ports.toml"),
+    include_str!("../../../examples/arinc653.toml"),
+    include_str!("../../../examples/arinc653.xml"),
 ];
 
 /// Pieces that mean something here, to get past the syntax.
-const PIECES: [&str; 30] = [
+const PIECES: [&str; 48] = [
     "[host.a]\n",
     "[host.b]\n",
     "[host]\n",
@@ -43,6 +46,58 @@ const PIECES: [&str; 30] = [
     "[gateway]\n",
     "allow = [[[]]]\n",
     "[[partition]]\n",
+    "[[partition.port]]\n",
+    "name = \"p\"\nhost = \"a\"\n",
+    "name = \"OUT\"\nkind = \"sampling\"\ndirection = \"source\"\nmax_size = 64\n",
+    "name = \"IN\"\nkind = \"sampling\"\ndirection = \"destination\"\nmax_size = 64\nrefresh_period = \"1s\"\n",
+    "name = \"Q\"\nkind = \"queuing\"\ndirection = \"source\"\nmax_size = 0\nmax_messages = 0\n",
+    "ports = [{ name = \"IN\" }, 3]\n",
+    "id = -1\n",
+    "[[channel]]\n",
+    "source = \"p/OUT\"\ndestinations = [\"p/IN\"]\n",
+    "source = [\"p/OUT\"]\n",
+    "destinations = [\"p\", \"/\", \"q/IN\"]\n",
+    "bus = \"tcp\"\n",
+    "slots = 2\n",
+    "min_write_interval = \"99999999999999y\"\n",
+    "refresh_period = \"0s\"\n",
+    "[module]\n",
+    "xml = \"module.xml\"\n",
+    "clock = \"ptp\"\n",
+];
+
+/// The same for XML.
+const XML_PIECES: [&str; 30] = [
+    "<ARINC_653_Module>",
+    "</ARINC_653_Module>",
+    "<chpok-configuration xmlns:xi=\"http://www.w3.org/2001/XInclude\">",
+    "</chpok-configuration>",
+    "<Partitions>",
+    "</Partitions>",
+    "<xi:include href=\"P1/config.xml\"/>",
+    "<Partition PartitionIdentifier=\"1\" PartitionName=\"a\">",
+    "<Partition>",
+    "</Partition>",
+    "<Definition Identifier=\"0x1\" Name=\"b\"/>",
+    "<ARINC653_Ports>",
+    "</ARINC653_Ports>",
+    "<Sampling_Port Name=\"S\" MaxMessageSize=\"64\" Direction=\"SOURCE\" RefreshRateSeconds=\"1e-400\"/>",
+    "<Sampling_Port Name=\"D\" MaxMessageSize=\"K\" Direction=\"DESTINATION\" RefreshRateSeconds=\"NaN\"/>",
+    "<Queueing_Port Name=\"Q\" MaxMessageSize=\"4K\" Direction=\"DESTINATION\" MaxNbMessage=\"10\"/>",
+    "<Connection_Table>",
+    "</Connection_Table>",
+    "<Channel ChannelIdentifier=\"99999999999\">",
+    "<Channel>",
+    "</Channel>",
+    "<Source>",
+    "</Source>",
+    "<Destination>",
+    "</Destination>",
+    "<Standard_Partition PartitionIdentifier=\"1\" PortName=\"S\"/>",
+    "<Standard_Partition PartitionName=\"b\" PortName=\"D\"/>",
+    "<Pseudo_Partition/>",
+    "<!DOCTYPE x [<!ENTITY y \"z\">]>",
+    "&y;",
 ];
 
 /// Every message must be printable and lie within the file.
@@ -85,6 +140,11 @@ proptest! {
     #[test]
     fn any_order_of_known_pieces_is_judged(at in prop::collection::vec(0..PIECES.len(), 0..20)) {
         judge(&at.iter().map(|&at| PIECES[at]).collect::<String>())?;
+    }
+
+    #[test]
+    fn any_order_of_known_xml_pieces_is_judged(at in prop::collection::vec(0..XML_PIECES.len(), 0..20)) {
+        judge(&format!("<{}", at.iter().map(|&at| XML_PIECES[at]).collect::<String>().trim_start_matches('<')))?;
     }
 
     #[test]

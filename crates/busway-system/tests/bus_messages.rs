@@ -97,7 +97,7 @@ fn somebody_must_listen() {
     tcp(
         "tcp.a = { listen = \"0.0.0.0:7400\" }\n",
         &[
-            "s.toml:6:20: link[0].tcp.a.listen: nobody can connect to 0.0.0.0:7400; give an address and port that the other host reaches, or give that host `connect = \"ADDRESS:PORT\"`",
+            "s.toml:6:20: link[0].tcp.a.listen: nobody can connect to 0.0.0.0:7400; give an address and port that host \"b\" reaches, or give that host `connect = \"ADDRESS:PORT\"`",
         ],
     );
 }
@@ -107,7 +107,7 @@ fn a_timeout_must_see_two_heartbeats() {
     tcp(
         "tcp.a = { listen = \"192.0.2.1:7400\", timeout = \"300ms\" }\n",
         &[
-            "s.toml:6:48: link[0].tcp.a.timeout: a peer silent for 300ms is held for lost, but the other host's heartbeat comes every 200ms; give at least 400ms",
+            "s.toml:6:48: link[0].tcp.a.timeout: a peer silent for 300ms is held for lost, but host \"b\"'s heartbeat comes every 200ms; give at least 400ms",
         ],
     );
 }
@@ -117,7 +117,7 @@ fn keys_beside_the_hosts_hold_for_both() {
     tcp(
         "tcp = { timeout = \"100ms\", a = { listen = \"192.0.2.1:7400\" } }\n",
         &[
-            "s.toml:6:19: link[0].tcp.timeout: a peer silent for 100ms is held for lost, but the other host's heartbeat comes every 200ms; give at least 400ms",
+            "s.toml:6:19: link[0].tcp.timeout: a peer silent for 100ms is held for lost, but host \"b\"'s heartbeat comes every 200ms; give at least 400ms",
         ],
     );
     tcp(
@@ -177,7 +177,7 @@ fn what_stands_inside_a_window_has_its_own_place() {
             "memory.a = {{ read = {{ path = \"/x\", length = \"2MiB\" }}, write = {{ path = \"/y\", length = \"1MiB\" }} }}\n{right}"
         ),
         &[
-            "s.toml:6:21: link[0].memory.a.read: this host's read window has 2097152 bytes, the peer's write window has 1048576; give both hosts the same length: they are the two views of one window",
+            "s.toml:6:21: link[0].memory.a.read: host \"a\"'s read window has 2097152 bytes, host \"b\"'s write window has 1048576; give both hosts the same length: they are the two views of one window",
         ],
     );
     memory(

@@ -27,13 +27,16 @@ fn every_example_is_right_and_has_no_warning() {
     let mut read = 0;
     for entry in std::fs::read_dir(&folder).unwrap() {
         let path = entry.unwrap().path();
-        if path.extension().is_some_and(|extension| extension == "toml") {
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "toml" || extension == "xml")
+        {
             let system = System::load(&path).unwrap_or_else(|error| panic!("{error}"));
             assert!(system.warnings.is_empty(), "{:?}", system.warnings);
             read += 1;
         }
     }
-    assert!(read >= 3, "only {read} examples in {}", folder.display());
+    assert!(read >= 6, "only {read} examples in {}", folder.display());
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn an_unreadable_file_is_named_with_the_reason() {
     assert_eq!(
         error.to_string(),
         "/nonexistent/s.toml: cannot read the system file: No such file or directory (os error 2); \
-         give the path of a TOML file that this user may read"
+         give the path of a TOML or ARINC 653 XML file that this user may read"
     );
 }
 
@@ -115,19 +115,27 @@ fn unknown_tables_get_the_nearest_name() {
     adding(
         "[bridge]\n",
         &[
-            "s.toml:7:2: bridge: unknown key `bridge`; known here: `host`, `link`, `gateway`, `service` or `lane`",
+            "s.toml:7:2: bridge: unknown key `bridge`; known here: `host`, `link`, `gateway`, `service`, `lane`, `module`, `partition` or `channel`",
         ],
     );
 }
 
 #[test]
-fn tables_of_later_versions_are_refused_as_not_built() {
-    adding(
-        "[[partition]]\nname = \"a\"\n[[channel]]\n",
+fn a_host_is_not_called_like_a_key_of_a_bus() {
+    says(
+        "[host.listen]\n[host.b]\n[[link]]\nhosts = [\"listen\", \"b\"]\nbuses = [\"tcp\"]\ntcp.b = { listen = \"192.0.2.1:7400\" }\n",
         &[
-            "s.toml:7:1: partition: not built yet: this version joins iceoryx2 services only; remove every [[partition]]",
-            "s.toml:9:1: channel: not built yet: this version joins iceoryx2 services only; remove every [[channel]]",
+            "s.toml:1:7: host.listen: \"listen\" is a key of the bus \"tcp\": `tcp.listen` could be a host's table or that key; \
+             give the host another name",
         ],
+    );
+}
+
+#[test]
+fn a_link_says_how_its_hosts_compare_times() {
+    adding(
+        "clock = \"gps\"\n",
+        &["s.toml:7:9: link[0].clock: \"gps\" is unknown; write `estimated` or `ptp`"],
     );
 }
 

@@ -138,6 +138,31 @@ buses! {
     Tcp => tcp,
 }
 
+/// Whether the sending host places messages in the other host's memory, so that no software needs to run over there.
+pub fn is_one_sided(bus: &str) -> bool {
+    bus == crate::memory::NAME
+}
+
+impl SettingError {
+    /// Problem and mend with the hosts' names in the place of `this host` and `the peer`; `the other host` is the one whose table is
+    /// not at fault.
+    pub fn naming(&self, local: &str, peer: &str) -> (String, String) {
+        let other = if self.local { peer } else { local };
+        let named = |text: &str| {
+            [
+                ("this host", local),
+                ("the peer", peer),
+                ("the other host", other),
+            ]
+            .iter()
+            .fold(text.to_string(), |text, (role, name)| {
+                text.replace(role, &format!("host {name:?}"))
+            })
+        };
+        (named(&self.problem), named(&self.mend))
+    }
+}
+
 impl Buses {
     /// Who this process is.
     pub fn identity(&self) -> &LinkIdentity {

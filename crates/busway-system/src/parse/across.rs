@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use busway_transport::registry::BusSettings;
+use busway_transport::tcp::settings::Role;
 
 use crate::diagnostic::Notes;
 use crate::link::Link;
@@ -87,11 +88,10 @@ fn windows(settings: &BusSettings) -> Vec<(PathBuf, Range<u64>)> {
 /// The address on which a host accepts connections for a link.
 fn listens(settings: &BusSettings) -> Option<SocketAddr> {
     match settings {
-        // Where both listen, the first host of the link accepts.
-        BusSettings::Tcp(link) => link
-            .local
-            .listen
-            .filter(|_| link.local_is_first || link.peer.listen.is_none()),
+        BusSettings::Tcp(link) => match link.role() {
+            Ok(Role::Accept(address)) => Some(address),
+            _ => None,
+        },
         _ => None,
     }
 }

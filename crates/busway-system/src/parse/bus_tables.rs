@@ -52,6 +52,12 @@ pub(super) fn read(
     if let (true, Some((at, error))) = (good, error) {
         let at_fault = if error.local { at } else { 1 - at };
         let tables = [own[at_fault].as_ref(), shared.as_ref()];
+        let (problem, mend) = error.naming(&ends[at], &ends[1 - at]);
+        let error = SettingError {
+            problem,
+            mend,
+            ..error
+        };
         note_setting(
             &error,
             tables,

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use busway_transport::registry::{self, BUS_NAMES};
+
 use crate::diagnostic::Notes;
 use crate::model::{Host, Iceoryx2Domain};
 use crate::read::{Fields, unknown_key};
@@ -47,6 +49,16 @@ pub(super) fn read(root: &Fields<'_, '_>, file: &Path, notes: &mut Notes<'_>) ->
                 format!("use 1 to {MAX_NAME_BYTES} letters, digits, `-`, `_` and `.`"),
             );
         }
+        if let Some(bus) = BUS_NAMES.iter().find(|bus| is_key_of(bus, name)) {
+            notes.error(
+                &span,
+                &key,
+                format!(
+                    "{name:?} is a key of the bus {bus:?}: `{bus}.{name}` could be a host's table or that key"
+                ),
+                "give the host another name",
+            );
+        }
         // A key where a host is meant: `[host] status = ".."`.
         if !value.get_ref().is_table() && KEYS.contains(&name) {
             unknown_key(&key, name, &span, &["NAME"], notes);
@@ -56,6 +68,14 @@ pub(super) fn read(root: &Fields<'_, '_>, file: &Path, notes: &mut Notes<'_>) ->
         hosts.push(one(name, host.as_ref(), folder, notes));
     }
     hosts
+}
+
+/// Whether a bus table has this key: then the bus says of a senseless value something else than that it does not know the key.
+fn is_key_of(bus: &str, key: &str) -> bool {
+    let senseless = toml::Table::from_iter([(key.to_string(), toml::Value::Array(Vec::new()))]);
+    registry::parse_host(bus, senseless.into())
+        .err()
+        .is_none_or(|said| !said.starts_with("unknown field"))
 }
 
 /// A host that is wrong is kept by its name, so that what refers to it is not wrong too.

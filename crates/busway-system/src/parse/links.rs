@@ -9,6 +9,7 @@ use super::bus_tables;
 use crate::diagnostic::{Notes, nearest, one_of};
 use crate::link::Link;
 use crate::model::Host;
+use crate::ports::Clock;
 use crate::read::{At, Fields};
 
 /// Buses that the design has and this version does not.
@@ -23,6 +24,11 @@ const LATER_BUSES: [&str; 8] = [
     "zenoh",
 ];
 
+/// Keys of a link beside its bus tables.
+const KEYS: [&str; 3] = ["hosts", "buses", "clock"];
+
+const CLOCKS: [(&str, Clock); 2] = [("estimated", Clock::Estimated), ("ptp", Clock::Ptp)];
+
 const HOSTS_EXAMPLE: &str = r#"hosts = ["a", "b"]"#;
 const BUSES_EXAMPLE: &str = r#"buses = ["tcp"]"#;
 
@@ -31,20 +37,31 @@ pub(super) fn read(root: &Fields<'_, '_>, hosts: &[Host], notes: &mut Notes<'_>)
     for link in root.tables("link", notes) {
         let ends = ends(&link, hosts, notes);
         let buses = buses(&link, notes);
+        let clock = link.word("clock", &CLOCKS, notes).unwrap_or_default();
         refuse_unknown_keys(&link, &buses, notes);
         let Some(ends) = ends else { continue };
         let buses = buses
             .iter()
             .filter_map(|bus| bus_tables::read(&link, bus, &ends, notes))
             .collect();
-        links.push(Link { hosts: ends, buses });
+        links.push(Link {
+            hosts: ends,
+            buses,
+            clock,
+        });
     }
     check_hosts_are_linked(root, hosts, &links, notes);
     links
 }
 
-/// Warns of hosts without a link, unless a link is so wrong that it could be theirs.
+/// Warns of hosts without a link, unless a link is so wrong that it could be theirs, or the one host has partitions to itself.
 fn check_hosts_are_linked(root: &Fields<'_, '_>, hosts: &[Host], links: &[Link], notes: &mut Notes<'_>) {
+    let has_partitions = ["partition", "module"]
+        .iter()
+        .any(|field| root.get(field).is_some());
+    if hosts.len() == 1 && has_partitions {
+        return;
+    }
     let readable = match root.get("link") {
         Some(written) => written
             .get_ref()
@@ -177,7 +194,7 @@ fn unknown_bus(name: &str, span: &Range<usize>, key: String, notes: &mut Notes<'
 
 fn refuse_unknown_keys(link: &Fields<'_, '_>, buses: &[At<&str>], notes: &mut Notes<'_>) {
     for (field, span, _) in link.entries() {
-        if field == "hosts" || field == "buses" || buses.iter().any(|(bus, _)| *bus == field) {
+        if KEYS.contains(&field) || buses.iter().any(|(bus, _)| *bus == field) {
             continue;
         }
         if BUS_NAMES.contains(&field) {
@@ -188,10 +205,7 @@ fn refuse_unknown_keys(link: &Fields<'_, '_>, buses: &[At<&str>], notes: &mut No
                 format!("add {field:?} to `buses`, or remove the table"),
             );
         } else {
-            let known: Vec<&str> = ["hosts", "buses"]
-                .into_iter()
-                .chain(BUS_NAMES.iter().copied())
-                .collect();
+            let known: Vec<&str> = KEYS.into_iter().chain(BUS_NAMES.iter().copied()).collect();
             crate::read::unknown_key(&link.key_of(field), field, &span, &known, notes);
         }
     }

@@ -2,8 +2,12 @@
 
 mod across;
 mod bus_tables;
+mod connect;
+pub(crate) mod draft;
 mod hosts;
 mod links;
+mod module;
+mod partitions;
 mod rules;
 
 use std::path::Path;
@@ -11,16 +15,31 @@ use std::path::Path;
 use toml::de::DeTable;
 
 use crate::System;
-use crate::diagnostic::{Notes, SystemError};
+use crate::diagnostic::{MAIN, Notes, SystemError};
+use crate::model::{GatewayRules, Host, Iceoryx2Domain, Lane};
 use crate::read::Fields;
+use crate::xml::{self, Files};
+use draft::Draft;
 
 /// The tables of a system file.
-const TABLES: [&str; 5] = ["host", "link", "gateway", "service", "lane"];
+const TABLES: [&str; 8] = [
+    "host",
+    "link",
+    "gateway",
+    "service",
+    "lane",
+    "module",
+    "partition",
+    "channel",
+];
 
-/// Tables that the design has and this version does not.
-const LATER: [&str; 2] = ["partition", "channel"];
+/// Name of the one host of a system that is an ARINC 653 XML file alone.
+pub(crate) const LOCAL_HOST: &str = "local";
 
-pub(crate) fn system(text: &str, file: &Path) -> Result<System, SystemError> {
+pub(crate) fn system(text: &str, file: &Path, files: &mut Files<'_>) -> Result<System, SystemError> {
+    if xml::is_xml(text, file) {
+        return xml_alone(text, file, files);
+    }
     let mut notes = Notes::new(file, text);
     let (root, syntax_errors) = DeTable::parse_recoverable(text);
     for error in &syntax_errors {
@@ -41,7 +60,7 @@ pub(crate) fn system(text: &str, file: &Path) -> Result<System, SystemError> {
         span: 0..0,
         table: root.get_ref(),
     };
-    refuse_unknown_tables(&root, &mut notes);
+    root.only(&TABLES, &mut notes);
 
     let hosts = hosts::read(&root, file, &mut notes);
     let links = links::read(&root, &hosts, &mut notes);
@@ -50,6 +69,10 @@ pub(crate) fn system(text: &str, file: &Path) -> Result<System, SystemError> {
     let lanes = rules::lanes(&root, &mut notes);
     let services = rules::services(&root, &lanes, &mut notes);
     rules::check_lanes_are_used(&root, &lanes, &services, &mut notes);
+    let mut draft = Draft::default();
+    let module = module::read(&root, file, files, &mut draft, &mut notes);
+    partitions::read(&root, &mut draft, &mut notes);
+    let (partitions, channels) = connect::connect(&draft, &hosts, &links, &mut notes);
 
     let warnings = notes.finish()?;
     Ok(System {
@@ -59,25 +82,40 @@ pub(crate) fn system(text: &str, file: &Path) -> Result<System, SystemError> {
         gateway,
         services,
         lanes,
+        module,
+        partitions,
+        channels,
         warnings,
     })
 }
 
-fn refuse_unknown_tables(root: &Fields<'_, '_>, notes: &mut Notes<'_>) {
-    for (field, span, value) in root.entries() {
-        if LATER.contains(&field) {
-            let span = match value.get_ref().as_array().and_then(|array| array.first()) {
-                Some(first) => first.span(),
-                None => span,
-            };
-            notes.error(
-                &span,
-                field,
-                "not built yet: this version joins iceoryx2 services only",
-                format!("remove every [[{field}]]"),
-            );
-        } else if !TABLES.contains(&field) {
-            crate::read::unknown_key(field, field, &span, &TABLES, notes);
-        }
+/// A module without a system around it: all on one host. What the file says of hosts and buses is for a system that includes it.
+fn xml_alone(text: &str, file: &Path, files: &mut Files<'_>) -> Result<System, SystemError> {
+    let mut notes = Notes::new(file, text);
+    let mut module = xml::read(file, MAIN, text.into(), files, &mut notes);
+    for partition in &mut module.draft.partitions {
+        partition.host = None;
     }
+    for channel in &mut module.draft.channels {
+        channel.bus = None;
+    }
+    let hosts = vec![Host {
+        name: LOCAL_HOST.to_string(),
+        iceoryx2: Iceoryx2Domain::default(),
+        status: None,
+    }];
+    let (partitions, channels) = connect::connect(&module.draft, &hosts, &[], &mut notes);
+    let warnings = notes.finish()?;
+    Ok(System {
+        file: file.to_path_buf(),
+        hosts,
+        links: Vec::new(),
+        gateway: GatewayRules::default(),
+        services: Vec::new(),
+        lanes: vec![Lane::default()],
+        module: module.name,
+        partitions,
+        channels,
+        warnings,
+    })
 }

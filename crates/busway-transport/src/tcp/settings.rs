@@ -54,7 +54,7 @@ pub struct LinkSettings {
 
 /// Who makes the connections of a link, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub enum Role {
     /// This host accepts them on this address.
     Accept(SocketAddr),
     /// This host makes them to this address.
@@ -75,7 +75,10 @@ impl LinkSettings {
     }
 
     /// This host's part. Both hosts of a link come to opposite ones, since they differ in `local_is_first`.
-    pub(crate) fn role(&self) -> Result<Role, SettingError> {
+    ///
+    /// # Errors
+    /// Nobody listens, or nobody can connect.
+    pub fn role(&self) -> Result<Role, SettingError> {
         let local_listens = match (self.local.listen, self.peer.listen) {
             (Some(_), Some(_)) => self.local_is_first,
             (Some(_), None) => true,

@@ -1,0 +1,132 @@
+//! Partitions, ports and channels of an ARINC 653 module, as plain values, whatever format they were written in.
+//!
+//! Contract: everything here has been validated. A channel has one source and destinations of its kind and size, no port is in two
+//! channels, and hosts that a channel joins are linked by its bus. Made by [`crate::System::parse`]; used by the ports, the gateway
+//! and the command line. Terms are those of ARINC 653 Part 1, section 2.3.5 (interpartition communication).
+
+use serde::Serialize;
+
+/// Longest name of a partition, port or channel in bytes: ARINC 653's `MAX_NAME_LENGTH`.
+pub const MAX_NAME_BYTES: usize = 32;
+
+/// Largest `max_size` of a port in bytes: `MESSAGE_SIZE_TYPE` is a signed 32-bit integer.
+pub const MAX_MESSAGE_BYTES: u32 = i32::MAX as u32;
+
+/// Largest `max_messages` of a queuing port.
+pub const MAX_MESSAGES: u32 = 1 << 20;
+
+/// One partition: one or several Linux processes that share its ports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Partition {
+    /// 1 to [`MAX_NAME_BYTES`] bytes without `/` and control characters; unique in the system.
+    pub name: String,
+    /// `PARTITION_ID_TYPE`; as in the file, else the smallest free number from 1 on. Two partitions may have the same one if the
+    /// file says so, which has been warned of.
+    pub id: i32,
+    /// Name of one of [`crate::System::hosts`].
+    pub host: String,
+    /// In the order of the file. Names are unique.
+    pub ports: Vec<Port>,
+}
+
+/// One port of a partition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Port {
+    /// 1 to [`MAX_NAME_BYTES`] bytes without control characters; unique in the partition.
+    pub name: String,
+    /// Which way messages go.
+    pub direction: Direction,
+    /// Longest message in bytes, 1 to [`MAX_MESSAGE_BYTES`]; the same at all ports of a channel.
+    pub max_size_bytes: u32,
+    /// What it does with messages.
+    #[serde(flatten)]
+    pub kind: PortKind,
+}
+
+/// Which way messages go through a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// The partition writes or sends.
+    Source,
+    /// The partition reads or receives.
+    Destination,
+}
+
+/// What a port does with messages.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase", tag = "kind")]
+pub enum PortKind {
+    /// The latest message only.
+    Sampling {
+        /// Age in nanoseconds up to which a message is valid, 1 to `i64::MAX`. Always there at a destination; at a source it is what
+        /// the file says, if anything, and means nothing.
+        refresh_period_ns: Option<u64>,
+        /// Least time in nanoseconds between the beginnings of two writes; only at a source.
+        min_write_interval_ns: Option<u64>,
+    },
+    /// Every message, in order.
+    Queuing {
+        /// Messages that the port holds, 1 to [`MAX_MESSAGES`].
+        max_messages: u32,
+        /// In which order waiting processes are served; `None`: as the program that creates the port asks.
+        discipline: Option<Discipline>,
+    },
+}
+
+impl PortKind {
+    /// `sampling` or `queuing`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            PortKind::Sampling { .. } => "sampling",
+            PortKind::Queuing { .. } => "queuing",
+        }
+    }
+}
+
+/// In which order processes that wait for a queuing port are served (`QUEUING_DISCIPLINE_TYPE`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Discipline {
+    /// Who waited longest.
+    Fifo,
+    /// The highest priority, then who waited longest.
+    Priority,
+}
+
+/// A port by its place in [`crate::System::partitions`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct PortRef {
+    /// Index in [`crate::System::partitions`].
+    pub partition: usize,
+    /// Index in [`Partition::ports`].
+    pub port: usize,
+}
+
+/// One source port and the destination ports that get what is written into it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Channel {
+    /// Unique in the system; the source as `PARTITION/PORT` where the file gives no name of its own.
+    pub name: String,
+    /// The source port.
+    pub source: PortRef,
+    /// At least one, all of the source's kind and size.
+    pub destinations: Vec<PortRef>,
+    /// The bus that the file asks for between hosts; `None`: the best of each link.
+    pub bus: Option<String>,
+    /// Slots of the register of a sampling channel, 3 to 4096; `None` for a queuing channel. Every host computes the same.
+    pub slots: Option<u32>,
+    /// Whether the file gives `slots`, and not [`crate::slots::default_slots`].
+    pub slots_from_file: bool,
+}
+
+/// How hosts that a link joins compare times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Clock {
+    /// The link estimates the offset of the two clocks itself, and how far off it may be: validity takes that into account.
+    #[default]
+    Estimated,
+    /// Both hosts' clocks are kept together from outside (PTP): `CLOCK_TAI` stamps are compared as they are.
+    Ptp,
+}
