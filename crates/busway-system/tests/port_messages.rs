@@ -113,7 +113,7 @@ fn numbers_of_a_port_are_kept_in_their_range() {
     port(
         "name = \"P\", kind = \"sampling\", direction = \"destination\", max_size = 4, refresh_period = \"0s\"",
         &[
-            "s.toml:12:99: partition[0].ports[0].refresh_period: \"0s\" is out of range; write for example \"20ms\" or \"2s\"",
+            "s.toml:12:101: partition[0].ports[0].refresh_period: \"0s\" is out of range; write for example \"20ms\" or \"2s\"",
         ],
     );
 }

@@ -55,6 +55,56 @@ fn check_says_that_nothing_passes_through_a_third_host() {
 }
 
 #[test]
+fn check_says_which_way_each_channel_goes_and_how_many_slots_it_has() {
+    let output = busway(&["check", &example("ports.toml")]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    for expected in [
+        "  sensors    1 on vision\n",
+        "    ATTITUDE_OUT  sampling source, 64 B, written every 1 ms at most\n",
+        "  attitude   sampling, 64 B, from sensors/ATTITUDE_OUT on vision\n",
+        "    to       navigation/ATTITUDE on control: written by the partition into the memory of control (memory), PTP keeps the clocks together\n",
+        "    to       recorder/EVENTS on control: moved by the gateways (tcp), PTP keeps the clocks together\n",
+        "    slots    3 by default; ",
+        "with 16 retries, if nothing interrupts it",
+    ] {
+        assert!(said.contains(expected), "{expected:?} is not in\n{said}");
+    }
+}
+
+#[test]
+fn check_shows_a_host_only_its_own_partitions_and_channels() {
+    let output = busway(&["check", "--host", "control", &example("ports.toml")]);
+    let said = text(&output.stdout);
+    assert!(!said.contains("  sensors    1 on vision"), "{said}");
+    assert!(
+        said.contains("  navigation 2 on control") && said.contains("  events     queuing"),
+        "{said}"
+    );
+}
+
+#[test]
+fn check_reads_arinc_653_xml_and_tells_channels_as_json() {
+    let output = busway(&["check", "--json", &example("arinc653.xml")]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let channel = &said["channels"][0];
+    assert_eq!(channel["name"], "attitude");
+    assert_eq!(channel["kind"], "sampling");
+    assert_eq!(channel["source"]["port"], "ATTITUDE_OUT");
+    assert_eq!(channel["routes"][0]["way"], "inside-host");
+    assert_eq!(channel["slots"]["count"], 3);
+    assert_eq!(channel["slots"]["min_write_interval_ns"], 1_000_000);
+    let read_ns = channel["slots"]["copy"]["read_ns"].as_u64().expect("measured");
+    assert_eq!(channel["slots"]["longest_read_ns"], read_ns * 17);
+    assert_eq!(said["partitions"][0]["ports"][0]["kind"], "sampling");
+    let placed = busway(&["check", "--json", &example("arinc653.toml")]);
+    let placed: serde_json::Value = serde_json::from_slice(&placed.stdout).expect("one JSON object");
+    assert_eq!(placed["channels"][0]["routes"][0]["carrier"], "partition");
+    assert_eq!(placed["channels"][1]["routes"][0]["carrier"], "gateways");
+}
+
+#[test]
 fn a_wrong_system_file_ends_with_2_and_its_place() {
     let path = file("wrong.toml", "[host.a]\nstatsu = 1\n");
     let path = path.to_str().unwrap();

@@ -4,13 +4,15 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use busway_system::{
-    BusSettings, Diagnostic, GatewayRules, Host, Iceoryx2Domain, Lane, LinkOf, ServiceRule, System,
-    SystemError,
+    BusSettings, Diagnostic, GatewayRules, Host, Iceoryx2Domain, Lane, LinkOf, Partition, ServiceRule,
+    System, SystemError,
 };
 use busway_transport::memory::settings::{Medium, Place};
+use busway_transport::tcp::settings::Role;
 use serde::Serialize;
 
 use super::here::Finding;
+use super::ports::{self, ChannelReport};
 
 /// A file that is right.
 #[derive(Serialize)]
@@ -27,6 +29,8 @@ pub struct Report<'a> {
     pub gateway: &'a GatewayRules,
     pub services: &'a [ServiceRule],
     pub lanes: &'a [Lane],
+    pub partitions: Vec<&'a Partition>,
+    pub channels: Vec<ChannelReport<'a>>,
     /// What was found on this machine, if it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub here: Option<Vec<Finding>>,
@@ -102,6 +106,8 @@ impl<'a> Report<'a> {
             gateway: &system.gateway,
             services: &system.services,
             lanes: &system.lanes,
+            partitions: ports::partitions(system, only),
+            channels: ports::channels(system, only),
             here,
         }
     }
@@ -149,18 +155,10 @@ impl BusReport {
                     writes: resolved.write.into(),
                 }
             }
-            BusSettings::Tcp(link) => {
-                // Where both listen, the first host of the link accepts.
-                let (local, peer) = (link.local.listen, link.peer.listen);
-                match (
-                    local.filter(|_| link.local_is_first || peer.is_none()),
-                    link.local.connect.or(peer),
-                ) {
-                    (Some(address), _) => BusReport::Tcp(TcpReport::Listens(address)),
-                    (None, Some(address)) => BusReport::Tcp(TcpReport::Connects(address)),
-                    (None, None) => unreachable!("a System's links have been validated: somebody listens"),
-                }
-            }
+            BusSettings::Tcp(link) => match link.role().expect("a System's links have been validated") {
+                Role::Accept(address) => BusReport::Tcp(TcpReport::Listens(address)),
+                Role::Connect(address) => BusReport::Tcp(TcpReport::Connects(address)),
+            },
         }
     }
 }

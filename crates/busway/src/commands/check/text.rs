@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use busway_system::{KeepRule, Lane, Pattern, Policy, ServiceRule, Wait};
 
+use super::ports_text;
 use super::report::{BusReport, HostReport, Report, TcpReport, WindowReport};
 
 /// The whole text, with its last line end.
@@ -63,6 +64,8 @@ fn write(report: &Report<'_>, to: &mut String) -> std::fmt::Result {
         default.name,
         lane_text(default)
     )?;
+    ports_text::write_partitions(&report.partitions, to)?;
+    ports_text::write_channels(&report.channels, to)?;
     for finding in report.here.iter().flatten() {
         match &finding.problem {
             None => writeln!(to, "here: {}: ok", finding.what)?,
@@ -143,7 +146,7 @@ fn window_text(window: &WindowReport) -> String {
 }
 
 /// In the largest unit that needs no fraction.
-fn bytes_text(bytes: u64) -> String {
+pub(super) fn bytes_text(bytes: u64) -> String {
     let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match units
         .into_iter()

@@ -1,0 +1,173 @@
+//! What a system file makes of partitions and channels: each channel's way, and for sampling channels how many slots make retries
+//! impossible and how long a read can take, by copy times measured on this machine.
+
+use std::collections::HashMap;
+
+use busway_bench::copy_time::{self, CopyTime};
+use busway_system::slots::{longest_read_ns, slots_without_retry};
+use busway_system::{Channel, Host, Partition, PortKind, PortRef, System, Way};
+use serde::Serialize;
+
+/// A channel and all its ways.
+#[derive(Serialize)]
+pub struct ChannelReport<'a> {
+    pub name: &'a str,
+    /// `sampling` or `queuing`.
+    pub kind: &'static str,
+    pub max_size_bytes: u32,
+    pub source: End<'a>,
+    pub routes: Vec<RouteReport<'a>>,
+    /// `None` for a queuing channel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slots: Option<SlotsReport>,
+}
+
+/// One end of a channel.
+#[derive(Serialize)]
+pub struct End<'a> {
+    pub partition: &'a str,
+    pub port: &'a str,
+    pub host: &'a str,
+}
+
+/// The way to one destination.
+#[derive(Serialize)]
+pub struct RouteReport<'a> {
+    pub to: End<'a>,
+    #[serde(flatten)]
+    pub way: Way,
+}
+
+/// The register of a sampling channel.
+#[derive(Serialize)]
+pub struct SlotsReport {
+    pub count: u32,
+    /// Whether the file gives the number.
+    pub from_file: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_write_interval_ns: Option<u64>,
+    /// Measured on this machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy: Option<CopyTime>,
+    /// The number with which no read retries where writes arrive as they were made; `None`: not known, or more than there can be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub without_retry: Option<u32>,
+    /// Whether `count` is that many.
+    pub no_retry: bool,
+    /// The longest read, all retries included, if nothing interrupts the reader.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub longest_read_ns: Option<u64>,
+}
+
+/// The partitions of `only`, or all.
+pub fn partitions<'a>(system: &'a System, only: Option<&Host>) -> Vec<&'a Partition> {
+    let shown = |partition: &&Partition| only.is_none_or(|only| only.name == partition.host);
+    system.partitions.iter().filter(shown).collect()
+}
+
+/// The channels that begin or end on `only`, or all.
+pub fn channels<'a>(system: &'a System, only: Option<&Host>) -> Vec<ChannelReport<'a>> {
+    let mut copies: HashMap<u32, Option<CopyTime>> = HashMap::new();
+    let here = |at: PortRef| only.is_none_or(|only| system.partitions[at.partition].host == only.name);
+    system
+        .channels
+        .iter()
+        .filter(|channel| here(channel.source) || channel.destinations.iter().any(|at| here(*at)))
+        .map(|channel| report(system, channel, &mut copies))
+        .collect()
+}
+
+fn report<'a>(
+    system: &'a System,
+    channel: &'a Channel,
+    copies: &mut HashMap<u32, Option<CopyTime>>,
+) -> ChannelReport<'a> {
+    let source = system.port(channel.source);
+    let max_size_bytes = source.max_size_bytes;
+    let slots = match (&source.kind, channel.slots) {
+        (
+            PortKind::Sampling {
+                min_write_interval_ns,
+                ..
+            },
+            Some(count),
+        ) => {
+            let copy = *copies
+                .entry(max_size_bytes)
+                .or_insert_with(|| copy_time::measure(max_size_bytes));
+            Some(slots_report(
+                count,
+                channel.slots_from_file,
+                *min_write_interval_ns,
+                copy,
+            ))
+        }
+        _ => None,
+    };
+    let routes = system.routes_of(channel).into_iter().map(|route| RouteReport {
+        to: end(system, route.destination),
+        way: route.way,
+    });
+    ChannelReport {
+        name: &channel.name,
+        kind: source.kind.name(),
+        max_size_bytes,
+        source: end(system, channel.source),
+        routes: routes.collect(),
+        slots,
+    }
+}
+
+fn slots_report(
+    count: u32,
+    from_file: bool,
+    min_write_interval_ns: Option<u64>,
+    copy: Option<CopyTime>,
+) -> SlotsReport {
+    let without_retry = min_write_interval_ns
+        .zip(copy)
+        .and_then(|(interval_ns, copy)| slots_without_retry(copy.read_ns, copy.write_ns, interval_ns));
+    SlotsReport {
+        count,
+        from_file,
+        min_write_interval_ns,
+        copy,
+        without_retry,
+        no_retry: without_retry.is_some_and(|needed| needed <= count),
+        longest_read_ns: copy.map(|copy| longest_read_ns(copy.read_ns)),
+    }
+}
+
+fn end(system: &System, at: PortRef) -> End<'_> {
+    let partition = &system.partitions[at.partition];
+    End {
+        partition: &partition.name,
+        port: &partition.ports[at.port].name,
+        host: &partition.host,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COPY: CopyTime = CopyTime {
+        read_ns: 300,
+        write_ns: 200,
+    };
+
+    #[test]
+    fn slots_suffice_or_not_by_interval_and_copy_time() {
+        let report = slots_report(4, false, Some(500), Some(COPY));
+        assert_eq!((report.without_retry, report.no_retry), (Some(4), true));
+        let report = slots_report(3, true, Some(500), Some(COPY));
+        assert_eq!((report.without_retry, report.no_retry), (Some(4), false));
+        assert_eq!(report.longest_read_ns, Some(17 * 300));
+    }
+
+    #[test]
+    fn without_an_interval_no_number_of_slots_is_promised() {
+        let report = slots_report(4096, true, None, Some(COPY));
+        assert_eq!((report.without_retry, report.no_retry), (None, false));
+    }
+}
