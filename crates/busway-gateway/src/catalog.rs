@@ -198,17 +198,22 @@ impl Catalog {
             // A service may have been removed and made anew, with other settings, between two looks.
             let Some(details) = self.read(hash) else { return };
             if known_id != Some(details.unique_service_id()) {
-                self.insert(hash, &details);
+                if !self.insert(hash, &details) {
+                    return;
+                }
                 changes.names.insert(details.name().to_string());
             }
         }
         self.count(hash, changes);
     }
 
-    fn insert(&mut self, hash: &str, details: &StaticConfig) {
+    /// Returns false if the service is not complete yet.
+    fn insert(&mut self, hash: &str, details: &StaticConfig) -> bool {
         let pattern = match details.messaging_pattern() {
             MessagingPattern::PublishSubscribe(_) => {
                 match ServiceDescription::from_static(&self.config, details) {
+                    // iceoryx2 writes it after the service's file: told without it, the service could be made on no other host.
+                    Some(description) if description.lacks_schema() => return false,
                     Some(description) => Pattern::PublishSubscribe(Box::new(description)),
                     None => Pattern::Other,
                 }
@@ -230,6 +235,7 @@ impl Catalog {
             census: Census::default(),
         };
         self.services.insert(hash.to_string(), service);
+        true
     }
 
     fn count(&mut self, hash: &str, changes: &mut CatalogChanges) {

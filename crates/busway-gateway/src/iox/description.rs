@@ -218,6 +218,11 @@ impl ServiceDescription {
         self.payload.name == FLATBUFFER_TYPE
     }
 
+    /// Whether the schema that belongs to the payload is missing.
+    pub fn lacks_schema(&self) -> bool {
+        self.is_flatbuffer() && self.schema.is_none()
+    }
+
     /// What keeps messages of `self` from being messages of `other`, in words; `None` if nothing does.
     pub fn type_conflict(&self, other: &ServiceDescription) -> Option<String> {
         let mut conflicts = Vec::new();
@@ -318,7 +323,8 @@ fn read_schema(config: &Config, details: &StaticConfig) -> Option<Vec<u8>> {
         config.global.prefix,
         config.global.service.type_definition_suffix,
     );
-    std::fs::read(file).ok()
+    // Empty: being written.
+    std::fs::read(file).ok().filter(|schema| !schema.is_empty())
 }
 
 /// A schema in a file of its own while iceoryx2 reads it.
