@@ -24,6 +24,31 @@ struct Stamp {
     colour: u64,
 }
 
+/// As `python/program.py` has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, ZeroCopySend)]
+#[type_name("Reading")]
+#[repr(C)]
+struct Reading {
+    number: u64,
+    values: [f32; 5],
+    valid: bool,
+}
+
+impl Reading {
+    fn new(number: u64) -> Reading {
+        Reading {
+            number,
+            values: std::array::from_fn(|i| number as f32 / 4.0 + i as f32),
+            valid: number.is_multiple_of(2),
+        }
+    }
+
+    /// What message `number` of the slices of readings holds.
+    fn slice(number: u64) -> Vec<Reading> {
+        (0..number % 8).map(|i| Reading::new(number + i)).collect()
+    }
+}
+
 fn python() -> Option<PathBuf> {
     let asked = std::env::var_os("BUSWAY_PYTHON").unwrap_or_else(|| "python3".into());
     let path = if Path::new(&asked).is_absolute() {
@@ -73,7 +98,7 @@ fn python_to_python_on_two_hosts(bus: Bus) {
     let Some(python) = python() else { return };
     let rig = Rig::pair(bus);
     for (from, to) in [(0, 1), (1, 0)] {
-        for kind in ["number", "slice", "stamped"] {
+        for kind in ["number", "slice", "stamped", "reading", "readings"] {
             let service = format!("python/{kind}/{from}");
             let mut subscriber = run(&rig, &python, to, "subscribe", kind, &service);
             says(&mut subscriber, "ready");
@@ -148,4 +173,103 @@ fn rust_to_python(bus: Bus) {
     says(&mut program, &format!("done {COUNT}"));
 }
 
-on_each_bus!(python_to_python_on_two_hosts, python_to_rust, rust_to_python);
+fn structs_with_default_settings_from_python_to_rust(bus: Bus) {
+    let Some(python) = python() else { return };
+    let rig = Rig::pair(bus);
+    let node: Node<Service> = rig.node(1);
+    let service = node.service_builder(&"reading".try_into().expect("a name"));
+    let service = service
+        .publish_subscribe::<Reading>()
+        .open_or_create()
+        .expect("default");
+    let subscriber = service.subscriber_builder().create().expect("a subscriber");
+    let mut publisher = run(&rig, &python, 0, "publish", "reading", "reading");
+    let mut last = 0;
+    for _ in 0..COUNT {
+        let reading = eventually("the next message arrives", || {
+            subscriber.receive().expect("the subscriber works")
+        });
+        assert!(reading.number > last, "{} came after {last}", reading.number);
+        last = reading.number;
+        assert_eq!(*reading, Reading::new(last));
+    }
+    assert!(publisher.finish().success());
+}
+
+fn slices_of_structs_with_default_settings_from_python_to_rust(bus: Bus) {
+    let Some(python) = python() else { return };
+    let rig = Rig::pair(bus);
+    let node: Node<Service> = rig.node(1);
+    let service = node.service_builder(&"readings".try_into().expect("a name"));
+    let service = service
+        .publish_subscribe::<[Reading]>()
+        .open_or_create()
+        .expect("default");
+    let subscriber = service.subscriber_builder().create().expect("a subscriber");
+    let mut publisher = run(&rig, &python, 0, "publish", "readings", "readings");
+    let (mut last, mut received) = (0, 0);
+    while received < COUNT {
+        let sample = eventually("the next message arrives", || {
+            subscriber.receive().expect("the subscriber works")
+        });
+        // Each eighth is empty and says nothing of its number.
+        let Some(first) = sample.first() else { continue };
+        assert!(first.number > last, "{} came after {last}", first.number);
+        (last, received) = (first.number, received + 1);
+        assert_eq!(*sample, Reading::slice(last));
+    }
+    assert!(publisher.finish().success());
+}
+
+fn structs_with_default_settings_from_rust_to_python(bus: Bus) {
+    let Some(python) = python() else { return };
+    let rig = Rig::pair(bus);
+    let node: Node<Service> = rig.node(0);
+    let one = node.service_builder(&"reading".try_into().expect("a name"));
+    let one = one
+        .publish_subscribe::<Reading>()
+        .open_or_create()
+        .expect("default");
+    let one = one.publisher_builder().create().expect("a publisher");
+    let many = node.service_builder(&"readings".try_into().expect("a name"));
+    let many = many
+        .publish_subscribe::<[Reading]>()
+        .open_or_create()
+        .expect("default");
+    let many = many
+        .publisher_builder()
+        .initial_max_slice_len(7)
+        .create()
+        .expect("a publisher");
+    let mut programs = ["reading", "readings"].map(|kind| run(&rig, &python, 1, "subscribe", kind, kind));
+    let mut number = 0;
+    let done = format!("done {COUNT}");
+    // With safe overflow Python loses what it is too slow for: as much is published as it takes.
+    eventually("the Python programs have what they want", || {
+        number += 1;
+        one.send_copy(Reading::new(number)).expect("sent");
+        let content = Reading::slice(number);
+        let sample = many.loan_slice_uninit(content.len()).expect("a loan");
+        sample.write_from_slice(&content).send().expect("sent");
+        for program in &mut programs {
+            let said = program.last_line();
+            assert!(program.ended().is_none(), "{said:?}: {}", program.log());
+        }
+        let all = programs
+            .iter()
+            .all(|program| program.last_line().as_ref() == Some(&done));
+        all.then_some(())
+    });
+    for mut program in programs {
+        assert!(program.finish().success());
+    }
+}
+
+on_each_bus!(
+    python_to_python_on_two_hosts,
+    python_to_rust,
+    rust_to_python,
+    structs_with_default_settings_from_python_to_rust,
+    slices_of_structs_with_default_settings_from_python_to_rust,
+    structs_with_default_settings_from_rust_to_python,
+);
