@@ -10,6 +10,7 @@
 //! * [`gateway`]: the control thread.
 //! * [`protocol`]: what gateways say to each other.
 //! * [`lane`]: the threads that move data.
+//! * [`janitor`]: clears away what dead programs left behind.
 //! * [`counters`], [`status`]: what is counted, and where it can be read.
 //! * [`faults`]: survives memory that is not there.
 //!
@@ -20,6 +21,7 @@ pub mod counters;
 pub mod faults;
 pub mod gateway;
 pub mod iox;
+pub mod janitor;
 pub mod lane;
 pub mod protocol;
 pub mod status;
@@ -57,7 +59,7 @@ pub enum GatewayError {
     )]
     Watch(#[source] std::io::Error),
     /// No thread or descriptor left.
-    #[error("a lane can't be started: {0}")]
+    #[error("a thread can't be started: {0}")]
     Thread(#[source] std::io::Error),
     /// A link can't even be tried.
     #[error("the link to {peer:?} over {bus} can't be made: {reason}")]

@@ -26,6 +26,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::catalog::Catalog;
 use crate::iox::{Service, domain};
+use crate::janitor::Janitor;
 use crate::lane::wait::{bell, silence};
 use crate::lane::{ChannelKey, FlowId, Lane, Report, ReportBox};
 use crate::status::StatusFile;
@@ -43,7 +44,8 @@ pub struct Gateway<'a> {
     system: &'a System,
     host: String,
     session: u64,
-    node: Node<Service>,
+    node: Arc<Node<Service>>,
+    janitor: Janitor,
     catalog: Catalog,
     links: Vec<LinkState>,
     lanes: Vec<Lane>,
@@ -82,7 +84,7 @@ impl<'a> Gateway<'a> {
                 .join(", "),
         })?;
         let config = domain::config(&settings.iceoryx2)?;
-        let node = domain::create_node(&config, host)?;
+        let node = Arc::new(domain::create_node(&config, host)?);
         let session = new_session();
         let now = Instant::now();
         let catalog = Catalog::new(&config, *node.id(), now).map_err(GatewayError::Watch)?;
@@ -91,6 +93,7 @@ impl<'a> Gateway<'a> {
             sender,
             bell: Arc::new(bell().map_err(GatewayError::Thread)?),
         };
+        let janitor = Janitor::start(node.clone(), report_box.bell.clone()).map_err(GatewayError::Thread)?;
         let lanes = system
             .lanes
             .iter()
@@ -130,6 +133,7 @@ impl<'a> Gateway<'a> {
             host: host.to_string(),
             session,
             node,
+            janitor,
             catalog,
             links,
             next_lane_number: lanes.len() as u32,
@@ -173,10 +177,9 @@ impl<'a> Gateway<'a> {
         let changes = self.catalog.poll(now);
         self.dirty.extend(changes.names);
         if changes.deaths {
-            let state = self.node.try_cleanup_dead_nodes();
-            if state.cleanups > 0 {
-                tracing::info!("cleared away what {} dead program(s) left behind", state.cleanups);
-            }
+            self.janitor.ask();
+        }
+        if self.janitor.is_done() {
             self.catalog.look_at_everything(now);
         }
     }
@@ -363,6 +366,7 @@ impl<'a> Gateway<'a> {
             lane.join();
         }
         self.report_losses();
+        self.janitor.end();
         tracing::info!("gateway of host {:?} ends", self.host);
     }
 }
