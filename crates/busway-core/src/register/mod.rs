@@ -38,7 +38,7 @@ pub use reader::{Attempt, Corrupt, Counters, LastGood, ReadError, ReadOutcome, R
 pub use writer::{RegisterWriter, WriteError};
 
 use crate::remote::{RemoteError, RemoteWrite};
-use crate::window::OutOfBounds;
+use crate::window::{OutOfBounds, Window};
 use crate::{LINE_BYTES, WORD_BYTES, round_up};
 
 /// Offset of the word that publishes.
@@ -163,6 +163,16 @@ impl Layout {
         memory.publish(LATEST, start)?;
         memory.flush();
         Ok(())
+    }
+
+    /// Sequence of the newest complete message in `window`; the session's `start` before the first. For a writer that may
+    /// read the register's memory and takes over from another ([`RegisterWriter::resume`]).
+    ///
+    /// # Errors
+    /// [`OutOfBounds`] if `window` is no register.
+    #[inline]
+    pub fn latest(&self, window: &Window) -> Result<u64, OutOfBounds> {
+        window.load_acquire(LATEST)
     }
 
     pub(crate) fn slot_offset(&self, slot: usize) -> usize {

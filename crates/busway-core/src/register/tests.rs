@@ -209,3 +209,28 @@ fn impossible_layouts_and_too_little_memory_are_refused_with_numbers() {
     );
     assert!(RegisterWriter::new(window(200), layout, 0).is_err());
 }
+
+#[test]
+fn writers_that_take_turns_go_on_where_the_last_one_stopped_even_in_the_middle_of_a_slot() {
+    for start in [0, u64::MAX - 4] {
+        let layout = Layout::new(3, 16).unwrap();
+        let window = window(layout.required_bytes());
+        layout.prepare(&mut window.clone(), start).unwrap();
+        let mut reader = RegisterReader::new(window.clone(), layout, start).unwrap();
+        for turn in 1..=10_u64 {
+            let latest = reader.peek_sequence().unwrap_or(start);
+            // A writer that died before it published: its bytes lie in the slot that comes next.
+            let slot = latest.wrapping_sub(start).wrapping_add(1) % 3;
+            let torn = layout.slot_offset(slot as usize);
+            window.store(torn, u64::MAX).unwrap();
+            let mut writer = RegisterWriter::resume(window.clone(), layout, start, latest).unwrap();
+            writer.write(&[&turn.to_ne_bytes()], turn).unwrap();
+            let mut bytes = [0; 16];
+            let Ok(ReadOutcome::New(sample)) = reader.read(&mut bytes) else {
+                panic!("turn {turn} is not to be read");
+            };
+            assert_eq!(sample.sequence, start.wrapping_add(turn));
+            assert_eq!((&bytes[..8], sample.time_ns), (&turn.to_ne_bytes()[..], turn));
+        }
+    }
+}

@@ -53,6 +53,28 @@ impl<W: RemoteWrite> RegisterWriter<W> {
         })
     }
 
+    /// A writer that goes on behind `latest`, the register's newest message, where another writer of the session that began
+    /// at `start` has stopped: in an orderly way, or at any step of a write.
+    ///
+    /// For several writers that take turns under a lock, in memory that they may read. `latest` is what
+    /// [`RegisterReader::peek_sequence`](super::RegisterReader::peek_sequence) says, or `start` if it says `None`.
+    ///
+    /// # Errors
+    /// [`LayoutError::Memory`] if `memory` is too small for `layout`.
+    #[inline]
+    pub fn resume(mut memory: W, layout: Layout, start: u64, latest: u64) -> Result<Self, LayoutError> {
+        layout.check_memory(memory.len_bytes())?;
+        // The index that the other writer stored, and that its caller loaded, before our next payload: partner is the
+        // reader's fence before its second load of `latest`. The other writer's own fence does not order our stores.
+        memory.fence();
+        Ok(Self {
+            memory,
+            layout,
+            sequence: latest,
+            slot: (latest.wrapping_sub(start).wrapping_add(1) % layout.slots() as u64) as usize,
+        })
+    }
+
     /// Writes the bytes of `parts`, one behind the other, as the latest message, and returns its sequence.
     ///
     /// # Errors

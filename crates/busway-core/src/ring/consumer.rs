@@ -4,8 +4,8 @@
 //! the producer's. It never waits. A message stays in place, to be copied in any pieces, until it is released.
 
 use super::{
-    CREDIT_BYTES, CREDIT_DATA, CREDIT_LINES, INLINE_BYTES, LENGTH, Layout, LayoutError, PAYLOAD, TIME,
-    commit_word, data_start,
+    CREDIT_BYTES, CREDIT_DATA, CREDIT_LINES, INLINE_BYTES, LENGTH, Layout, LayoutError, PAYLOAD, Position,
+    TIME, commit_word, data_start,
 };
 use crate::LINE_BYTES;
 use crate::remote::{RemoteError, RemoteWrite};
@@ -133,6 +133,36 @@ impl<C: RemoteWrite> RingConsumer<C> {
         })
     }
 
+    /// A consumer that goes on at `position`, where another consumer of the same session has stopped.
+    ///
+    /// For several consumers that take turns under a lock and hand the position on. The credits may be behind `position`
+    /// or not: the first [`flush_credits`](Self::flush_credits) writes them.
+    ///
+    /// # Errors
+    /// [`LayoutError::Memory`] if one of the memories is too small for `layout`.
+    #[inline]
+    pub fn resume(
+        window: Window,
+        layout: Layout,
+        position: Position,
+        credit: C,
+    ) -> Result<Self, LayoutError> {
+        let mut consumer = Self::new(window, layout, position.line, credit)?;
+        consumer.next_data = position.data;
+        consumer.told_lines = position.line.wrapping_sub(1);
+        consumer.told_data = position.data.wrapping_sub(1);
+        Ok(consumer)
+    }
+
+    /// Where the next message begins, behind all that were released.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        Position {
+            line: self.next_line,
+            data: self.next_data,
+        }
+    }
+
     /// Writes credits back once `lines` messages were released (a quarter of the ring by default; at most all of it): 1
     /// makes room at once, at the price of a write across the bus for each message.
     #[must_use]
@@ -225,18 +255,28 @@ impl<C: RemoteWrite> RingConsumer<C> {
     /// [`RemoteError`] of the credits; the message is released anyway and the credits stay owed.
     #[inline]
     pub fn release(&mut self) -> Result<(), RemoteError> {
-        let Some(front) = self.front.take() else {
+        if !self.release_later() {
             return Ok(());
-        };
-        self.next_line = self.next_line.wrapping_add(1);
-        self.next_data = front.data_end;
-        self.counters.messages += 1;
+        }
         let owed_lines = self.next_line.wrapping_sub(self.told_lines);
         let owed_data_bytes = self.next_data.wrapping_sub(self.told_data);
         if owed_lines >= self.batch_lines || owed_data_bytes > self.batch_data_bytes {
             self.flush_credits()?;
         }
         Ok(())
+    }
+
+    /// Done with the front message, but its credits stay owed until [`flush_credits`](Self::flush_credits): for a consumer
+    /// that records its [`position`](Self::position) first. `false` if none was [`peek`](Self::peek)ed.
+    #[inline]
+    pub fn release_later(&mut self) -> bool {
+        let Some(front) = self.front.take() else {
+            return false;
+        };
+        self.next_line = self.next_line.wrapping_add(1);
+        self.next_data = front.data_end;
+        self.counters.messages += 1;
+        true
     }
 
     /// Writes back all credits that are owed.

@@ -99,6 +99,26 @@ pub enum LayoutError {
     },
 }
 
+/// How far one side of a ring has come: what the next to take its turn has to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// Line position of the next message.
+    pub line: u64,
+    /// Data position in bytes of the next payload that does not fit its line.
+    pub data: u64,
+}
+
+impl Position {
+    /// The beginning of the session `start`.
+    #[must_use]
+    pub fn at_start(start: u64) -> Self {
+        Self {
+            line: start,
+            data: data_start(start),
+        }
+    }
+}
+
 /// Where the parts of a ring lie; the same on both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {

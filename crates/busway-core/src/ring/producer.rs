@@ -4,8 +4,8 @@
 //! places credits. It never waits: a full ring is a value, and what to do about it is its caller's business.
 
 use super::{
-    CREDIT_BYTES, CREDIT_DATA, CREDIT_LINES, INLINE_BYTES, LENGTH, Layout, LayoutError, commit_word,
-    data_start,
+    CREDIT_BYTES, CREDIT_DATA, CREDIT_LINES, INLINE_BYTES, LENGTH, Layout, LayoutError, Position,
+    commit_word, data_start,
 };
 use crate::remote::{RemoteError, RemoteWrite};
 use crate::window::Window;
@@ -124,6 +124,37 @@ impl<W: RemoteWrite> RingProducer<W> {
             credit,
             counters,
         })
+    }
+
+    /// A producer that goes on at `position`, where another producer of the same session has stopped with nothing staged.
+    ///
+    /// For several producers that take turns under a lock and hand the position on. What the credit words say is believed
+    /// if it is possible; otherwise the ring counts as full until they say something possible.
+    ///
+    /// # Errors
+    /// [`LayoutError::Memory`] if one of the memories is too small for `layout`.
+    #[inline]
+    pub fn resume(
+        memory: W,
+        layout: Layout,
+        position: Position,
+        credit: Window,
+    ) -> Result<Self, LayoutError> {
+        let mut producer = Self::new(memory, layout, position.line, credit)?;
+        producer.next_data = position.data;
+        producer.lines.released = position.line.wrapping_sub(layout.lines() as u64);
+        producer.data.released = position.data.wrapping_sub(layout.data_bytes() as u64);
+        producer.refresh();
+        Ok(producer)
+    }
+
+    /// Where the next message goes.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        Position {
+            line: self.next_line,
+            data: self.next_data,
+        }
     }
 
     /// Sends the bytes of `parts`, one behind the other, as one message, with everything staged before.

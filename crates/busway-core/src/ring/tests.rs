@@ -314,3 +314,40 @@ fn a_ring_goes_on_when_its_positions_pass_zero_with_every_line_in_use() {
     }
     assert_eq!(pair.producer.counters().impossible_credits, 0);
 }
+
+#[test]
+fn producers_and_consumers_that_take_turns_lose_and_repeat_nothing() {
+    let layout = Layout::for_messages(3, 100).unwrap();
+    let Pair {
+        producer,
+        consumer,
+        memory,
+        credit,
+    } = pair(layout, u64::MAX - 5);
+    let (mut sent, mut taken) = (producer.position(), consumer.position());
+    let (mut next_in, mut next_out) = (0_u8, 0_u8);
+    for round in 0..40 {
+        for _ in 0..round % 5 {
+            let mut producer = RingProducer::resume(memory.clone(), layout, sent, credit.clone()).unwrap();
+            let message = vec![next_in; usize::from(next_in) % 101];
+            if producer.push(&[&message], 0) == Err(PushError::Full) {
+                assert!(producer.unreleased() >= 3, "full with room for a message");
+                break;
+            }
+            (sent, next_in) = (producer.position(), next_in + 1);
+        }
+        let mut consumer = RingConsumer::resume(memory.clone(), layout, taken, credit.clone()).unwrap();
+        if let Some(message) = consumer.peek().unwrap() {
+            let mut bytes = vec![0; message.len_bytes];
+            consumer.copy(0, &mut bytes).unwrap();
+            assert_eq!(bytes, vec![next_out; usize::from(next_out) % 101]);
+            assert!(consumer.release_later());
+            (taken, next_out) = (consumer.position(), next_out + 1);
+            // Every third consumer dies here: the next one writes the credits.
+        }
+        if round % 3 != 0 {
+            consumer.flush_credits().unwrap();
+        }
+    }
+    assert!(next_out > 30, "only {next_out} messages came through");
+}
