@@ -1,0 +1,357 @@
+//! Queuing ports: ARINC 653 Part 1, section 3.6.2.2.
+
+use std::sync::atomic::AtomicU64;
+
+use super::partition::process_priority;
+use super::{INFINITE, PortId, Refusal, ReturnCode, SystemTime, create, created, id_of};
+use crate::config::{Clock, Direction, Discipline, PortKind};
+use crate::counters::{Counter, Counting};
+use crate::crash;
+use crate::lock::Guard;
+use crate::partition::queuing::Taken;
+use crate::partition::{End, Members, Partition, Port, mode};
+use crate::store::layout::port;
+use crate::sync::{Ordering, fence};
+use crate::sys;
+
+/// The longest sleep at a port, in ns. Whoever was to wake a sleeper may be killed between the message and the wake-up.
+const SLEEP_NS: i64 = 100_000_000;
+
+/// The longest sleep of a process that saw something to do, but another's turn: that one may have been killed on its way.
+const NEXT_IN_LINE_NS: i64 = 1_000_000;
+
+/// What RECEIVE_QUEUING_MESSAGE returned with a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Received {
+    /// `LENGTH` in bytes.
+    pub length: usize,
+    /// Whether the queue has overflowed since the message before.
+    pub overflowed: bool,
+}
+
+impl Received {
+    /// `INVALID_CONFIG` after an overflow, else `NO_ERROR`.
+    #[must_use]
+    pub fn code(&self) -> ReturnCode {
+        if self.overflowed {
+            ReturnCode::InvalidConfig
+        } else {
+            ReturnCode::NoError
+        }
+    }
+}
+
+/// `QUEUING_PORT_STATUS_TYPE`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueuingPortStatus {
+    /// `NB_MESSAGE`: at a destination the messages that wait; at a source those in the fullest of its destinations' queues, but
+    /// never more than `MAX_NB_MESSAGE`.
+    pub nb_message: usize,
+    /// `MAX_NB_MESSAGE`.
+    pub max_nb_message: usize,
+    /// `MAX_MESSAGE_SIZE` in bytes.
+    pub max_message_size: usize,
+    /// `PORT_DIRECTION`.
+    pub port_direction: Direction,
+    /// `WAITING_PROCESSES`.
+    pub waiting_processes: usize,
+}
+
+/// CREATE_QUEUING_PORT. `queuing_discipline` is the port's from now on.
+///
+/// # Errors
+/// In this order: [`Refusal::InvalidConfig`] for an unknown name; [`Refusal::NoAction`] for a second creation;
+/// [`Refusal::InvalidConfig`] for another size, number of messages or direction; [`Refusal::InvalidMode`] outside the start modes.
+pub fn create_queuing_port(
+    partition: &Partition,
+    name: &str,
+    max_message_size: usize,
+    max_nb_message: usize,
+    port_direction: Direction,
+    queuing_discipline: Discipline,
+) -> Result<PortId, Refusal> {
+    create(
+        partition,
+        name,
+        false,
+        (max_message_size, port_direction),
+        |configured| max_messages(configured) == max_nb_message,
+        |created| {
+            let discipline = queuing_discipline as u64;
+            created
+                .area
+                .word(port::DISCIPLINE)
+                .store(discipline, Ordering::Relaxed);
+        },
+    )
+}
+
+/// SEND_QUEUING_MESSAGE, with a time-out in ns: 0 does not wait, -1 waits for ever.
+///
+/// # Errors
+/// In this order: [`Refusal::InvalidParam`] for an unknown port or a time-out below -1; [`Refusal::InvalidConfig`] for a message longer
+/// than the port's; [`Refusal::InvalidParam`] for an empty one; [`Refusal::InvalidMode`] for a destination port. Then, without
+/// room: [`Refusal::NotAvailable`] for a time-out of 0; [`Refusal::InvalidMode`] if the partition is not in the mode `NORMAL`;
+/// [`Refusal::TimedOut`].
+pub fn send_queuing_message(
+    partition: &Partition,
+    id: PortId,
+    message: &[u8],
+    time_out: SystemTime,
+) -> Result<(), Refusal> {
+    let port = created(partition, id, false)?;
+    if time_out < INFINITE {
+        return Err(Refusal::InvalidParam);
+    }
+    if message.len() > port.config.max_message_size_bytes {
+        return Err(Refusal::InvalidConfig);
+    }
+    if message.is_empty() {
+        return Err(Refusal::InvalidParam);
+    }
+    if port.config.direction != Direction::Source {
+        return Err(Refusal::InvalidMode);
+    }
+    let counting = Counting(&port.area);
+    if let End::QueuingSource(outlets) = &port.end {
+        let attempt = || {
+            outlets.has_room().then(|| {
+                let overflows = outlets.send(message);
+                if overflows > 0 {
+                    counting.add(Counter::Overflows, overflows);
+                }
+            })
+        };
+        let turn = Turn {
+            partition,
+            port,
+            attempt: &attempt,
+            is_possible: &|| outlets.has_room(),
+            event: &|| outlets.full_word(),
+            recover: &|| outlets.recover(),
+        };
+        turn.take(time_out)?;
+    }
+    counting.add(Counter::Writes, 1);
+    Ok(())
+}
+
+/// RECEIVE_QUEUING_MESSAGE, with a time-out in ns: 0 does not wait, -1 waits for ever.
+///
+/// # Errors
+/// In this order: [`Refusal::InvalidParam`] for an unknown port or a time-out below -1; [`Refusal::InvalidMode`] for a source port;
+/// [`Refusal::InvalidParam`] if `buffer` is shorter than the port's longest message. Then, without a message (`LENGTH` is 0):
+/// [`Refusal::NotAvailable`] for a time-out of 0; [`Refusal::InvalidMode`] if the partition is not in the mode `NORMAL`;
+/// [`Refusal::TimedOut`].
+pub fn receive_queuing_message(
+    partition: &Partition,
+    id: PortId,
+    time_out: SystemTime,
+    buffer: &mut [u8],
+) -> Result<Received, Refusal> {
+    let port = created(partition, id, false)?;
+    if time_out < INFINITE {
+        return Err(Refusal::InvalidParam);
+    }
+    if port.config.direction != Direction::Destination {
+        return Err(Refusal::InvalidMode);
+    }
+    if buffer.len() < port.config.max_message_size_bytes {
+        return Err(Refusal::InvalidParam);
+    }
+    let buffer = std::cell::RefCell::new(buffer);
+    let taken: Taken = match &port.end {
+        End::QueuingDestination(inlet) => Turn {
+            partition,
+            port,
+            attempt: &|| inlet.take(&mut buffer.borrow_mut()),
+            is_possible: &|| inlet.has_message(),
+            event: &|| Some(inlet.published_word()),
+            recover: &|| inlet.recover(),
+        }
+        .take(time_out)?,
+        _ => Turn {
+            partition,
+            port,
+            attempt: &|| None,
+            is_possible: &|| false,
+            event: &|| None,
+            recover: &|| (),
+        }
+        .take(time_out)?,
+    };
+    Counting(&port.area).add(Counter::Reads, 1);
+    Ok(Received {
+        length: taken.len_bytes,
+        overflowed: taken.overflowed,
+    })
+}
+
+/// GET_QUEUING_PORT_ID.
+///
+/// # Errors
+/// [`Refusal::InvalidConfig`] if the partition has created no such queuing port.
+pub fn get_queuing_port_id(partition: &Partition, name: &str) -> Result<PortId, Refusal> {
+    id_of(partition, name, false)
+}
+
+/// GET_QUEUING_PORT_STATUS.
+///
+/// # Errors
+/// [`Refusal::InvalidParam`] for an unknown port.
+pub fn get_queuing_port_status(partition: &Partition, id: PortId) -> Result<QueuingPortStatus, Refusal> {
+    let port = created(partition, id, false)?;
+    let in_queue = match &port.end {
+        End::QueuingSource(outlets) => outlets.in_queue(),
+        End::QueuingDestination(inlet) => inlet.in_queue(),
+        _ => 0,
+    };
+    let max_nb_message = max_messages(port);
+    Ok(QueuingPortStatus {
+        nb_message: usize::try_from(in_queue)
+            .unwrap_or(usize::MAX)
+            .min(max_nb_message),
+        max_nb_message,
+        max_message_size: port.config.max_message_size_bytes,
+        port_direction: port.config.direction,
+        waiting_processes: usize::try_from(port.waiters().waiting()).unwrap_or(usize::MAX),
+    })
+}
+
+/// CLEAR_QUEUING_PORT: throws away what waits, and forgets an overflow. An empty queue is no error.
+///
+/// # Errors
+/// In this order: [`Refusal::InvalidParam`] for an unknown port; [`Refusal::InvalidMode`] for a source port.
+pub fn clear_queuing_port(partition: &Partition, id: PortId) -> Result<(), Refusal> {
+    let port = created(partition, id, false)?;
+    if port.config.direction != Direction::Destination {
+        return Err(Refusal::InvalidMode);
+    }
+    if let End::QueuingDestination(inlet) = &port.end {
+        let lock = partition.lock(port);
+        if lock.taken_over {
+            inlet.recover();
+        }
+        inlet.clear();
+    }
+    Ok(())
+}
+
+fn max_messages(port: &Port) -> usize {
+    match port.config.kind {
+        PortKind::Queuing { max_messages } => max_messages,
+        PortKind::Sampling => 0,
+    }
+}
+
+/// A call that may have to wait for its turn: SEND for room, RECEIVE for a message.
+struct Turn<'t, T> {
+    partition: &'t Partition,
+    port: &'t Port,
+    /// Does it if it is possible. Under the lock.
+    attempt: &'t dyn Fn() -> Option<T>,
+    /// Whether it is possible. Under the lock.
+    is_possible: &'t dyn Fn() -> bool,
+    /// The word that changes when it becomes possible, and its value; `None` if it never will.
+    event: &'t dyn Fn() -> Option<(&'t AtomicU64, u64)>,
+    /// Puts in order what a dead holder of the lock has left.
+    recover: &'t dyn Fn(),
+}
+
+impl<'t, T> Turn<'t, T> {
+    fn take(&self, time_out: SystemTime) -> Result<T, Refusal> {
+        let lock = self.lock();
+        let waiters = self.port.waiters();
+        // Those who wait come first, if they live.
+        let is_free =
+            waiters.waiting() == 0 || waiters.first_alive(self.members(), self.discipline()).is_none();
+        if is_free && let Some(done) = (self.attempt)() {
+            return Ok(done);
+        }
+        if time_out == 0 {
+            return Err(Refusal::NotAvailable);
+        }
+        if self.partition.mode() != mode::NORMAL {
+            return Err(Refusal::InvalidMode);
+        }
+        let deadline_ns = if time_out == INFINITE {
+            i64::MAX
+        } else {
+            Clock::Monotonic.now_ns().saturating_add(time_out)
+        };
+        self.wait(lock, deadline_ns)
+    }
+
+    fn members(&self) -> &'t Members {
+        self.partition.members()
+    }
+
+    fn discipline(&self) -> Discipline {
+        if self.port.area.word(port::DISCIPLINE).load(Ordering::Relaxed) == Discipline::Priority as u64 {
+            Discipline::Priority
+        } else {
+            Discipline::Fifo
+        }
+    }
+
+    fn lock(&self) -> Guard<'t, Members> {
+        let lock = self.partition.lock(self.port);
+        if lock.taken_over {
+            (self.recover)();
+        }
+        lock
+    }
+
+    /// Waits until `deadline_ns` of `CLOCK_MONOTONIC`.
+    fn wait(&self, mut lock: Guard<'t, Members>, deadline_ns: i64) -> Result<T, Refusal> {
+        let waiters = self.port.waiters();
+        let mut place = None;
+        loop {
+            place = place.or_else(|| waiters.arrive(self.members(), process_priority()));
+            // The arrival before the last look: partner is the fence in `Outlets::wake` and `Inlet::wake`, between what makes
+            // this call possible and the look at who waits.
+            fence(Ordering::SeqCst);
+            let event = (self.event)();
+            let is_my_turn =
+                place.is_some() && waiters.first_alive(self.members(), self.discipline()) == place;
+            if is_my_turn && let Some(done) = (self.attempt)() {
+                self.leave(place, event);
+                return Ok(done);
+            }
+            let now_ns = Clock::Monotonic.now_ns();
+            if now_ns >= deadline_ns {
+                self.leave(place, event);
+                return Err(Refusal::TimedOut);
+            }
+            let is_possible = (self.is_possible)();
+            drop(lock);
+            crash::step("waiting");
+            let longest_ns = if is_possible || place.is_none() {
+                NEXT_IN_LINE_NS
+            } else {
+                SLEEP_NS
+            };
+            let until_ns = deadline_ns.min(now_ns.saturating_add(longest_ns));
+            match event {
+                Some((word, seen)) => sys::futex_wait(word, seen, until_ns),
+                None => {
+                    std::thread::sleep(std::time::Duration::from_nanos((until_ns - now_ns).max(0) as u64))
+                }
+            }
+            lock = self.lock();
+        }
+    }
+
+    /// Gives `place` up, and lets those behind look whether it is their turn.
+    fn leave(&self, place: Option<usize>, event: Option<(&AtomicU64, u64)>) {
+        let waiters = self.port.waiters();
+        if let Some(place) = place {
+            waiters.leave(place);
+        }
+        if waiters.waiting() > 0
+            && let Some((word, _)) = event
+        {
+            sys::futex_wake(word, i32::MAX);
+        }
+    }
+}

@@ -1,0 +1,465 @@
+//! What a module consists of: the input of this crate, as plain data.
+//!
+//! Contract: these structs know no file format; whoever reads the system file or ARINC 653 XML fills them in.
+//! [`Module::validate`] finds what would make a store impossible. Called by [`Store::open`](crate::Store::open).
+
+use std::collections::HashSet;
+use std::fmt;
+
+/// Longest name of a partition, port or channel in bytes (`MAX_NAME_LENGTH` of ARINC 653 Part 1).
+pub const MAX_NAME_LENGTH_BYTES: usize = 32;
+
+/// Most slots of a sampling channel.
+const MAX_SLOTS: usize = 4096;
+
+/// Longest message in bytes: what `MESSAGE_SIZE_TYPE`, a 32-bit integer, can say.
+const MAX_MESSAGE_BYTES: usize = i32::MAX as usize;
+
+/// Most messages in a queue: `MESSAGE_RANGE_TYPE` could say more, memory could not.
+const MAX_MESSAGES: usize = 1 << 20;
+
+/// The partitions of one host, their ports, and the channels between them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Module {
+    /// Partitions, each with a name of its own.
+    pub partitions: Vec<PartitionConfig>,
+    /// Channels, each with a name of its own.
+    pub channels: Vec<ChannelConfig>,
+}
+
+/// One partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartitionConfig {
+    /// 1 ..= 32 bytes.
+    pub name: String,
+    /// The number by which `GET_PARTITION_STATUS` calls it.
+    pub identifier: i64,
+    /// Its ports, each with a name of its own. A port's place in this list, from 1, is its identifier.
+    pub ports: Vec<PortConfig>,
+}
+
+/// One port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortConfig {
+    /// 1 ..= 32 bytes.
+    pub name: String,
+    /// Which way messages go.
+    pub direction: Direction,
+    /// Longest message in bytes, at least 1.
+    pub max_message_size_bytes: usize,
+    /// Sampling or queuing.
+    pub kind: PortKind,
+}
+
+/// What a port does with a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PortKind {
+    /// Keeps the latest only.
+    Sampling,
+    /// Keeps all, in order.
+    Queuing {
+        /// How many messages it holds, at least 1. At a destination, the depth of its queue.
+        max_messages: usize,
+    },
+}
+
+impl fmt::Display for PortKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            PortKind::Sampling => "sampling",
+            PortKind::Queuing { .. } => "queuing",
+        })
+    }
+}
+
+/// Which way a port's messages go (`PORT_DIRECTION_TYPE`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Direction {
+    /// Out of the partition.
+    Source = 0,
+    /// Into the partition.
+    Destination = 1,
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Direction::Source => "source",
+            Direction::Destination => "destination",
+        })
+    }
+}
+
+pub use crate::waiters::Discipline;
+
+/// A port by the names of its partition and itself.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PortRef {
+    /// Name of the partition.
+    pub partition: String,
+    /// Name of the port.
+    pub port: String,
+}
+
+impl PortRef {
+    /// The port `port` of `partition`.
+    #[must_use]
+    pub fn new(partition: impl Into<String>, port: impl Into<String>) -> Self {
+        Self {
+            partition: partition.into(),
+            port: port.into(),
+        }
+    }
+}
+
+impl fmt::Display for PortRef {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}", self.partition, self.port)
+    }
+}
+
+/// One source port and the destination ports that get its messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChannelConfig {
+    /// 1 ..= 32 bytes.
+    pub name: String,
+    /// Where messages come from.
+    pub source: PortRef,
+    /// Where they go; at least one.
+    pub destinations: Vec<PortRef>,
+    /// Slots of a sampling channel's register, 3 ..= 4096. Not looked at for a queuing channel.
+    pub slots: usize,
+    /// What becomes of a message for a full queue. Not looked at for a sampling channel.
+    pub when_full: WhenFull,
+    /// Clock of the source time stamps.
+    pub clock: Clock,
+}
+
+impl ChannelConfig {
+    /// A channel with the usual settings: 4 slots; a full queue holds the sender back if it is the only one, and overflows
+    /// on its own if there are several; stamps of `CLOCK_MONOTONIC`.
+    #[must_use]
+    pub fn new(name: impl Into<String>, source: PortRef, destinations: Vec<PortRef>) -> Self {
+        let when_full = if destinations.len() == 1 {
+            WhenFull::Wait
+        } else {
+            WhenFull::Overflow
+        };
+        Self {
+            name: name.into(),
+            source,
+            destinations,
+            slots: 4,
+            when_full,
+            clock: Clock::Monotonic,
+        }
+    }
+}
+
+/// What becomes of a message that a destination's queue has no room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenFull {
+    /// The sender waits until every destination has room, or is told that there is none. No message is lost.
+    Wait,
+    /// That destination loses the message, counts it, and is told with the next one that it receives (`INVALID_CONFIG`). The
+    /// other destinations get it. The sender never waits.
+    Overflow,
+}
+
+/// The clock of source time stamps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clock {
+    /// `CLOCK_MONOTONIC`: within one host, where no step of the wall clock may change a message's validity.
+    Monotonic,
+    /// `CLOCK_TAI`: between hosts whose clocks are synchronised.
+    Tai,
+}
+
+impl Clock {
+    /// What the clock says now, in nanoseconds.
+    #[inline]
+    #[must_use]
+    pub fn now_ns(self) -> i64 {
+        let clock = match self {
+            Clock::Monotonic => rustix::time::ClockId::Monotonic,
+            // rustix has no name for CLOCK_TAI as a clock that is always there.
+            Clock::Tai => return crate::sys::tai_ns(),
+        };
+        let time = rustix::time::clock_gettime(clock);
+        time.tv_sec * 1_000_000_000 + time.tv_nsec
+    }
+}
+
+/// Why a module is impossible.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModuleError {
+    /// A name of an impossible length, or with a zero byte.
+    #[error("{what} name {name:?} has {} bytes: use 1 to {MAX_NAME_LENGTH_BYTES}, none of them zero", name.len())]
+    Name {
+        /// Of what.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A name used twice.
+    #[error("{what} {name} exists twice: give one of them another name")]
+    Twice {
+        /// Of what.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A value out of its range.
+    #[error("{what} of {of} is {value}: use {least} to {most}")]
+    Range {
+        /// Which value.
+        what: &'static str,
+        /// Of which port or channel.
+        of: String,
+        /// What it is.
+        value: usize,
+        /// The least that is possible.
+        least: usize,
+        /// The most that is possible.
+        most: usize,
+    },
+    /// A channel's port that no partition has.
+    #[error("channel {channel} names port {port}, which does not exist: correct the name or add the port")]
+    NoPort {
+        /// Name of the channel.
+        channel: String,
+        /// The port that it names.
+        port: PortRef,
+    },
+    /// A port on the wrong end of a channel.
+    #[error(
+        "channel {channel} uses port {port} as {wanted}, but its direction is {found}: correct one of them"
+    )]
+    Direction {
+        /// Name of the channel.
+        channel: String,
+        /// The port.
+        port: PortRef,
+        /// What the channel needs.
+        wanted: Direction,
+        /// What the port is.
+        found: Direction,
+    },
+    /// Ports of two kinds in one channel.
+    #[error(
+        "channel {channel} joins the {source_kind} port {from} with the {kind} port {port}: make them alike"
+    )]
+    Kind {
+        /// Name of the channel.
+        channel: String,
+        /// Its source.
+        from: Box<PortRef>,
+        /// The source's kind.
+        source_kind: PortKind,
+        /// The destination.
+        port: Box<PortRef>,
+        /// The destination's kind.
+        kind: PortKind,
+    },
+    /// Ports of two sizes in one channel.
+    #[error(
+        "channel {channel} joins {from} for messages of {source_bytes} bytes with {port} for {bytes}: make them equal"
+    )]
+    Size {
+        /// Name of the channel.
+        channel: String,
+        /// Its source.
+        from: Box<PortRef>,
+        /// The source's longest message in bytes.
+        source_bytes: usize,
+        /// The destination.
+        port: Box<PortRef>,
+        /// The destination's longest message in bytes.
+        bytes: usize,
+    },
+    /// A port in two channels, or twice in one.
+    #[error("port {port} is used by channel {first} and by channel {second}: a port has one channel")]
+    Shared {
+        /// The port.
+        port: PortRef,
+        /// Name of one channel.
+        first: String,
+        /// Name of the other.
+        second: String,
+    },
+    /// A channel that leads nowhere.
+    #[error("channel {channel} has no destination: name one")]
+    NoDestination {
+        /// Name of the channel.
+        channel: String,
+    },
+}
+
+impl Module {
+    /// The partition called `name`.
+    #[must_use]
+    pub fn partition(&self, name: &str) -> Option<&PartitionConfig> {
+        self.partitions.iter().find(|partition| partition.name == name)
+    }
+
+    /// The port that `reference` names, and its place in its partition.
+    pub(crate) fn port(&self, reference: &PortRef) -> Option<(usize, &PortConfig)> {
+        let ports = &self.partition(&reference.partition)?.ports;
+        ports
+            .iter()
+            .enumerate()
+            .find(|(_, port)| port.name == reference.port)
+    }
+
+    /// Finds the first thing that is impossible.
+    ///
+    /// # Errors
+    /// [`ModuleError`].
+    pub fn validate(&self) -> Result<(), ModuleError> {
+        let mut seen = HashSet::new();
+        for partition in &self.partitions {
+            check_name("partition", &partition.name)?;
+            if !seen.insert(&partition.name) {
+                return Err(twice("partition", partition.name.clone()));
+            }
+            partition.validate()?;
+        }
+        let (mut names, mut used) = (HashSet::new(), Vec::new());
+        for channel in &self.channels {
+            check_name("channel", &channel.name)?;
+            if !names.insert(&channel.name) {
+                return Err(twice("channel", channel.name.clone()));
+            }
+            self.validate_channel(channel, &mut used)?;
+        }
+        Ok(())
+    }
+
+    fn validate_channel<'m>(
+        &'m self,
+        channel: &'m ChannelConfig,
+        used: &mut Vec<(&'m PortRef, &'m str)>,
+    ) -> Result<(), ModuleError> {
+        let name = || channel.name.clone();
+        let source = self.channel_port(channel, &channel.source, Direction::Source)?;
+        if channel.destinations.is_empty() {
+            return Err(ModuleError::NoDestination { channel: name() });
+        }
+        if source.kind == PortKind::Sampling {
+            check_range("slots", channel.name.clone(), channel.slots, 3, MAX_SLOTS)?;
+        }
+        for reference in std::iter::once(&channel.source).chain(&channel.destinations) {
+            if let Some((_, first)) = used.iter().find(|(port, _)| *port == reference) {
+                return Err(ModuleError::Shared {
+                    port: reference.clone(),
+                    first: (*first).into(),
+                    second: name(),
+                });
+            }
+            used.push((reference, &channel.name));
+        }
+        for reference in &channel.destinations {
+            let port = self.channel_port(channel, reference, Direction::Destination)?;
+            if std::mem::discriminant(&port.kind) != std::mem::discriminant(&source.kind) {
+                return Err(ModuleError::Kind {
+                    channel: name(),
+                    from: Box::new(channel.source.clone()),
+                    source_kind: source.kind,
+                    port: Box::new(reference.clone()),
+                    kind: port.kind,
+                });
+            }
+            if port.max_message_size_bytes != source.max_message_size_bytes {
+                return Err(ModuleError::Size {
+                    channel: name(),
+                    from: Box::new(channel.source.clone()),
+                    source_bytes: source.max_message_size_bytes,
+                    port: Box::new(reference.clone()),
+                    bytes: port.max_message_size_bytes,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn channel_port(
+        &self,
+        channel: &ChannelConfig,
+        reference: &PortRef,
+        wanted: Direction,
+    ) -> Result<&PortConfig, ModuleError> {
+        let (_, port) = self.port(reference).ok_or_else(|| ModuleError::NoPort {
+            channel: channel.name.clone(),
+            port: reference.clone(),
+        })?;
+        if port.direction != wanted {
+            return Err(ModuleError::Direction {
+                channel: channel.name.clone(),
+                port: reference.clone(),
+                wanted,
+                found: port.direction,
+            });
+        }
+        Ok(port)
+    }
+}
+
+impl PartitionConfig {
+    fn validate(&self) -> Result<(), ModuleError> {
+        let mut seen = HashSet::new();
+        for port in &self.ports {
+            check_name("port", &port.name)?;
+            let of = || format!("{}/{}", self.name, port.name);
+            if !seen.insert(&port.name) {
+                return Err(twice("port", of()));
+            }
+            let size_bytes = port.max_message_size_bytes;
+            check_range(
+                "the longest message in bytes",
+                of(),
+                size_bytes,
+                1,
+                MAX_MESSAGE_BYTES,
+            )?;
+            if let PortKind::Queuing { max_messages } = port.kind {
+                check_range("the number of messages", of(), max_messages, 1, MAX_MESSAGES)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_name(what: &'static str, name: &str) -> Result<(), ModuleError> {
+    if (1..=MAX_NAME_LENGTH_BYTES).contains(&name.len()) && !name.contains('\0') {
+        return Ok(());
+    }
+    Err(ModuleError::Name {
+        what,
+        name: name.into(),
+    })
+}
+
+fn check_range(
+    what: &'static str,
+    of: String,
+    value: usize,
+    least: usize,
+    most: usize,
+) -> Result<(), ModuleError> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(ModuleError::Range {
+        what,
+        of,
+        value,
+        least,
+        most,
+    })
+}
+
+fn twice(what: &'static str, name: String) -> ModuleError {
+    ModuleError::Twice { what, name }
+}

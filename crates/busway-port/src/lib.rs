@@ -1,0 +1,56 @@
+//! ARINC 653 sampling and queuing ports on Linux, through shared memory.
+//!
+//! A *module* is a set of partitions with ports, and channels that join one source port with any number of destination
+//! ports ([`Module`]). A *store* is a directory in shared memory that holds its state ([`Store`]): one file a channel,
+//! one a partition. A *partition* is one or several Linux processes that [`join`](Store::join) it by name. Then the
+//! services of the standard are functions of [`apex`], and [`SamplingSource`] and its kin are typed ports on top of them.
+//!
+//! - Nobody moves the data: a sampling channel is a register of [`busway_core::register`] and a queuing channel has a ring
+//!   of [`busway_core::ring`] for each destination. Reading a sampling port takes no lock, makes no system call and does
+//!   not allocate.
+//! - A partition writes its own file and the channels whose source it is, and maps everything else read-only.
+//! - A process may be killed at any instruction: the next to take its turn goes on from what lies in the files.
+//!
+//! The reasons are in `docs/decisions/005-ports.md`.
+
+mod lock;
+mod sync;
+mod waiters;
+
+/// What the loom tests look at, and nobody else.
+#[cfg(loom)]
+pub mod for_loom {
+    pub use crate::lock::{Company, lock};
+    pub use crate::waiters::{Discipline, WAITER_WORDS, Waiters, Words};
+}
+
+#[cfg(not(loom))]
+pub mod apex;
+#[cfg(not(loom))]
+mod config;
+#[cfg(not(loom))]
+mod counters;
+#[cfg(not(loom))]
+mod crash;
+#[cfg(not(loom))]
+mod partition;
+#[cfg(not(loom))]
+mod port;
+#[cfg(not(loom))]
+mod store;
+#[cfg(not(loom))]
+mod sys;
+
+#[cfg(not(loom))]
+pub use config::{
+    ChannelConfig, Clock, Direction, Discipline, MAX_NAME_LENGTH_BYTES, Module, ModuleError, PartitionConfig,
+    PortConfig, PortKind, PortRef, WhenFull,
+};
+#[cfg(not(loom))]
+pub use counters::Counters;
+#[cfg(not(loom))]
+pub use partition::{JoinError, Partition};
+#[cfg(not(loom))]
+pub use port::{QueuingDestination, QueuingSource, SamplingDestination, SamplingSource};
+#[cfg(not(loom))]
+pub use store::{Store, StoreError};

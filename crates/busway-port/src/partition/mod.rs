@@ -1,0 +1,253 @@
+//! A process's place in a partition: joining, the incarnation and mode of the partition, its ports.
+//!
+//! Contract: [`Partition`] is one process's handle, to be shared by its threads. What it says of the partition lies in the
+//! partition's file and is the same for all its processes. Called by [`crate::apex`].
+
+mod members;
+pub(crate) mod queuing;
+pub(crate) mod sampling;
+mod wire;
+
+use crate::config::PortConfig;
+use crate::counters::{Counters, Counting};
+use crate::lock::{self, Guard};
+use crate::store::layout::{head, port};
+use crate::store::{Store, StoreError};
+use crate::sync::Ordering;
+use crate::sys::Area;
+use crate::waiters::Waiters;
+pub(crate) use members::Members;
+use queuing::{Inlet, Outlets};
+use sampling::{Latest, Register};
+
+/// Why a process could not join a partition.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// No such partition in the module.
+    #[error("the module has no partition {name}; it has {known}")]
+    Unknown {
+        /// The name asked for.
+        name: String,
+        /// The names that there are.
+        known: String,
+    },
+    /// Too many processes.
+    #[error("partition {name} has {members} processes, the most that it can have: end one of them first")]
+    Full {
+        /// Name of the partition.
+        name: String,
+        /// How many processes it has.
+        members: usize,
+    },
+    /// The locks of the partition's file failed.
+    #[error("cannot take a lock on the file of partition {name}: {source}")]
+    Lock {
+        /// Name of the partition.
+        name: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The state could not be had.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// One process's handle to its partition. Dropping it leaves the partition.
+#[derive(Debug)]
+pub struct Partition {
+    name: String,
+    identifier: i64,
+    /// The body of the partition's file.
+    body: Area,
+    members: Members,
+    ports: Vec<Port>,
+}
+
+/// One configured port, created or not.
+#[derive(Debug)]
+pub(crate) struct Port {
+    pub(crate) config: PortConfig,
+    /// The port's part of the partition's file.
+    pub(crate) area: Area,
+    /// The waiting table in it.
+    table: Area,
+    pub(crate) end: End,
+}
+
+impl Port {
+    /// Who waits at the port.
+    pub(crate) fn waiters(&self) -> Waiters<'_, Area> {
+        Waiters(&self.table)
+    }
+}
+
+/// The port's end of its channel.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// Writes a register.
+    SamplingSource(Register),
+    /// Reads a register.
+    SamplingDestination(Latest),
+    /// Sends into rings.
+    QueuingSource(Outlets),
+    /// Receives from a ring.
+    QueuingDestination(Inlet),
+    /// The module has no channel for the port: what is written goes nowhere, and nothing ever comes.
+    Unconnected,
+}
+
+impl Partition {
+    pub(crate) fn join(store: &Store, name: &str) -> Result<Self, JoinError> {
+        let Some(config) = store.module().partition(name) else {
+            let names: Vec<&str> = store
+                .module()
+                .partitions
+                .iter()
+                .map(|known| known.name.as_str())
+                .collect();
+            return Err(JoinError::Unknown {
+                name: name.into(),
+                known: names.join(", "),
+            });
+        };
+        let opened = store.open_partition(config)?;
+        let body = opened.area()?;
+        let ports = wire::ports(store, config, &body)?;
+        let members = Members::join(opened.file, &body, name, |incarnation| {
+            begin_incarnation(&body, &ports, incarnation, mode::COLD_START);
+        })?;
+        tracing::info!(partition = name, incarnation = incarnation_of(&body), "joined");
+        Ok(Self {
+            name: name.into(),
+            identifier: config.identifier,
+            body,
+            members,
+            ports,
+        })
+    }
+
+    /// Name of the partition.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The number that the configuration gives the partition.
+    #[must_use]
+    pub fn identifier(&self) -> i64 {
+        self.identifier
+    }
+
+    /// How often the partition was started in this store, this time included.
+    #[must_use]
+    pub fn incarnation(&self) -> u64 {
+        incarnation_of(&self.body)
+    }
+
+    /// What the port called `name` has seen, created or not.
+    #[must_use]
+    pub fn counters(&self, name: &str) -> Option<Counters> {
+        let port = self.ports.iter().find(|port| port.config.name == name)?;
+        let mut counters = Counting(&port.area).load();
+        if let End::QueuingDestination(inlet) = &port.end {
+            counters.overflows = inlet.overflows();
+        }
+        Some(counters)
+    }
+
+    pub(crate) fn ports(&self) -> &[Port] {
+        &self.ports
+    }
+
+    pub(crate) fn members(&self) -> &Members {
+        &self.members
+    }
+
+    pub(crate) fn start_condition(&self) -> u64 {
+        self.body.word(head::START_CONDITION).load(Ordering::Relaxed)
+    }
+
+    /// The partition's mode, one of [`mode`].
+    #[inline]
+    pub(crate) fn mode(&self) -> u64 {
+        // Acquire: partner is the Release in `set_mode`, so that whoever sees NORMAL sees the ports created before.
+        self.body.word(head::MODE).load(Ordering::Acquire)
+    }
+
+    /// Sets the mode; a start mode begins a new incarnation, in which no port is created.
+    pub(crate) fn set_mode(&self, new: u64) -> std::io::Result<()> {
+        self.members.alone(|| {
+            if matches!(new, mode::COLD_START | mode::WARM_START) {
+                begin_incarnation(&self.body, &self.ports, self.incarnation() + 1, new);
+            } else {
+                self.body.word(head::MODE).store(new, Ordering::Release);
+            }
+        })
+    }
+
+    /// The port with the identifier `id`, if it is created.
+    #[inline]
+    pub(crate) fn created(&self, id: i32) -> Option<&Port> {
+        let port = self.ports.get(usize::try_from(id).ok()?.checked_sub(1)?)?;
+        self.is_created(port).then_some(port)
+    }
+
+    #[inline]
+    pub(crate) fn is_created(&self, port: &Port) -> bool {
+        // Acquire: partner is the Release in `mark_created`, so that the port's attributes are there.
+        port.area.word(port::CREATED).load(Ordering::Acquire) == incarnation_of(&self.body)
+    }
+
+    /// Ends the creation of `port`, whose attributes are stored.
+    pub(crate) fn mark_created(&self, port: &Port) {
+        port.area
+            .word(port::CREATED)
+            .store(incarnation_of(&self.body), Ordering::Release);
+    }
+
+    /// Takes the lock of `port`.
+    #[inline]
+    pub(crate) fn lock<'p>(&'p self, port: &'p Port) -> Guard<'p, Members> {
+        let guard = lock::lock(port.area.word(port::LOCK), &self.members);
+        if guard.taken_over {
+            Counting(&port.area).add(crate::counters::Counter::TakenOver, 1);
+        }
+        guard
+    }
+}
+
+/// Values of `OPERATING_MODE_TYPE`; `IDLE`, 0, needs no name.
+pub(crate) mod mode {
+    pub(crate) const COLD_START: u64 = 1;
+    pub(crate) const WARM_START: u64 = 2;
+    pub(crate) const NORMAL: u64 = 3;
+}
+
+/// Values of `START_CONDITION_TYPE` that this crate gives.
+mod start_condition {
+    pub(super) const NORMAL_START: u64 = 0;
+    pub(super) const PARTITION_RESTART: u64 = 1;
+}
+
+fn incarnation_of(body: &Area) -> u64 {
+    body.word(head::INCARNATION).load(Ordering::Relaxed)
+}
+
+/// Begins the incarnation number `incarnation`, for the only one who may at the moment. Messages, positions and counters stay.
+fn begin_incarnation(body: &Area, ports: &[Port], incarnation: u64, mode: u64) {
+    for port in ports {
+        port.waiters().clear();
+        port.area.word(port::LAST_VALIDITY).store(0, Ordering::Relaxed);
+    }
+    let condition = if incarnation == 1 {
+        start_condition::NORMAL_START
+    } else {
+        start_condition::PARTITION_RESTART
+    };
+    body.word(head::START_CONDITION)
+        .store(condition, Ordering::Relaxed);
+    body.word(head::INCARNATION).store(incarnation, Ordering::Relaxed);
+    // Release: partner is the Acquire in `Partition::mode`.
+    body.word(head::MODE).store(mode, Ordering::Release);
+}

@@ -1,0 +1,344 @@
+//! The two ends of a queuing channel inside one host.
+//!
+//! Contract: for each destination a ring of `busway-core`, whose producer is whoever holds the source port's lock and whose
+//! consumer is whoever holds the destination port's. Where they stand lies in shared memory, so that the next holder goes on
+//! from there. An end never waits; waiting is done in [`crate::apex`] with the words that [`Outlets::full_word`] and
+//! [`Inlet::published_word`] name. Called by [`crate::apex`].
+//!
+//! A message is in the queue from its commit word on, and out of it from the consumer's record on: a process killed in
+//! between loses nothing and repeats nothing that a service had returned.
+
+use busway_core::Window;
+use busway_core::ring::{Position, RingConsumer, RingProducer};
+
+use crate::config::{Clock, WhenFull};
+use crate::crash::{self, Steps};
+use crate::store::layout::{OutletLayout, Record, outlet, port};
+use crate::sync::{AtomicU64, Ordering, fence};
+use crate::sys::{self, Area, View};
+
+/// Offset of the lines' credit in the credit words (`busway_core::ring`).
+const CREDIT_LINES: usize = 0;
+
+/// The sending end: one outlet a destination.
+#[derive(Debug)]
+pub(crate) struct Outlets {
+    outlets: Vec<Outlet>,
+    when_full: WhenFull,
+    clock: Clock,
+}
+
+/// The way to one destination.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    /// The outlet's words, which this side writes.
+    control: Area,
+    /// Lines and data, which this side writes.
+    ring: Window,
+    _ring: Area,
+    /// The destination port's part of its partition's file, which the other side writes.
+    far: View,
+    credit: Window,
+    layout: OutletLayout,
+}
+
+impl Outlet {
+    pub(crate) fn new(control: Area, ring: Area, far: View, layout: OutletLayout) -> Self {
+        Self {
+            control,
+            ring: ring.window(),
+            _ring: ring,
+            credit: far.part(port::CREDIT, busway_core::ring::CREDIT_BYTES).window(),
+            far,
+            layout,
+        }
+    }
+
+    fn record(&self) -> Record<'_> {
+        Record {
+            area: &self.control,
+            offset: outlet::PRODUCER,
+        }
+    }
+
+    /// Messages sent and not yet received. What the other side says is believed as far as it is possible.
+    fn in_queue(&self) -> u64 {
+        let released = self.far.word(port::CREDIT + CREDIT_LINES).load(Ordering::Relaxed);
+        let sent = self.record().load().line;
+        sent.wrapping_sub(released).min(self.layout.ring.lines() as u64)
+    }
+
+    fn has_room(&self) -> bool {
+        self.in_queue() < self.layout.depth as u64
+    }
+
+    /// Puts a message behind the others; `false` if the ring has no room in spite of [`has_room`](Self::has_room), which only
+    /// impossible credits bring about.
+    fn push(&self, message: &[u8], time_ns: u64) -> bool {
+        let record = self.record();
+        let memory = Steps(self.ring.clone());
+        let producer = RingProducer::resume(memory, self.layout.ring, record.load(), self.credit.clone());
+        let Ok(mut producer) = producer else {
+            return false;
+        };
+        if producer.push(&[message], time_ns).is_err() {
+            return false;
+        }
+        crash::step("committed");
+        self.stand(producer.position());
+        true
+    }
+
+    /// Records that the producer stands at `position`.
+    fn stand(&self, position: Position) {
+        self.record().store(position);
+        crash::step("recorded");
+        // Partner of the store: the fence in `wake`, or in the receiver's `Inlet::published`.
+        self.control
+            .word(outlet::PUBLISHED)
+            .store(position.line, Ordering::Relaxed);
+    }
+
+    /// Puts the record behind a message that a sender had committed when it died.
+    fn recover(&self) {
+        let position = self.record().load();
+        // Reads the ring as the consumer would. It writes no credits, so the window that it is given for them does not matter.
+        let consumer = RingConsumer::resume(self.ring.clone(), self.layout.ring, position, self.ring.clone());
+        if let Ok(mut consumer) = consumer
+            && let Ok(Some(_)) = consumer.peek()
+        {
+            consumer.release_later();
+            self.stand(consumer.position());
+        } else {
+            self.stand(position);
+        }
+    }
+
+    fn overflow(&self) {
+        self.control
+            .word(outlet::OVERFLOWS)
+            .fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Wakes whoever waits at the destination for a message.
+    fn wake(&self) {
+        if self.far.word(port::WAITERS).load(Ordering::Relaxed) != 0 {
+            sys::futex_wake(self.control.word(outlet::PUBLISHED), i32::MAX);
+        }
+    }
+}
+
+impl Outlets {
+    pub(crate) fn new(outlets: Vec<Outlet>, when_full: WhenFull, clock: Clock) -> Self {
+        Self {
+            outlets,
+            when_full,
+            clock,
+        }
+    }
+
+    /// Finishes what a dead sender has begun, for whoever took the lock over from it.
+    pub(crate) fn recover(&self) {
+        self.outlets.iter().for_each(Outlet::recover);
+        self.wake();
+    }
+
+    /// Whether a message would be taken now.
+    pub(crate) fn has_room(&self) -> bool {
+        self.when_full == WhenFull::Overflow || self.outlets.iter().all(Outlet::has_room)
+    }
+
+    /// Sends `message` to every destination that has room, for the holder of the port's lock, who has asked
+    /// [`has_room`](Self::has_room). Returns how many destinations had none.
+    pub(crate) fn send(&self, message: &[u8]) -> u64 {
+        let time_ns = self.clock.now_ns() as u64;
+        let mut overflows = 0;
+        for outlet in &self.outlets {
+            if !(outlet.has_room() && outlet.push(message, time_ns)) {
+                outlet.overflow();
+                overflows += 1;
+            }
+        }
+        crash::step("sent");
+        self.wake();
+        overflows
+    }
+
+    fn wake(&self) {
+        // The messages before the looks at who waits: partner is the fence in `apex::queuing::Turn`, between a receiver's
+        // arrival in the table and its last look for a message. One of the two sees the other.
+        fence(Ordering::SeqCst);
+        self.outlets.iter().for_each(Outlet::wake);
+    }
+
+    /// Messages in the fullest queue.
+    pub(crate) fn in_queue(&self) -> u64 {
+        self.outlets
+            .iter()
+            .map(Outlet::in_queue)
+            .max()
+            .unwrap_or_default()
+    }
+
+    /// The word that changes when a full queue gets room, and its value now; any queue that is full will do, since the sender
+    /// needs room in all.
+    pub(crate) fn full_word(&self) -> Option<(&AtomicU64, u64)> {
+        let outlet = self
+            .outlets
+            .iter()
+            .find(|outlet| !outlet.has_room())
+            .or(self.outlets.first())?;
+        let word = outlet.far.word(port::CREDIT + CREDIT_LINES);
+        Some((word, word.load(Ordering::Relaxed)))
+    }
+}
+
+/// The receiving end.
+#[derive(Debug)]
+pub(crate) struct Inlet {
+    /// The outlet's words, which the other side writes.
+    control: View,
+    ring: Window,
+    _ring: View,
+    /// The source port's part of its partition's file, which the other side writes.
+    far: View,
+    /// This port's part of its partition's file.
+    area: Area,
+    credit: Window,
+    layout: OutletLayout,
+}
+
+/// A message taken from the queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Taken {
+    pub(crate) len_bytes: usize,
+    /// Whether the queue has overflowed since the message before.
+    pub(crate) overflowed: bool,
+}
+
+impl Inlet {
+    pub(crate) fn new(control: View, ring: View, far: View, area: &Area, layout: OutletLayout) -> Self {
+        Self {
+            control,
+            ring: ring.window(),
+            _ring: ring,
+            far,
+            credit: area.part(port::CREDIT, busway_core::ring::CREDIT_BYTES).window(),
+            area: area.clone(),
+            layout,
+        }
+    }
+
+    fn record(&self) -> Record<'_> {
+        Record {
+            area: &self.area,
+            offset: port::CONSUMER,
+        }
+    }
+
+    fn consumer(&self) -> Option<RingConsumer<Window>> {
+        RingConsumer::resume(
+            self.ring.clone(),
+            self.layout.ring,
+            self.record().load(),
+            self.credit.clone(),
+        )
+        .ok()
+    }
+
+    /// Writes the credits that a dead receiver owed, for whoever took the lock over from it.
+    pub(crate) fn recover(&self) {
+        if let Some(mut consumer) = self.consumer() {
+            let _ = consumer.flush_credits();
+            self.wake();
+        }
+    }
+
+    /// Takes the first message into `buffer`, which is as long as the longest, for the holder of the port's lock. `None` if
+    /// there is none, or if the ring is damaged.
+    pub(crate) fn take(&self, buffer: &mut [u8]) -> Option<Taken> {
+        let mut consumer = self.consumer()?;
+        let message = consumer.peek().ok()??;
+        consumer.copy(0, buffer.get_mut(..message.len_bytes)?).ok()?;
+        crash::step("copied");
+        consumer.release_later();
+        self.record().store(consumer.position());
+        crash::step("taken");
+        // The window is this partition's own memory and long enough.
+        let _ = consumer.flush_credits();
+        crash::step("credited");
+        self.wake();
+        Some(Taken {
+            len_bytes: message.len_bytes,
+            overflowed: self.tell_overflows(),
+        })
+    }
+
+    /// Empties the queue, for the holder of the port's lock.
+    pub(crate) fn clear(&self) {
+        let Some(mut consumer) = self.consumer() else {
+            return;
+        };
+        // At most one ring full, however fast the sender is.
+        for _ in 0..self.layout.ring.lines() {
+            if !matches!(consumer.peek(), Ok(Some(_))) {
+                break;
+            }
+            consumer.release_later();
+        }
+        self.record().store(consumer.position());
+        let _ = consumer.flush_credits();
+        self.tell_overflows();
+        self.wake();
+    }
+
+    /// Whether there were overflows that no receiver was told of, which now one is.
+    fn tell_overflows(&self) -> bool {
+        let overflows = self.overflows();
+        let told = self.area.word(port::OVERFLOWS_TOLD);
+        let is_news = told.load(Ordering::Relaxed) != overflows;
+        if is_news {
+            told.store(overflows, Ordering::Relaxed);
+        }
+        is_news
+    }
+
+    /// Messages lost for want of room, ever.
+    pub(crate) fn overflows(&self) -> u64 {
+        self.control.word(outlet::OVERFLOWS).load(Ordering::Relaxed)
+    }
+
+    /// Whether a message waits.
+    pub(crate) fn has_message(&self) -> bool {
+        self.consumer()
+            .is_some_and(|mut consumer| matches!(consumer.peek(), Ok(Some(_))))
+    }
+
+    /// Messages in the queue.
+    pub(crate) fn in_queue(&self) -> u64 {
+        let published = self.control.word(outlet::PUBLISHED).load(Ordering::Relaxed);
+        let in_queue = published.wrapping_sub(self.record().load().line);
+        // A sender may have been killed between its commit and this word: then a receiver is ahead of it.
+        if in_queue > self.layout.depth as u64 {
+            0
+        } else {
+            in_queue
+        }
+    }
+
+    /// The word that changes when a message comes, and its value now.
+    pub(crate) fn published_word(&self) -> (&AtomicU64, u64) {
+        let word = self.control.word(outlet::PUBLISHED);
+        (word, word.load(Ordering::Relaxed))
+    }
+
+    /// Wakes whoever waits at the source for room.
+    fn wake(&self) {
+        // The credits before the look at who waits: partner is the fence in `apex::queuing::Turn`, between a sender's arrival
+        // in the table and its last look for room.
+        fence(Ordering::SeqCst);
+        if self.far.word(port::WAITERS).load(Ordering::Relaxed) != 0 {
+            sys::futex_wake(self.area.word(port::CREDIT + CREDIT_LINES), i32::MAX);
+        }
+    }
+}

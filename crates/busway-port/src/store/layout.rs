@@ -1,0 +1,189 @@
+//! Where things lie in the body of a partition's and of a channel's file.
+//!
+//! Contract: offsets in bytes, all of them multiples of 8; what different partitions write never shares 128 bytes (CPUs fetch
+//! lines in pairs). Called by the store and by the ports.
+
+use busway_core::ring::{CREDIT_BYTES, Position};
+use busway_core::{register, ring};
+
+use super::StoreError;
+use crate::config::{ChannelConfig, Module, PortKind};
+use crate::sync::Ordering;
+use crate::sys::Area;
+use crate::waiters::WAITER_WORDS;
+
+/// Most processes that live in a partition at the same time.
+pub(crate) const MAX_MEMBERS: usize = 64;
+
+/// The head of a partition's body. Written by the processes of the partition; everything but `MODE` under the join lock.
+pub(crate) mod head {
+    use super::MAX_MEMBERS;
+
+    /// u64, counts the incarnations from 1; 0 before the first.
+    pub(crate) const INCARNATION: usize = 0;
+    /// `OPERATING_MODE_TYPE`.
+    pub(crate) const MODE: usize = 8;
+    /// `START_CONDITION_TYPE` of this incarnation.
+    pub(crate) const START_CONDITION: usize = 16;
+    /// u64 a member place: how many processes have had the place so far.
+    pub(crate) const GENERATIONS: usize = 128;
+    /// Where the ports begin.
+    pub(crate) const BYTES: usize = GENERATIONS + MAX_MEMBERS * 8;
+}
+
+/// One port in a partition's body. Written by the processes of the partition.
+pub(crate) mod port {
+    use super::{CREDIT_BYTES, WAITER_WORDS};
+
+    /// The port's lock (module `lock`): guards writing, sending, receiving, creating.
+    pub(crate) const LOCK: usize = 0;
+    /// u64, the incarnation in which the port was created; created is what equals the head's incarnation.
+    pub(crate) const CREATED: usize = 8;
+    /// i64 ns, more than 0: what CREATE_SAMPLING_PORT said.
+    pub(crate) const REFRESH_PERIOD: usize = 16;
+    /// `QUEUING_DISCIPLINE_TYPE`: what CREATE_QUEUING_PORT said.
+    pub(crate) const DISCIPLINE: usize = 24;
+    /// 1 if the message read last was valid when it was read, else 0.
+    pub(crate) const LAST_VALIDITY: usize = 32;
+    /// u64, sequence of the newest message that a read has delivered; only grows.
+    pub(crate) const CONSUMED: usize = 40;
+    /// u64, of the ring's overflows: as many as receivers were told of. Under the lock.
+    pub(crate) const OVERFLOWS_TOLD: usize = 48;
+    /// Where a receiving port's consumer stands (see `Record`). Under the lock.
+    pub(crate) const CONSUMER: usize = 64;
+    /// Counters, one u64 each (module `counters`). Any process of the partition adds.
+    pub(crate) const COUNTERS: usize = 128;
+    /// The credit words of a receiving port's ring; the sending partition reads and waits there.
+    pub(crate) const CREDIT: usize = 256;
+    /// Who waits at the port (module `waiters`). Under the lock; the other side reads its first word.
+    pub(crate) const WAITERS: usize = CREDIT + 2 * CREDIT_BYTES;
+    /// Distance of ports.
+    pub(crate) const STRIDE: usize = (WAITERS + WAITER_WORDS * 8).next_multiple_of(128);
+}
+
+/// What stands before each ring in a queuing channel's body. Written by the partition with the source port.
+pub(crate) mod outlet {
+    /// u64, line position behind the last message committed. Receivers sleep on it.
+    pub(crate) const PUBLISHED: usize = 0;
+    /// u64, messages that this destination had no room for, ever.
+    pub(crate) const OVERFLOWS: usize = 8;
+    /// Where the producer stands (see `Record`). Under the source port's lock.
+    pub(crate) const PRODUCER: usize = 64;
+    /// Where the ring begins.
+    pub(crate) const BYTES: usize = 128;
+}
+
+/// A partition's body.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PartitionLayout {
+    ports: usize,
+}
+
+impl PartitionLayout {
+    pub(crate) fn new(ports: usize) -> Self {
+        Self { ports }
+    }
+
+    pub(crate) fn body_bytes(self) -> usize {
+        self.port_offset(self.ports)
+    }
+
+    pub(crate) fn port_offset(self, index: usize) -> usize {
+        head::BYTES.next_multiple_of(128) + index * port::STRIDE
+    }
+}
+
+/// A channel's body.
+#[derive(Debug, Clone)]
+pub(crate) enum ChannelLayout {
+    /// The register and nothing else.
+    Sampling(register::Layout),
+    /// For each destination an outlet and a ring.
+    Queuing(Vec<OutletLayout>),
+}
+
+/// One destination of a queuing channel.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OutletLayout {
+    /// Where the outlet begins in the body.
+    pub(crate) offset: usize,
+    pub(crate) ring: ring::Layout,
+    /// Most messages in the queue: the destination port's, which the ring may exceed.
+    pub(crate) depth: usize,
+}
+
+impl ChannelLayout {
+    pub(crate) fn new(module: &Module, channel: &ChannelConfig) -> Result<Self, StoreError> {
+        let size = |reason: String| StoreError::Size {
+            channel: channel.name.clone(),
+            reason,
+        };
+        let ports = |reference| module.port(reference).map(|(_, port)| port);
+        let max_size_bytes = ports(&channel.source).map_or(1, |port| port.max_message_size_bytes);
+        let depth = |reference| match ports(reference).map(|port| port.kind) {
+            Some(PortKind::Queuing { max_messages }) => Some(max_messages),
+            _ => None,
+        };
+        if depth(&channel.source).is_none() {
+            return register::Layout::new(channel.slots, max_size_bytes)
+                .map(Self::Sampling)
+                .map_err(|error| size(error.to_string()));
+        }
+        let mut offset = 0_usize;
+        let mut outlets = Vec::new();
+        for destination in &channel.destinations {
+            let depth = depth(destination).unwrap_or(1);
+            let ring =
+                ring::Layout::for_messages(depth, max_size_bytes).map_err(|error| size(error.to_string()))?;
+            outlets.push(OutletLayout { offset, ring, depth });
+            offset = ring
+                .required_bytes()
+                .checked_next_multiple_of(128)
+                .and_then(|bytes| bytes.checked_add(offset + outlet::BYTES))
+                .ok_or_else(|| size("its queues are too deep".into()))?;
+        }
+        Ok(Self::Queuing(outlets))
+    }
+
+    pub(crate) fn body_bytes(&self) -> usize {
+        match self {
+            Self::Sampling(register) => register.required_bytes().next_multiple_of(128),
+            Self::Queuing(outlets) => outlets.last().map_or(0, |last| {
+                last.offset + outlet::BYTES + last.ring.required_bytes().next_multiple_of(128)
+            }),
+        }
+    }
+}
+
+/// A ring position that is never half written: two copies, and a word that says which one counts.
+///
+/// Words: turn (the low bit chooses the copy), line and data of copy 0, line and data of copy 1. Read and written under a lock.
+pub(crate) struct Record<'a> {
+    pub(crate) area: &'a Area,
+    pub(crate) offset: usize,
+}
+
+impl Record<'_> {
+    pub(crate) fn load(&self) -> Position {
+        let copy = self.offset + 8 + 16 * (self.turn() & 1) as usize;
+        let load = |offset| self.area.word(offset).load(Ordering::Relaxed);
+        Position {
+            line: load(copy),
+            data: load(copy + 8),
+        }
+    }
+
+    pub(crate) fn store(&self, position: Position) {
+        let turn = self.turn().wrapping_add(1);
+        let copy = self.offset + 8 + 16 * (turn & 1) as usize;
+        self.area.word(copy).store(position.line, Ordering::Relaxed);
+        crate::crash::step("record-half-written");
+        self.area.word(copy + 8).store(position.data, Ordering::Relaxed);
+        // Release: a process that dies behind this store has done those before it. Partner: taking over the dead one's lock.
+        self.area.word(self.offset).store(turn, Ordering::Release);
+    }
+
+    fn turn(&self) -> u64 {
+        self.area.word(self.offset).load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,140 @@
+//! The state of a module in shared memory: a directory with one file a channel and one a partition.
+//!
+//! Contract: [`Store::open`] makes what is missing and checks what is there, so that it does not matter who comes first. A
+//! file belongs to one configuration of its channel or partition; another one is an error, never a wrong reading.
+//!
+//! | file | written by | read by |
+//! |---|---|---|
+//! | `partition-NAME` | the processes of that partition | the partitions at the other ends of its queuing channels |
+//! | `channel-NAME` | the partition with the source port | the partitions with the destination ports |
+
+mod file;
+pub(crate) mod layout;
+
+use std::path::{Path, PathBuf};
+
+pub use file::StoreError;
+pub(crate) use file::{FileSpec, Opened};
+
+use crate::config::{ChannelConfig, Module, PartitionConfig, PortKind};
+use crate::partition::{JoinError, Partition};
+use layout::{ChannelLayout, PartitionLayout};
+
+/// A module and the directory that holds its state.
+#[derive(Debug, Clone)]
+pub struct Store {
+    root: PathBuf,
+    module: Module,
+}
+
+impl Store {
+    /// Where a module called `name` keeps its state unless told otherwise: `/dev/shm/busway-NAME`.
+    #[must_use]
+    pub fn default_root(name: &str) -> PathBuf {
+        Path::new("/dev/shm").join(format!("busway-{}", file::escape(name)))
+    }
+
+    /// Opens the state of `module` in the directory `root`, and makes what is missing of it.
+    ///
+    /// From then on all ports of the module exist, and keep their messages until the directory is removed.
+    ///
+    /// # Errors
+    /// [`StoreError`]: the module is impossible, the directory can't be written, or it holds another configuration.
+    pub fn open(root: impl Into<PathBuf>, module: Module) -> Result<Self, StoreError> {
+        module.validate()?;
+        let root = root.into();
+        std::fs::create_dir_all(&root).map_err(|source| StoreError::System {
+            action: "make",
+            path: root.clone(),
+            source,
+        })?;
+        let store = Self { root, module };
+        for partition in &store.module.partitions {
+            store.open_partition(partition)?;
+        }
+        for channel in &store.module.channels {
+            store.open_channel(channel)?;
+        }
+        Ok(store)
+    }
+
+    /// Joins the partition called `name` as one more process of it. The first process to join while no other lives begins a
+    /// new incarnation of the partition, in the mode `COLD_START`.
+    ///
+    /// # Errors
+    /// [`JoinError`].
+    pub fn join(&self, name: &str) -> Result<Partition, JoinError> {
+        Partition::join(self, name)
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The configuration.
+    #[must_use]
+    pub fn module(&self) -> &Module {
+        &self.module
+    }
+
+    pub(crate) fn open_partition(&self, partition: &PartitionConfig) -> Result<Opened, StoreError> {
+        let layout = PartitionLayout::new(partition.ports.len());
+        FileSpec {
+            path: self
+                .root
+                .join(format!("partition-{}", file::escape(&partition.name))),
+            text: describe_partition(partition),
+            body_bytes: layout.body_bytes(),
+        }
+        .open()
+    }
+
+    pub(crate) fn open_channel(
+        &self,
+        channel: &ChannelConfig,
+    ) -> Result<(Opened, ChannelLayout), StoreError> {
+        let layout = ChannelLayout::new(&self.module, channel)?;
+        let opened = FileSpec {
+            path: self.root.join(format!("channel-{}", file::escape(&channel.name))),
+            text: describe_channel(&self.module, channel),
+            body_bytes: layout.body_bytes(),
+        }
+        .open()?;
+        Ok((opened, layout))
+    }
+}
+
+/// What two processes must agree on about a partition, one thing a line.
+fn describe_partition(partition: &PartitionConfig) -> String {
+    let mut text = format!("partition {}\n", partition.name);
+    for port in &partition.ports {
+        text += &format!("{} {} port {}\n", port.kind, port.direction, port.name);
+    }
+    text
+}
+
+/// What two processes must agree on about a channel, one thing a line.
+fn describe_channel(module: &Module, channel: &ChannelConfig) -> String {
+    let mut text = format!(
+        "channel {}\nsource {}\nclock {:?}\n",
+        channel.name, channel.source, channel.clock
+    );
+    if let Some((_, source)) = module.port(&channel.source) {
+        text += &format!("{} of {} bytes\n", source.kind, source.max_message_size_bytes);
+        match source.kind {
+            PortKind::Sampling => text += &format!("slots {}\n", channel.slots),
+            PortKind::Queuing { .. } => text += &format!("when full {:?}\n", channel.when_full),
+        }
+    }
+    for destination in &channel.destinations {
+        text += &format!("destination {destination}");
+        if let Some(PortKind::Queuing { max_messages }) = module.port(destination).map(|(_, port)| port.kind)
+        {
+            text += &format!(" of {max_messages} messages");
+        }
+        text += "\n";
+    }
+    text
+}
