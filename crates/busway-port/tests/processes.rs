@@ -8,29 +8,32 @@ use support::{Shell, directory, shared, store};
 
 const HOUR_NS: &str = "3600000000000";
 
-fn create_source(shell: &mut Shell) -> String {
-    let reply = shell.say("create-sampling ATTITUDE_OUT 64 source 1");
-    reply.strip_prefix("ok ").expect("created").to_owned()
+fn create_source(shell: &mut Shell) {
+    assert!(
+        shell
+            .say("create-sampling ATTITUDE_OUT 64 source 1")
+            .starts_with("NO_ERROR")
+    );
 }
 
-fn create_destination(shell: &mut Shell) -> String {
+fn create_destination(shell: &mut Shell) {
     let reply = shell.say(&format!("create-sampling ATTITUDE 64 destination {HOUR_NS}"));
-    reply.strip_prefix("ok ").expect("created").to_owned()
+    assert!(reply.starts_with("NO_ERROR"), "{reply}");
 }
 
 #[test]
 fn what_one_process_writes_every_destination_reads_whichever_started_first() {
     let directory = directory();
     let mut display = Shell::start(&directory, "display");
-    let at_display = create_destination(&mut display);
-    assert_eq!(display.say(&format!("read {at_display}")), "NoAction");
+    create_destination(&mut display);
+    assert_eq!(display.say("read ATTITUDE"), "NO_ACTION");
     let mut sensors = Shell::start(&directory, "sensors");
-    let out = create_source(&mut sensors);
-    assert_eq!(sensors.say(&format!("write {out} 0102030405")), "ok");
+    create_source(&mut sensors);
+    assert_eq!(sensors.say("write ATTITUDE_OUT 0102030405"), "NO_ERROR");
     let mut navigation = Shell::start(&directory, "navigation");
-    let at_navigation = create_destination(&mut navigation);
-    for (shell, id) in [(&mut display, at_display), (&mut navigation, at_navigation)] {
-        assert_eq!(shell.say(&format!("read {id}")), "ok 1 0102030405");
+    create_destination(&mut navigation);
+    for shell in [&mut display, &mut navigation] {
+        assert_eq!(shell.say("read ATTITUDE"), "NO_ERROR Valid 0102030405");
     }
 }
 
@@ -38,62 +41,62 @@ fn what_one_process_writes_every_destination_reads_whichever_started_first() {
 fn a_partition_that_was_killed_gets_its_ports_back_with_their_messages() {
     let directory = directory();
     let mut sensors = Shell::start(&directory, "sensors");
-    let out = create_source(&mut sensors);
-    sensors.say(&format!("write {out} aa"));
+    create_source(&mut sensors);
+    sensors.say("write ATTITUDE_OUT aa");
     sensors.kill();
     let mut navigation = Shell::start(&directory, "navigation");
-    let id = create_destination(&mut navigation);
+    create_destination(&mut navigation);
     assert_eq!(
-        navigation.say(&format!("read {id}")),
-        "ok 1 aa",
+        navigation.say("read ATTITUDE"),
+        "NO_ERROR Valid aa",
         "the source is dead, its message is not"
     );
     navigation.kill();
     let mut navigation = Shell::start(&directory, "navigation");
     assert_eq!(
         navigation.say("sampling-id ATTITUDE"),
-        "InvalidConfig",
+        "INVALID_CONFIG",
         "a new incarnation has created nothing"
     );
     assert_eq!(
         navigation.say("partition-status"),
-        "ok 2 1 1",
+        "NO_ERROR 2 ColdStart true",
         "cold start after a restart"
     );
-    let id = create_destination(&mut navigation);
+    create_destination(&mut navigation);
     assert_eq!(
-        navigation.say(&format!("read-updated {id}")),
-        "ok 1 -",
+        navigation.say("read-updated ATTITUDE"),
+        "NO_ACTION ConsumedMessage -",
         "the message was consumed before the restart"
     );
     let mut sensors = Shell::start(&directory, "sensors");
-    let out = create_source(&mut sensors);
-    sensors.say(&format!("write {out} bb"));
-    assert_eq!(navigation.say(&format!("read-updated {id}")), "ok 2 bb");
+    create_source(&mut sensors);
+    sensors.say("write ATTITUDE_OUT bb");
+    assert_eq!(navigation.say("read-updated ATTITUDE"), "NO_ERROR NewMessage bb");
 }
 
 #[test]
 fn processes_of_a_partition_share_its_ports_its_mode_and_what_is_consumed() {
     let directory = directory();
     let mut one = Shell::start(&directory, "navigation");
-    let id = create_destination(&mut one);
+    create_destination(&mut one);
     let mut other = Shell::start(&directory, "navigation");
-    assert_eq!(other.say("sampling-id ATTITUDE"), format!("ok {id}"));
+    assert_eq!(other.say("sampling-id ATTITUDE"), "NO_ERROR 1");
     assert_eq!(
         other.say(&format!("create-sampling ATTITUDE 64 destination {HOUR_NS}")),
-        "NoAction"
+        "NO_ACTION"
     );
-    assert_eq!(one.say("set-mode normal"), "ok");
-    assert_eq!(other.say("partition-status"), "ok 2 3 0");
+    assert_eq!(one.say("set-mode normal"), "NO_ERROR");
+    assert_eq!(other.say("partition-status"), "NO_ERROR 2 Normal false");
     let mut sensors = Shell::start(&directory, "sensors");
-    let out = create_source(&mut sensors);
-    sensors.say(&format!("write {out} 77"));
-    assert_eq!(one.say(&format!("read-updated {id}")), "ok 2 77");
-    assert_eq!(other.say(&format!("read-updated {id}")), "ok 1 -");
+    create_source(&mut sensors);
+    sensors.say("write ATTITUDE_OUT 77");
+    assert_eq!(one.say("read-updated ATTITUDE"), "NO_ERROR NewMessage 77");
+    assert_eq!(other.say("read-updated ATTITUDE"), "NO_ACTION ConsumedMessage -");
     one.kill();
     assert_eq!(
         other.say("sampling-id ATTITUDE"),
-        format!("ok {id}"),
+        "NO_ERROR 1",
         "the incarnation lives on"
     );
 }
@@ -102,16 +105,16 @@ fn processes_of_a_partition_share_its_ports_its_mode_and_what_is_consumed() {
 fn several_processes_may_write_one_source_port() {
     let directory = directory();
     let mut one = Shell::start(&directory, "sensors");
-    let id = create_source(&mut one);
+    create_source(&mut one);
     let mut other = Shell::start(&directory, "sensors");
     let mut navigation = Shell::start(&directory, "navigation");
-    let read = create_destination(&mut navigation);
+    create_destination(&mut navigation);
     for round in 0..20_u8 {
         let writer = if round % 3 == 0 { &mut one } else { &mut other };
-        assert_eq!(writer.say(&format!("write {id} {round:02x}")), "ok");
+        assert_eq!(writer.say(&format!("write ATTITUDE_OUT {round:02x}")), "NO_ERROR");
         assert_eq!(
-            navigation.say(&format!("read {read}")),
-            format!("ok 1 {round:02x}")
+            navigation.say("read ATTITUDE"),
+            format!("NO_ERROR Valid {round:02x}")
         );
     }
 }
@@ -161,13 +164,13 @@ fn of_many_processes_that_make_the_store_at_once_all_get_the_same() {
             .map(|start| start.join().expect("started"))
             .collect()
     });
-    let out = create_source(&mut shells[0]);
-    shells[0].say(&format!("write {out} 2a"));
-    let id = create_destination(&mut shells[1]);
-    assert_eq!(shells[1].say(&format!("read {id}")), "ok 1 2a");
+    create_source(&mut shells[0]);
+    shells[0].say("write ATTITUDE_OUT 2a");
+    create_destination(&mut shells[1]);
+    assert_eq!(shells[1].say("read ATTITUDE"), "NO_ERROR Valid 2a");
     assert_eq!(
-        shells[3].say(&format!("read {id}")),
-        "ok 1 2a",
+        shells[3].say("read ATTITUDE"),
+        "NO_ERROR Valid 2a",
         "two processes, one partition"
     );
     let left = std::fs::read_dir(directory.path()).expect("list").count();

@@ -1,6 +1,8 @@
 //! The module that tests and programs of this crate share: every kind of channel there is.
 #![allow(dead_code)] // Each program uses a part of this.
 
+pub mod script;
+
 use busway_port::{
     ChannelConfig, Direction, Module, PartitionConfig, PortConfig, PortKind, PortRef, WhenFull,
 };
