@@ -2,7 +2,7 @@
 //!
 //! Contract: without the feature `crash-hooks` nothing is left of them. With it, `BUSWAY_PORT_CRASH=STEP` (or `STEP@N`, the
 //! N-th time, from 1) names the step at which the process kills itself. Called wherever a protocol has done a part of what
-//! belongs together; `tests/faults.rs` goes through all of [`STEPS`](list::STEPS).
+//! belongs together; `tests/faults.rs` goes through all of them.
 
 use busway_core::{RemoteError, RemoteWrite, Window};
 

@@ -21,7 +21,7 @@ mod waiters;
 #[cfg(loom)]
 pub mod for_loom {
     pub use crate::lock::{Company, lock};
-    pub use crate::waiters::{Discipline, WAITER_WORDS, Waiters, Words};
+    pub use crate::waiters::{Discipline, WAITER_WORDS, Waiters, Words, before_last_look, is_anybody_there};
 }
 
 #[cfg(not(loom))]

@@ -12,7 +12,7 @@
 //! ```
 
 use crate::lock::Company;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, fence};
 
 /// Places of the table. Who finds none free tries again later.
 pub const PLACES: usize = if cfg!(loom) { 2 } else { 64 };
@@ -118,6 +118,21 @@ impl<W: Words> Waiters<'_, W> {
     fn store(&self, index: usize, value: u64) {
         self.0.word(index).store(value, Ordering::Relaxed);
     }
+}
+
+/// Orders the caller's arrival in its table before its last look at what it waits for. Then it may sleep.
+///
+/// Partner: [`is_anybody_there`]. Of the two sides, at least one sees what the other stored.
+pub fn before_last_look() {
+    fence(Ordering::SeqCst);
+}
+
+/// Whether anybody waits in the other side's table, whose first word is `waiting`, asked after what they wait for was stored.
+///
+/// Partner: [`before_last_look`].
+pub fn is_anybody_there(waiting: &AtomicU64) -> bool {
+    fence(Ordering::SeqCst);
+    waiting.load(Ordering::Relaxed) != 0
 }
 
 fn at(place: usize, field: usize) -> usize {

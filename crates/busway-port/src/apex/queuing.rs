@@ -11,8 +11,9 @@ use crate::lock::Guard;
 use crate::partition::queuing::Taken;
 use crate::partition::{End, Members, Partition, Port, mode};
 use crate::store::layout::port;
-use crate::sync::{Ordering, fence};
+use crate::sync::Ordering;
 use crate::sys;
+use crate::waiters::before_last_look;
 
 /// The longest sleep at a port, in ns. Whoever was to wake a sleeper may be killed between the message and the wake-up.
 const SLEEP_NS: i64 = 100_000_000;
@@ -308,9 +309,7 @@ impl<'t, T> Turn<'t, T> {
         let mut place = None;
         loop {
             place = place.or_else(|| waiters.arrive(self.members(), process_priority()));
-            // The arrival before the last look: partner is the fence in `Outlets::wake` and `Inlet::wake`, between what makes
-            // this call possible and the look at who waits.
-            fence(Ordering::SeqCst);
+            before_last_look();
             let event = (self.event)();
             let is_my_turn =
                 place.is_some() && waiters.first_alive(self.members(), self.discipline()) == place;

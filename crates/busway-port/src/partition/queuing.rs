@@ -14,8 +14,9 @@ use busway_core::ring::{Position, RingConsumer, RingProducer};
 use crate::config::{Clock, WhenFull};
 use crate::crash::{self, Steps};
 use crate::store::layout::{OutletLayout, Record, outlet, port};
-use crate::sync::{AtomicU64, Ordering, fence};
+use crate::sync::{AtomicU64, Ordering};
 use crate::sys::{self, Area, View};
+use crate::waiters::is_anybody_there;
 
 /// Offset of the lines' credit in the credit words (`busway_core::ring`).
 const CREDIT_LINES: usize = 0;
@@ -93,7 +94,7 @@ impl Outlet {
     fn stand(&self, position: Position) {
         self.record().store(position);
         crash::step("recorded");
-        // Partner of the store: the fence in `wake`, or in the receiver's `Inlet::published`.
+        // Before the look at who waits, which `is_anybody_there` orders.
         self.control
             .word(outlet::PUBLISHED)
             .store(position.line, Ordering::Relaxed);
@@ -122,7 +123,7 @@ impl Outlet {
 
     /// Wakes whoever waits at the destination for a message.
     fn wake(&self) {
-        if self.far.word(port::WAITERS).load(Ordering::Relaxed) != 0 {
+        if is_anybody_there(self.far.word(port::WAITERS)) {
             sys::futex_wake(self.control.word(outlet::PUBLISHED), i32::MAX);
         }
     }
@@ -139,8 +140,10 @@ impl Outlets {
 
     /// Finishes what a dead sender has begun, for whoever took the lock over from it.
     pub(crate) fn recover(&self) {
-        self.outlets.iter().for_each(Outlet::recover);
-        self.wake();
+        for outlet in &self.outlets {
+            outlet.recover();
+            outlet.wake();
+        }
     }
 
     /// Whether a message would be taken now.
@@ -160,15 +163,8 @@ impl Outlets {
             }
         }
         crash::step("sent");
-        self.wake();
-        overflows
-    }
-
-    fn wake(&self) {
-        // The messages before the looks at who waits: partner is the fence in `apex::queuing::Turn`, between a receiver's
-        // arrival in the table and its last look for a message. One of the two sees the other.
-        fence(Ordering::SeqCst);
         self.outlets.iter().for_each(Outlet::wake);
+        overflows
     }
 
     /// Messages in the fullest queue.
@@ -334,10 +330,7 @@ impl Inlet {
 
     /// Wakes whoever waits at the source for room.
     fn wake(&self) {
-        // The credits before the look at who waits: partner is the fence in `apex::queuing::Turn`, between a sender's arrival
-        // in the table and its last look for room.
-        fence(Ordering::SeqCst);
-        if self.far.word(port::WAITERS).load(Ordering::Relaxed) != 0 {
+        if is_anybody_there(self.far.word(port::WAITERS)) {
             sys::futex_wake(self.area.word(port::CREDIT + CREDIT_LINES), i32::MAX);
         }
     }

@@ -1,0 +1,214 @@
+//! Every interleaving, and every stale value that a weak memory model allows, of the lock and of going to sleep.
+//!
+//! Run: `RUSTFLAGS="--cfg loom" cargo test -p busway-port --release --test loom`
+//!
+//! For each promise there is also a mutant that breaks it. Loom must catch it, or the promise would be unproven.
+#![cfg(loom)]
+#![allow(unsafe_code)] // Sharing the guarded cell.
+
+use busway_port::for_loom::{
+    Company, Discipline, WAITER_WORDS, Waiters, Words, before_last_look, is_anybody_there, lock,
+};
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::thread;
+
+/// The lock's word, what it guards, and who of members 1 to 3 is dead.
+struct Shared {
+    word: AtomicU64,
+    guarded: UnsafeCell<u64>,
+    dead: [AtomicU64; 4],
+    words: Vec<AtomicU64>,
+}
+
+// SAFETY: whether accesses to the cell are ordered is what loom checks.
+unsafe impl Sync for Shared {}
+// SAFETY: as above.
+unsafe impl Send for Shared {}
+
+impl Shared {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            word: AtomicU64::new(0),
+            guarded: UnsafeCell::new(0),
+            dead: std::array::from_fn(|_| AtomicU64::new(0)),
+            words: (0..WAITER_WORDS).map(|_| AtomicU64::new(0)).collect(),
+        })
+    }
+}
+
+impl Words for Shared {
+    fn word(&self, index: usize) -> &AtomicU64 {
+        &self.words[index]
+    }
+}
+
+struct Member {
+    shared: Arc<Shared>,
+    me: u64,
+    /// Declares everybody dead.
+    is_rash: bool,
+}
+
+impl Company for Member {
+    fn me(&self) -> u64 {
+        self.me
+    }
+    fn is_alive(&self, member: u64) -> bool {
+        // Acquire: the kernel tells of a death after what the dead one did.
+        !self.is_rash && self.shared.dead[member as usize].load(Ordering::Acquire) == 0
+    }
+    fn sleep(&self, _: &AtomicU64, _: u64) {
+        thread::yield_now();
+    }
+    fn wake(&self, _: &AtomicU64) {}
+}
+
+fn member(shared: &Arc<Shared>, me: u64) -> Member {
+    Member {
+        shared: shared.clone(),
+        me,
+        is_rash: false,
+    }
+}
+
+/// Adds one under the lock; returns whether the lock was taken over.
+fn add(member: &Member) -> bool {
+    let guard = lock(&member.shared.word, member);
+    // SAFETY: loom panics if this is not exclusive.
+    member.shared.guarded.with_mut(|value| unsafe { *value += 1 });
+    guard.taken_over
+}
+
+/// Dies with the lock, having added one.
+fn add_and_die(member: &Member) {
+    let guard = lock(&member.shared.word, member);
+    // SAFETY: as above.
+    member.shared.guarded.with_mut(|value| unsafe { *value += 1 });
+    std::mem::forget(guard);
+    member.shared.dead[member.me as usize].store(1, Ordering::Release);
+}
+
+fn explore(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.max_branches = 100_000;
+    builder.check(model);
+}
+
+fn value(shared: &Shared) -> u64 {
+    // SAFETY: as above.
+    shared.guarded.with(|value| unsafe { *value })
+}
+
+#[test]
+fn two_members_never_hold_the_lock_at_once() {
+    explore(|| {
+        let shared = Shared::new();
+        let other = member(&shared, 2);
+        let thread = thread::spawn(move || add(&other));
+        let first = add(&member(&shared, 1));
+        let second = thread.join().unwrap();
+        assert!(!first && !second, "nobody died");
+        assert_eq!(value(&shared), 2);
+        assert_eq!(shared.word.load(Ordering::Relaxed), 0, "given back");
+    });
+}
+
+#[test]
+fn the_lock_of_a_dead_holder_is_taken_over_once_with_all_that_it_wrote() {
+    explore(|| {
+        let shared = Shared::new();
+        let (dying, heir) = (member(&shared, 1), member(&shared, 2));
+        add_and_die(&dying);
+        let thread = thread::spawn(move || add(&heir));
+        let first = add(&member(&shared, 3));
+        let second = thread.join().unwrap();
+        assert!(first ^ second, "one of the two finds what the dead one left");
+        assert_eq!(value(&shared), 3);
+    });
+}
+
+#[test]
+fn a_holder_may_die_while_another_waits() {
+    explore(|| {
+        let shared = Shared::new();
+        let dying = member(&shared, 1);
+        let thread = thread::spawn(move || add_and_die(&dying));
+        let _ = add(&member(&shared, 2));
+        thread.join().unwrap();
+        assert_eq!(value(&shared), 2);
+    });
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_lock_taken_from_a_living_holder_is_caught() {
+    explore(|| {
+        let shared = Shared::new();
+        let other = member(&shared, 2);
+        let thread = thread::spawn(move || add(&other));
+        let rash = Member {
+            shared: shared.clone(),
+            me: 1,
+            is_rash: true,
+        };
+        add(&rash);
+        thread.join().unwrap();
+    });
+}
+
+/// Somebody waits for word 3 of the table's spare words to change, somebody else changes it. Neither may miss the other.
+fn meet(is_careful: bool) {
+    explore(move || {
+        let shared = Shared::new();
+        let event = 3;
+        let sender = shared.clone();
+        let thread = thread::spawn(move || {
+            sender.words[event].store(1, Ordering::Relaxed);
+            if is_careful {
+                is_anybody_there(&sender.words[0])
+            } else {
+                sender.words[0].load(Ordering::Relaxed) != 0
+            }
+        });
+        Waiters(&*shared)
+            .arrive(&member(&shared, 1), 0)
+            .expect("a free place");
+        if is_careful {
+            before_last_look();
+        }
+        let seen = shared.words[event].load(Ordering::Relaxed) == 1;
+        let woken = thread.join().unwrap();
+        assert!(seen || woken, "asleep for ever");
+    });
+}
+
+#[test]
+fn who_goes_to_sleep_sees_the_event_or_is_seen_by_who_causes_it() {
+    meet(true);
+}
+
+#[test]
+#[should_panic(expected = "asleep for ever")]
+fn going_to_sleep_without_the_fences_is_caught() {
+    meet(false);
+}
+
+#[test]
+fn the_place_of_a_dead_process_passes_to_the_next() {
+    explore(|| {
+        let shared = Shared::new();
+        let waiters = Waiters(&*shared);
+        let dead = waiters.arrive(&member(&shared, 1), 5);
+        let alive = waiters.arrive(&member(&shared, 2), 1);
+        assert_eq!(waiters.first(Discipline::Priority), dead);
+        shared.dead[1].store(1, Ordering::Release);
+        assert_eq!(
+            waiters.first_alive(&member(&shared, 3), Discipline::Priority),
+            alive
+        );
+        assert_eq!(waiters.waiting(), 1);
+    });
+}
