@@ -1,0 +1,287 @@
+//! Processes killed at every step of what they do.
+#![cfg(not(loom))]
+
+mod support;
+
+use support::{Shell, directory};
+use tempfile::TempDir;
+
+const HOUR_NS: &str = "3600000000000";
+
+/// Every step of a sampling write, and whether the message counts as written if the writer dies there.
+const WRITE_STEPS: [(&str, bool); 8] = [
+    ("locked", false),
+    ("resumed", false),
+    ("half-written", false),
+    ("written", false),
+    ("before-publish", false),
+    ("published", true),
+    ("before-unlock", true),
+    ("unlocked", true),
+];
+
+/// Every step of a send, likewise. The steps of a payload beside the line come first, as `@2` does for the line.
+const SEND_STEPS: [(&str, bool); 10] = [
+    ("half-written", false),
+    ("half-written@2", false),
+    ("written", false),
+    ("written@2", false),
+    ("before-publish", false),
+    ("published", true),
+    ("committed", true),
+    ("record-half-written", true),
+    ("recorded", true),
+    ("sent", true),
+];
+
+/// Every step of a receive, and whether the message counts as received if the receiver dies there.
+const RECEIVE_STEPS: [(&str, bool); 4] = [
+    ("copied", false),
+    ("record-half-written", false),
+    ("taken", true),
+    ("credited", true),
+];
+
+fn message(byte: u8, length: usize) -> String {
+    format!("{byte:02x}").repeat(length)
+}
+
+fn sampling(directory: &TempDir) -> (Shell, Shell) {
+    let mut sensors = Shell::start(directory, "sensors");
+    assert!(
+        sensors
+            .say("create-sampling ATTITUDE_OUT 64 source 1")
+            .starts_with("NO_ERROR")
+    );
+    let mut navigation = Shell::start(directory, "navigation");
+    let create = format!("create-sampling ATTITUDE 64 destination {HOUR_NS}");
+    assert!(navigation.say(&create).starts_with("NO_ERROR"));
+    (sensors, navigation)
+}
+
+#[test]
+fn a_writer_killed_at_any_step_leaves_the_message_before_or_its_own_and_the_next_writer_goes_on() {
+    for (step, counts) in WRITE_STEPS {
+        let directory = directory();
+        let (mut sensors, mut navigation) = sampling(&directory);
+        // Several rounds, so that every slot of the register is hit.
+        for round in 0..5_u8 {
+            let [before, torn, after] =
+                [3 * round + 1, 3 * round + 2, 3 * round + 3].map(|byte| message(byte, 64));
+            assert_eq!(
+                sensors.say(&format!("write ATTITUDE_OUT {before}")),
+                "NO_ERROR",
+                "{step}"
+            );
+            let mut dying = Shell::start_with(&directory, "sensors", Some(step));
+            assert_eq!(
+                dying.ask(&format!("write ATTITUDE_OUT {torn}")),
+                None,
+                "{step} is no step of a write"
+            );
+            assert!(!dying.wait().success());
+            let expected = if counts { &torn } else { &before };
+            assert_eq!(
+                navigation.say("read ATTITUDE"),
+                format!("NO_ERROR Valid {expected}"),
+                "{step}"
+            );
+            assert_eq!(
+                sensors.say(&format!("write ATTITUDE_OUT {after}")),
+                "NO_ERROR",
+                "{step}"
+            );
+            assert_eq!(
+                navigation.say("read ATTITUDE"),
+                format!("NO_ERROR Valid {after}"),
+                "{step}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_writer_killed_as_the_only_process_of_its_partition_leaves_a_port_that_its_successor_can_write() {
+    for (step, _) in WRITE_STEPS {
+        let directory = directory();
+        let mut dying = Shell::start_with(&directory, "sensors", Some(step));
+        dying.say("create-sampling ATTITUDE_OUT 64 source 1");
+        assert_eq!(dying.ask("write ATTITUDE_OUT 01"), None);
+        dying.wait();
+        let (mut sensors, mut navigation) = sampling(&directory);
+        assert_eq!(sensors.say("write ATTITUDE_OUT 02"), "NO_ERROR", "{step}");
+        assert_eq!(navigation.say("read ATTITUDE"), "NO_ERROR Valid 02", "{step}");
+    }
+}
+
+#[test]
+fn a_reader_killed_at_any_time_is_missed_by_nobody() {
+    let directory = directory();
+    let (mut sensors, mut navigation) = sampling(&directory);
+    for byte in 0..10_u8 {
+        let mut dying = Shell::start(&directory, "navigation");
+        dying.tell("read ATTITUDE");
+        assert_eq!(sensors.say(&format!("write ATTITUDE_OUT {byte:02x}")), "NO_ERROR");
+        dying.kill();
+        assert_eq!(
+            navigation.say("read ATTITUDE"),
+            format!("NO_ERROR Valid {byte:02x}")
+        );
+    }
+}
+
+fn queuing(directory: &TempDir) -> (Shell, Shell) {
+    let mut navigation = Shell::start(directory, "navigation");
+    let mut sensors = Shell::start(directory, "sensors");
+    for (shell, create) in [
+        (&mut navigation, "create-queuing COMMAND_OUT 64 3 source fifo"),
+        (&mut sensors, "create-queuing COMMAND 64 3 destination fifo"),
+    ] {
+        assert!(shell.say(create).starts_with("NO_ERROR"));
+        assert_eq!(shell.say("set-mode normal"), "NO_ERROR");
+    }
+    (navigation, sensors)
+}
+
+#[test]
+fn a_sender_killed_at_any_step_has_sent_its_message_once_or_not_at_all() {
+    for (step, counts) in SEND_STEPS {
+        let directory = directory();
+        let (mut navigation, mut sensors) = queuing(&directory);
+        for round in 0..5_u8 {
+            let [before, torn, after] =
+                [3 * round + 1, 3 * round + 2, 3 * round + 3].map(|byte| message(byte, 64));
+            assert_eq!(
+                navigation.say(&format!("send COMMAND_OUT {before} 0")),
+                "NO_ERROR",
+                "{step}"
+            );
+            let mut dying = Shell::start_with(&directory, "navigation", Some(step));
+            assert_eq!(
+                dying.ask(&format!("send COMMAND_OUT {torn} 0")),
+                None,
+                "{step} is no step of a send"
+            );
+            dying.wait();
+            assert_eq!(
+                navigation.say(&format!("send COMMAND_OUT {after} 0")),
+                "NO_ERROR",
+                "{step}"
+            );
+            let expected = if counts {
+                vec![before, torn, after]
+            } else {
+                vec![before, after]
+            };
+            for message in expected {
+                assert_eq!(
+                    sensors.say("receive COMMAND 0"),
+                    format!("NO_ERROR {message}"),
+                    "{step}"
+                );
+            }
+            assert_eq!(sensors.say("receive COMMAND 0"), "NOT_AVAILABLE", "{step}");
+        }
+    }
+}
+
+#[test]
+fn a_receiver_that_waits_gets_the_message_of_a_sender_that_died_before_it_could_wake_anybody() {
+    for (step, counts) in SEND_STEPS {
+        let directory = directory();
+        let (mut navigation, mut sensors) = queuing(&directory);
+        sensors.tell("receive COMMAND -1");
+        let mut dying = Shell::start_with(&directory, "navigation", Some(step));
+        assert_eq!(
+            dying.ask("send COMMAND_OUT 01 0").is_some(),
+            step.ends_with("@2"),
+            "{step}"
+        );
+        dying.kill();
+        if !counts && !step.ends_with("@2") {
+            assert_eq!(navigation.say("send COMMAND_OUT 01 0"), "NO_ERROR", "{step}");
+        }
+        assert_eq!(sensors.reply().as_deref(), Some("NO_ERROR 01"), "{step}");
+    }
+}
+
+#[test]
+fn a_receiver_killed_at_any_step_has_received_its_message_or_leaves_it_to_the_next() {
+    for (step, counts) in RECEIVE_STEPS {
+        let directory = directory();
+        let (mut navigation, mut sensors) = queuing(&directory);
+        for round in 0..5_u8 {
+            let [first, second] = [2 * round + 1, 2 * round + 2].map(|byte| message(byte, 64));
+            for message in [&first, &second] {
+                assert_eq!(
+                    navigation.say(&format!("send COMMAND_OUT {message} 0")),
+                    "NO_ERROR",
+                    "{step}"
+                );
+            }
+            let mut dying = Shell::start_with(&directory, "sensors", Some(step));
+            assert_eq!(
+                dying.ask("receive COMMAND 0"),
+                None,
+                "{step} is no step of a receive"
+            );
+            dying.wait();
+            let expected = if counts { vec![second] } else { vec![first, second] };
+            for message in expected {
+                assert_eq!(
+                    sensors.say("receive COMMAND 0"),
+                    format!("NO_ERROR {message}"),
+                    "{step}"
+                );
+            }
+            assert_eq!(sensors.say("receive COMMAND 0"), "NOT_AVAILABLE", "{step}");
+        }
+        // All room is there again, whoever was to give it back.
+        for _ in 0..3 {
+            assert_eq!(navigation.say("send COMMAND_OUT 01 0"), "NO_ERROR", "{step}");
+        }
+    }
+}
+
+#[test]
+fn a_sender_that_waits_gets_the_room_that_a_receiver_made_before_it_died() {
+    for (step, _) in RECEIVE_STEPS {
+        let directory = directory();
+        let (mut navigation, mut sensors) = queuing(&directory);
+        for _ in 0..3 {
+            navigation.say("send COMMAND_OUT 01 0");
+        }
+        navigation.tell("send COMMAND_OUT 02 -1");
+        let mut dying = Shell::start_with(&directory, "sensors", Some(step));
+        assert_eq!(
+            dying.ask("receive COMMAND 0"),
+            None,
+            "{step} is no step of a receive"
+        );
+        dying.wait();
+        // The next receiver finishes what the dead one began: at the latest now there is room.
+        assert_eq!(sensors.say("receive COMMAND 0"), "NO_ERROR 01", "{step}");
+        assert_eq!(navigation.reply().as_deref(), Some("NO_ERROR"), "{step}");
+    }
+}
+
+#[test]
+fn the_turn_of_a_waiting_process_that_is_killed_passes_to_the_next() {
+    let directory = directory();
+    let (mut navigation, mut sensors) = queuing(&directory);
+    let mut watcher = Shell::start(&directory, "sensors");
+    let mut dying = Shell::start_with(&directory, "sensors", Some("waiting"));
+    assert_eq!(dying.ask("receive COMMAND -1"), None);
+    dying.wait();
+    let dying = {
+        let mut dying = Shell::start(&directory, "sensors");
+        dying.tell("receive COMMAND -1");
+        dying
+    };
+    while !watcher.say("queuing-status COMMAND").ends_with(" 1") {}
+    sensors.tell("receive COMMAND -1");
+    while !watcher.say("queuing-status COMMAND").ends_with(" 2") {}
+    dying.kill();
+    assert_eq!(navigation.say("send COMMAND_OUT 0c 0"), "NO_ERROR");
+    assert_eq!(sensors.reply().as_deref(), Some("NO_ERROR 0c"));
+}
