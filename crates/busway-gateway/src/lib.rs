@@ -59,7 +59,9 @@ pub enum GatewayError {
     )]
     Watch(#[source] std::io::Error),
     /// No thread or descriptor left.
-    #[error("a thread can't be started: {0}")]
+    #[error(
+        "a thread can't be started: {0}; raise this user's limits (ulimit -u for threads, ulimit -n for descriptors)"
+    )]
     Thread(#[source] std::io::Error),
     /// A link can't even be tried.
     #[error("the link to {peer:?} over {bus} can't be made: {reason}")]
