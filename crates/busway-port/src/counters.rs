@@ -3,8 +3,9 @@
 //! Contract: one word a counter, in the file of the port's partition; the processes of the partition add, nobody resets.
 //! Called by the ports.
 
-use crate::store::layout::port::COUNTERS;
-use crate::sync::Ordering;
+use crate::store::layout::MAX_MEMBERS;
+use crate::store::layout::port::{COUNTERS, READS};
+use crate::sync::{AtomicU64, Ordering};
 use crate::sys::Area;
 
 /// Which counter. Its number is its place.
@@ -53,11 +54,29 @@ pub struct Counters {
 #[derive(Debug)]
 pub(crate) struct Counting<'a>(pub(crate) &'a Area);
 
+/// Adds one to `word` for its only writer.
+#[inline]
+fn bump(word: &AtomicU64) {
+    word.store(word.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+}
+
 impl Counting<'_> {
     /// Adds `count`. Relaxed: a counter orders nothing.
     #[inline]
     pub(crate) fn add(&self, counter: Counter, count: u64) {
         self.0.word(offset(counter)).fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Adds one for the holder of the port's lock, who is alone with the counters that only such a holder raises.
+    #[inline]
+    pub(crate) fn bump(&self, counter: Counter) {
+        bump(self.0.word(offset(counter)));
+    }
+
+    /// Counts a read by a thread that is alone in its process with this port; `place` is its process's.
+    #[inline]
+    pub(crate) fn bump_reads(&self, place: usize) {
+        bump(self.0.word(READS + place * 8));
     }
 
     /// Raises the counter to `value` if it is lower.
@@ -67,9 +86,10 @@ impl Counting<'_> {
 
     pub(crate) fn load(&self) -> Counters {
         let load = |counter| self.0.word(offset(counter)).load(Ordering::Relaxed);
+        let by_place = |place: usize| self.0.word(READS + place * 8).load(Ordering::Relaxed);
         Counters {
             writes: load(Counter::Writes),
-            reads: load(Counter::Reads),
+            reads: load(Counter::Reads) + (0..MAX_MEMBERS).map(by_place).sum::<u64>(),
             retries: load(Counter::Retries),
             most_retries: load(Counter::MostRetries),
             last_good: load(Counter::LastGood),
@@ -82,6 +102,7 @@ impl Counting<'_> {
     }
 }
 
+#[inline]
 fn offset(counter: Counter) -> usize {
     COUNTERS + counter as usize * 8
 }

@@ -17,6 +17,7 @@ mod hooks {
         left: AtomicU64,
     }
 
+    #[inline]
     fn planned() -> Option<&'static Planned> {
         static PLANNED: OnceLock<Option<Planned>> = OnceLock::new();
         PLANNED
@@ -32,14 +33,21 @@ mod hooks {
             .as_ref()
     }
 
+    #[inline]
     pub(crate) fn is_due(step: &str) -> bool {
-        planned().is_some_and(|planned| {
-            planned.step == step
-                && planned
+        planned().is_some_and(|planned| planned.is_due(step))
+    }
+
+    impl Planned {
+        #[cold]
+        fn is_due(&self, step: &str) -> bool {
+            let count_down = |left: u64| left.checked_sub(1);
+            self.step == step
+                && self
                     .left
-                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, count_down)
                     .is_err()
-        })
+        }
     }
 
     pub(crate) fn now() -> ! {

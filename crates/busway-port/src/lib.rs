@@ -40,6 +40,8 @@ mod port;
 mod store;
 #[cfg(not(loom))]
 mod sys;
+#[cfg(not(loom))]
+mod try_cell;
 
 #[cfg(not(loom))]
 pub use config::{

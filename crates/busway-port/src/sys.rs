@@ -204,6 +204,7 @@ impl View {
     }
 
     /// The word at `offset`, a multiple of 8. In a read-only mapping it may be loaded (relaxed) and waited for, not stored to.
+    #[inline]
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(
             offset.is_multiple_of(8) && self.len_bytes >= 8 && offset <= self.len_bytes - 8,
@@ -215,6 +216,7 @@ impl View {
         unsafe { AtomicU64::from_ptr(self.address(offset).cast()) }
     }
 
+    #[inline]
     fn address(&self, offset: usize) -> *mut u8 {
         self.mapping
             .base
@@ -241,6 +243,7 @@ impl Area {
     }
 
     /// As [`View::word`], writable.
+    #[inline]
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
         self.0.word(offset)
     }

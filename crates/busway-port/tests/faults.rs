@@ -186,6 +186,72 @@ fn a_sender_killed_at_any_step_has_sent_its_message_once_or_not_at_all() {
 }
 
 #[test]
+fn what_the_only_process_of_a_partition_leaves_undone_the_next_incarnation_finishes() {
+    for (step, counts) in SEND_STEPS {
+        let directory = directory();
+        let mut dying = Shell::start_with(&directory, "navigation", Some(step));
+        let create = "create-queuing COMMAND_OUT 64 3 source fifo";
+        assert!(dying.say(create).starts_with("NO_ERROR"));
+        let [torn, after] = [1, 2].map(|byte| message(byte, 64));
+        assert_eq!(
+            dying.ask(&format!("send COMMAND_OUT {torn} 0")),
+            None,
+            "{step} is no step of a send"
+        );
+        dying.wait();
+        let (mut navigation, mut sensors) = queuing(&directory);
+        if counts {
+            // Taken before the next sender comes, so that its message would be lost if it went to the same line.
+            assert_eq!(
+                sensors.say("receive COMMAND 0"),
+                format!("NO_ERROR {torn}"),
+                "{step}"
+            );
+        }
+        assert_eq!(
+            navigation.say(&format!("send COMMAND_OUT {after} 0")),
+            "NO_ERROR",
+            "{step}"
+        );
+        assert_eq!(
+            sensors.say("receive COMMAND 0"),
+            format!("NO_ERROR {after}"),
+            "{step}"
+        );
+        assert_eq!(sensors.say("receive COMMAND 0"), "NOT_AVAILABLE", "{step}");
+    }
+    for (step, counts) in RECEIVE_STEPS {
+        let directory = directory();
+        let (mut navigation, sensors) = queuing(&directory);
+        sensors.kill();
+        for message in ["01", "02"] {
+            assert_eq!(
+                navigation.say(&format!("send COMMAND_OUT {message} 0")),
+                "NO_ERROR",
+                "{step}"
+            );
+        }
+        let mut dying = Shell::start_with(&directory, "sensors", Some(step));
+        let create = "create-queuing COMMAND 64 3 destination fifo";
+        assert!(dying.say(create).starts_with("NO_ERROR"));
+        assert_eq!(
+            dying.ask("receive COMMAND 0"),
+            None,
+            "{step} is no step of a receive"
+        );
+        dying.wait();
+        let mut sensors = Shell::start(&directory, "sensors");
+        assert!(sensors.say(create).starts_with("NO_ERROR"));
+        let expected = if counts { "02" } else { "01" };
+        assert_eq!(
+            sensors.say("receive COMMAND 0"),
+            format!("NO_ERROR {expected}"),
+            "{step}"
+        );
+    }
+}
+
+#[test]
 fn a_receiver_that_waits_gets_the_message_of_a_sender_that_died_before_it_could_wake_anybody() {
     for (step, counts) in SEND_STEPS {
         let directory = directory();

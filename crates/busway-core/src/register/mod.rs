@@ -175,6 +175,29 @@ impl Layout {
         window.load_acquire(LATEST)
     }
 
+    /// As [`latest`](Self::latest), for a reader that waits without a [`RegisterReader`] of its own: it brings the slot of the
+    /// next message near meanwhile. `start` is the session's. Count on nothing but the number: the message is to be read.
+    ///
+    /// # Errors
+    /// [`OutOfBounds`] if `window` is no register.
+    #[inline]
+    pub fn peek_latest(&self, window: &Window, start: u64) -> Result<u64, OutOfBounds> {
+        let latest = window.load(LATEST)?;
+        window.prefetch(self.slot_offset(self.slot_behind(latest, start)));
+        Ok(latest)
+    }
+
+    /// The slot of the message behind `latest`.
+    #[inline]
+    pub(crate) fn slot_behind(&self, latest: u64, start: u64) -> usize {
+        let number = latest.wrapping_sub(start).wrapping_add(1);
+        // A division of 32 bits is a few nanoseconds faster, and as good for the first four thousand million messages.
+        match u32::try_from(number) {
+            Ok(number) => (number % self.slots as u32) as usize,
+            Err(_) => (number % self.slots as u64) as usize,
+        }
+    }
+
     pub(crate) fn slot_offset(&self, slot: usize) -> usize {
         SLOTS + slot * self.stride_bytes
     }

@@ -71,7 +71,7 @@ impl<W: RemoteWrite> RegisterWriter<W> {
             memory,
             layout,
             sequence: latest,
-            slot: (latest.wrapping_sub(start).wrapping_add(1) % layout.slots() as u64) as usize,
+            slot: layout.slot_behind(latest, start),
         })
     }
 

@@ -92,8 +92,8 @@ pub fn create_queuing_port(
 /// # Errors
 /// In this order: [`Refusal::InvalidParam`] for an unknown port or a time-out below -1; [`Refusal::InvalidConfig`] for a message longer
 /// than the port's; [`Refusal::InvalidParam`] for an empty one; [`Refusal::InvalidMode`] for a destination port. Then, without
-/// room: [`Refusal::NotAvailable`] for a time-out of 0; [`Refusal::InvalidMode`] if the partition is not in the mode `NORMAL`;
-/// [`Refusal::TimedOut`].
+/// room: [`Refusal::NotAvailable`] for a time-out of 0; [`Refusal::InvalidMode`] if the partition is not in the mode `NORMAL`,
+/// or is restarted meanwhile; [`Refusal::TimedOut`].
 pub fn send_queuing_message(
     partition: &Partition,
     id: PortId,
@@ -118,6 +118,7 @@ pub fn send_queuing_message(
         let attempt = || {
             outlets.has_room().then(|| {
                 let overflows = outlets.send(message);
+                counting.bump(Counter::Writes);
                 if overflows > 0 {
                     counting.add(Counter::Overflows, overflows);
                 }
@@ -129,11 +130,9 @@ pub fn send_queuing_message(
             attempt: &attempt,
             is_possible: &|| outlets.has_room(),
             event: &|| outlets.full_word(),
-            recover: &|| outlets.recover(),
         };
         turn.take(time_out)?;
     }
-    counting.add(Counter::Writes, 1);
     Ok(())
 }
 
@@ -142,8 +141,8 @@ pub fn send_queuing_message(
 /// # Errors
 /// In this order: [`Refusal::InvalidParam`] for an unknown port or a time-out below -1; [`Refusal::InvalidMode`] for a source port;
 /// [`Refusal::InvalidParam`] if `buffer` is shorter than the port's longest message. Then, without a message (`LENGTH` is 0):
-/// [`Refusal::NotAvailable`] for a time-out of 0; [`Refusal::InvalidMode`] if the partition is not in the mode `NORMAL`;
-/// [`Refusal::TimedOut`].
+/// [`Refusal::NotAvailable`] for a time-out of 0; [`Refusal::InvalidMode`] if the partition is not in the mode `NORMAL`,
+/// or is restarted meanwhile; [`Refusal::TimedOut`].
 pub fn receive_queuing_message(
     partition: &Partition,
     id: PortId,
@@ -165,10 +164,13 @@ pub fn receive_queuing_message(
         End::QueuingDestination(inlet) => Turn {
             partition,
             port,
-            attempt: &|| inlet.take(&mut buffer.borrow_mut()),
+            attempt: &|| {
+                let taken = inlet.take(&mut buffer.borrow_mut())?;
+                Counting(&port.area).bump(Counter::Reads);
+                Some(taken)
+            },
             is_possible: &|| inlet.has_message(),
             event: &|| Some(inlet.published_word()),
-            recover: &|| inlet.recover(),
         }
         .take(time_out)?,
         _ => Turn {
@@ -177,11 +179,9 @@ pub fn receive_queuing_message(
             attempt: &|| None,
             is_possible: &|| false,
             event: &|| None,
-            recover: &|| (),
         }
         .take(time_out)?,
     };
-    Counting(&port.area).add(Counter::Reads, 1);
     Ok(Received {
         length: taken.len_bytes,
         overflowed: taken.overflowed,
@@ -229,10 +229,7 @@ pub fn clear_queuing_port(partition: &Partition, id: PortId) -> Result<(), Refus
         return Err(Refusal::InvalidMode);
     }
     if let End::QueuingDestination(inlet) = &port.end {
-        let lock = partition.lock(port);
-        if lock.taken_over {
-            inlet.recover();
-        }
+        let _lock = partition.lock(port);
         inlet.clear();
     }
     Ok(())
@@ -255,13 +252,11 @@ struct Turn<'t, T> {
     is_possible: &'t dyn Fn() -> bool,
     /// The word that changes when it becomes possible, and its value; `None` if it never will.
     event: &'t dyn Fn() -> Option<(&'t AtomicU64, u64)>,
-    /// Puts in order what a dead holder of the lock has left.
-    recover: &'t dyn Fn(),
 }
 
 impl<'t, T> Turn<'t, T> {
     fn take(&self, time_out: SystemTime) -> Result<T, Refusal> {
-        let lock = self.lock();
+        let lock = self.partition.lock(self.port);
         let waiters = self.port.waiters();
         // Those who wait come first, if they live.
         let is_free =
@@ -295,19 +290,15 @@ impl<'t, T> Turn<'t, T> {
         }
     }
 
-    fn lock(&self) -> Guard<'t, Members> {
-        let lock = self.partition.lock(self.port);
-        if lock.taken_over {
-            (self.recover)();
-        }
-        lock
-    }
-
-    /// Waits until `deadline_ns` of `CLOCK_MONOTONIC`.
+    /// Waits until `deadline_ns` of `CLOCK_MONOTONIC`, or until the partition is restarted.
     fn wait(&self, mut lock: Guard<'t, Members>, deadline_ns: i64) -> Result<T, Refusal> {
         let waiters = self.port.waiters();
-        let mut place = None;
+        let (incarnation, mut place) = (self.partition.incarnation(), None);
         loop {
+            if self.partition.incarnation() != incarnation {
+                // The restart has emptied the table: the place may be another's by now.
+                return Err(Refusal::InvalidMode);
+            }
             place = place.or_else(|| waiters.arrive(self.members(), process_priority()));
             before_last_look();
             let event = (self.event)();
@@ -337,7 +328,7 @@ impl<'t, T> Turn<'t, T> {
                     std::thread::sleep(std::time::Duration::from_nanos((until_ns - now_ns).max(0) as u64))
                 }
             }
-            lock = self.lock();
+            lock = self.partition.lock(self.port);
         }
     }
 

@@ -83,11 +83,11 @@ pub fn write_sampling_message(partition: &Partition, id: PortId, message: &[u8])
         if !register.write(message) {
             return Err(Refusal::NotAvailable);
         }
+        Counting(&port.area).bump(Counter::Writes);
         crash::step("before-unlock");
         drop(lock);
         crash::step("unlocked");
     }
-    Counting(&port.area).add(Counter::Writes, 1);
     Ok(())
 }
 
@@ -108,7 +108,7 @@ pub fn read_sampling_message(
     let Some(latest) = latest else {
         return Err(Refusal::NoAction);
     };
-    let delivered = read(port, latest, buffer)?;
+    let delivered = read(partition, port, latest, buffer)?;
     consume(port, delivered.sequence);
     Ok(SamplingRead {
         length: delivered.len_bytes,
@@ -166,18 +166,22 @@ pub(super) fn destination<'p>(
 
 /// Reads the latest message, and counts.
 #[inline]
-pub(super) fn read(port: &Port, latest: &Latest, buffer: &mut [u8]) -> Result<Delivered, Refusal> {
+pub(super) fn read(
+    partition: &Partition,
+    port: &Port,
+    latest: &Latest,
+    buffer: &mut [u8],
+) -> Result<Delivered, Refusal> {
     let counting = Counting(&port.area);
-    let delivered = latest.read(buffer, &counting).map_err(|nothing| {
+    let place = partition.members().place();
+    latest.read(buffer, &counting, place).map_err(|nothing| {
         if nothing == Nothing::Empty {
             port.area.word(port::LAST_VALIDITY).store(0, Ordering::Relaxed);
             Refusal::NoAction
         } else {
             Refusal::NotAvailable
         }
-    })?;
-    counting.add(Counter::Reads, 1);
-    Ok(delivered)
+    })
 }
 
 /// Marks the message `sequence` as consumed at this port, for all processes of the partition. Whether it was new.

@@ -100,13 +100,13 @@ pub fn read_updated_sampling_message(
 ) -> Result<UpdatedRead, Refusal> {
     let nothing = |updated| UpdatedRead { length: 0, updated };
     let (port, latest) = destination(partition, id, buffer)?;
-    let Some((latest, sample)) = latest.and_then(|latest| Some((latest, latest.peek()?))) else {
+    let Some((latest, sequence)) = latest.and_then(|latest| Some((latest, latest.newest_sequence()?))) else {
         return Ok(nothing(Updated::EmptyPort));
     };
-    if sample.sequence <= port.area.word(port::CONSUMED).load(Ordering::Relaxed) {
+    if sequence <= port.area.word(port::CONSUMED).load(Ordering::Relaxed) {
         return Ok(nothing(Updated::ConsumedMessage));
     }
-    let delivered = read(port, latest, buffer)?;
+    let delivered = read(partition, port, latest, buffer)?;
     if !consume(port, delivered.sequence) {
         return Ok(nothing(Updated::ConsumedMessage));
     }
@@ -183,7 +183,7 @@ pub fn read_sampling_message_conditional(
     if sample.time_ns as SystemTime <= ref_time_stamp {
         return Ok(nothing(sample.time_ns as SystemTime));
     }
-    let delivered = read(port, latest, buffer)?;
+    let delivered = read(partition, port, latest, buffer)?;
     consume(port, delivered.sequence);
     judge(port, latest, delivered.time_ns);
     Ok(ConditionalRead {

@@ -84,6 +84,12 @@ impl Members {
         })
     }
 
+    /// This process's place, below [`MAX_MEMBERS`].
+    #[inline]
+    pub(crate) fn place(&self) -> usize {
+        (self.me & ((1 << PLACE_BITS) - 1)) as usize - 1
+    }
+
     /// Runs `change` while nobody joins and no other process of the partition is in here.
     ///
     /// Threads of this process are not kept apart from each other: what they change is words.

@@ -9,7 +9,7 @@ pub(crate) mod sampling;
 mod wire;
 
 use crate::config::PortConfig;
-use crate::counters::{Counters, Counting};
+use crate::counters::{Counter, Counters, Counting};
 use crate::lock::{self, Guard};
 use crate::store::layout::{head, port};
 use crate::store::{Store, StoreError};
@@ -79,6 +79,19 @@ impl Port {
     /// Who waits at the port.
     pub(crate) fn waiters(&self) -> Waiters<'_, Area> {
         Waiters(&self.table)
+    }
+
+    /// Puts in order what a holder of the lock has left that was killed. Whoever takes the lock over does it, whatever for: nobody
+    /// else will learn of it.
+    #[cold]
+    fn recover(&self) {
+        Counting(&self.area).bump(Counter::TakenOver);
+        match &self.end {
+            End::QueuingSource(outlets) => outlets.recover(),
+            End::QueuingDestination(inlet) => inlet.recover(),
+            // A register's newest message says where to go on.
+            End::SamplingSource(_) | End::SamplingDestination(_) | End::Unconnected => {}
+        }
     }
 }
 
@@ -206,12 +219,12 @@ impl Partition {
             .store(incarnation_of(&self.body), Ordering::Release);
     }
 
-    /// Takes the lock of `port`.
+    /// Takes the lock of `port`, and finishes what a dead holder has begun.
     #[inline]
     pub(crate) fn lock<'p>(&'p self, port: &'p Port) -> Guard<'p, Members> {
         let guard = lock::lock(port.area.word(port::LOCK), &self.members);
         if guard.taken_over {
-            Counting(&port.area).add(crate::counters::Counter::TakenOver, 1);
+            port.recover();
         }
         guard
     }
@@ -230,6 +243,7 @@ mod start_condition {
     pub(super) const PARTITION_RESTART: u64 = 1;
 }
 
+#[inline]
 fn incarnation_of(body: &Area) -> u64 {
     body.word(head::INCARNATION).load(Ordering::Relaxed)
 }

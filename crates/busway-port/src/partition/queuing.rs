@@ -9,7 +9,7 @@
 //! between loses nothing and repeats nothing that a service had returned.
 
 use busway_core::Window;
-use busway_core::ring::{Position, RingConsumer, RingProducer};
+use busway_core::ring::{Position, PushError, RingConsumer, RingProducer};
 
 use crate::config::{Clock, WhenFull};
 use crate::crash::{self, Steps};
@@ -20,6 +20,9 @@ use crate::waiters::is_anybody_there;
 
 /// Offset of the lines' credit in the credit words (`busway_core::ring`).
 const CREDIT_LINES: usize = 0;
+
+/// Looks for the credit of a payload whose line has credit: far more than a store takes to become visible.
+const CREDIT_SPINS: u32 = 1000;
 
 /// The sending end: one outlet a destination.
 #[derive(Debug)]
@@ -82,12 +85,19 @@ impl Outlet {
         let Ok(mut producer) = producer else {
             return false;
         };
-        if producer.push(&[message], time_ns).is_err() {
-            return false;
+        // Room in lines is room for the payload too, but its credit may become visible a moment later.
+        for _ in 0..CREDIT_SPINS {
+            match producer.push(&[message], time_ns) {
+                Ok(()) => {
+                    crash::step("committed");
+                    self.stand(producer.position());
+                    return true;
+                }
+                Err(PushError::Full) => core::hint::spin_loop(),
+                Err(_) => return false,
+            }
         }
-        crash::step("committed");
-        self.stand(producer.position());
-        true
+        false
     }
 
     /// Records that the producer stands at `position`.

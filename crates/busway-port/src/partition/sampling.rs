@@ -4,7 +4,6 @@
 //! system call and does not allocate. Called by [`crate::apex`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, TryLockError};
 
 use busway_core::Window;
 use busway_core::register::{Layout, ReadOutcome, RegisterReader, RegisterWriter, Sample};
@@ -13,6 +12,7 @@ use crate::config::Clock;
 use crate::counters::{Counter, Counting};
 use crate::crash::{self, Steps};
 use crate::sys::{Area, View};
+use crate::try_cell::TryCell;
 
 /// Sequence before the first message. A store's files are made anew for each session, so it need not differ.
 const START: u64 = 0;
@@ -73,7 +73,7 @@ pub(crate) struct Latest {
     _view: View,
     layout: Layout,
     clock: Clock,
-    local: Mutex<Local>,
+    local: TryCell<Local>,
     /// Newest sequence that a thread of this process has read while another had `local`. A last good copy that is older would
     /// go back in time.
     newest: AtomicU64,
@@ -118,13 +118,20 @@ impl Latest {
             _view: view,
             layout,
             clock,
-            local: Mutex::new(local),
+            local: TryCell::new(local),
             newest: AtomicU64::new(START),
         }
     }
 
     pub(crate) fn clock(&self) -> Clock {
         self.clock
+    }
+
+    /// Sequence of the message that a read would deliver now; `None` before the first.
+    #[inline]
+    pub(crate) fn newest_sequence(&self) -> Option<u64> {
+        let latest = self.layout.peek_latest(&self.window, START).ok()?;
+        (latest != START).then_some(latest)
     }
 
     /// What a read would deliver now, without its payload.
@@ -136,16 +143,22 @@ impl Latest {
     ///
     /// Bounded: at most [`ROUNDS`] times 17 attempts, the first 17 of which decide wherever a good copy is at hand.
     #[inline]
-    pub(crate) fn read(&self, buffer: &mut [u8], counting: &Counting<'_>) -> Result<Delivered, Nothing> {
+    pub(crate) fn read(
+        &self,
+        buffer: &mut [u8],
+        counting: &Counting<'_>,
+        place: usize,
+    ) -> Result<Delivered, Nothing> {
         for _ in 0..ROUNDS {
-            let result = match self.local.try_lock() {
-                Ok(mut local) => local.read(buffer, self.newest.load(Ordering::Relaxed), counting),
-                Err(TryLockError::Poisoned(local)) => {
-                    local
-                        .into_inner()
-                        .read(buffer, self.newest.load(Ordering::Relaxed), counting)
+            let result = match self.local.try_take() {
+                Some(mut local) => {
+                    let result = local.read(buffer, self.newest.load(Ordering::Relaxed), counting);
+                    if result.is_ok() {
+                        counting.bump_reads(place);
+                    }
+                    result
                 }
-                Err(TryLockError::WouldBlock) => self.read_beside(buffer, counting),
+                None => self.read_beside(buffer, counting),
             };
             if result != Err(Nothing::Contended) {
                 return result;
@@ -164,6 +177,7 @@ impl Latest {
         match outcome {
             Ok(ReadOutcome::New(sample) | ReadOutcome::Unchanged(sample)) => {
                 self.newest.fetch_max(sample.sequence, Ordering::Relaxed);
+                counting.add(Counter::Reads, 1);
                 Ok(sample.into())
             }
             Ok(ReadOutcome::Empty) => Err(Nothing::Empty),

@@ -33,7 +33,7 @@ pub(crate) mod head {
 
 /// One port in a partition's body. Written by the processes of the partition.
 pub(crate) mod port {
-    use super::{CREDIT_BYTES, WAITER_WORDS};
+    use super::{CREDIT_BYTES, MAX_MEMBERS, WAITER_WORDS};
 
     /// The port's lock (module `lock`): guards writing, sending, receiving, creating.
     pub(crate) const LOCK: usize = 0;
@@ -53,8 +53,11 @@ pub(crate) mod port {
     pub(crate) const CONSUMER: usize = 64;
     /// Counters, one u64 each (module `counters`). Any process of the partition adds.
     pub(crate) const COUNTERS: usize = 128;
+    /// u64 a member place: sampling messages read by the processes that have had the place. Only the holder of the place adds, one
+    /// thread at a time, so that a read costs no locked instruction.
+    pub(crate) const READS: usize = 256;
     /// The credit words of a receiving port's ring; the sending partition reads and waits there.
-    pub(crate) const CREDIT: usize = 256;
+    pub(crate) const CREDIT: usize = READS + MAX_MEMBERS * 8;
     /// Who waits at the port (module `waiters`). Under the lock; the other side reads its first word.
     pub(crate) const WAITERS: usize = CREDIT + 2 * CREDIT_BYTES;
     /// Distance of ports.

@@ -11,6 +11,7 @@ crate::rules! {
     an_empty_queue_is_not_available_or_times_out
     a_full_queue_is_not_available_or_times_out_and_the_message_is_not_sent
     a_call_that_would_wait_outside_normal_mode_is_invalid_mode
+    a_call_that_waits_while_its_partition_restarts_is_invalid_mode
     a_receiver_that_waits_gets_the_message_that_comes
     a_sender_that_waits_sends_when_there_is_room
     receivers_wait_in_the_order_of_arrival
@@ -235,6 +236,20 @@ fn a_call_that_would_wait_outside_normal_mode_is_invalid_mode<B: Bench>() {
         ],
     );
     script(&mut sensors, &[("receive COMMAND -1", "NO_ERROR 01")]);
+}
+
+fn a_call_that_waits_while_its_partition_restarts_is_invalid_mode<B: Bench>() {
+    let bench = B::new();
+    let (_navigation, mut sensors) = both(&bench, "fifo");
+    let mut watcher = bench.process("sensors");
+    sensors.begin("receive COMMAND -1");
+    until(
+        &mut watcher,
+        "queuing-status COMMAND",
+        "NO_ERROR 0 3 64 destination 1",
+    );
+    script(&mut watcher, &[("set-mode cold", "NO_ERROR")]);
+    assert_eq!(sensors.end(), "INVALID_MODE");
 }
 
 fn a_receiver_that_waits_gets_the_message_that_comes<B: Bench>() {
