@@ -262,3 +262,7 @@ fn peek(window: &Window, layout: Layout) -> Option<Sample> {
     }
     None
 }
+
+#[cfg(test)]
+#[path = "sampling_tests.rs"]
+mod tests;
