@@ -1,0 +1,311 @@
+/*
+ * ARINC 653 sampling and queuing ports on Linux: the standard's interface in C.
+ *
+ * Types, constants and services have the names, the order of parameters and the values of ARINC 653 Part 1 (required
+ * services: partition management, time management, interpartition communication) and Part 2 (sampling port extensions).
+ * Program with -I to this file's directory tree and -lbusway_apex, or: pkg-config --cflags --libs busway-apex.
+ *
+ * Start. A program belongs to a partition of a system file (TOML, or ARINC 653 XML). At its first service it joins the
+ * partition that the environment names:
+ *
+ *     BUSWAY_SYSTEM       path of the system file
+ *     BUSWAY_PARTITION    name of the partition
+ *     BUSWAY_STORE        directory of the module's state; /dev/shm/busway-MODULE.HOST without it
+ *
+ * or, before that, the one that it names itself by busway_apex_join. The partition is in the mode COLD_START then, and
+ * ports can be created until SET_PARTITION_MODE(NORMAL). Several programs may join one partition and share its ports: who
+ * finds NO_ACTION at creation asks GET_..._PORT_ID. If joining fails, one line on standard error says why, every service
+ * returns INVALID_CONFIG, and busway_apex_error gives the whole text.
+ *
+ * Pointers. An output parameter that is NULL gives INVALID_PARAM and nothing is done; a RETURN_CODE that is NULL is not
+ * written. A message area that is NULL gives INVALID_PARAM. Where a service receives a message, the area must have room for
+ * the port's MAX_MESSAGE_SIZE. A name ends at its first zero byte or after MAX_NAME_LENGTH bytes. When a service returns no
+ * message, LENGTH is 0.
+ *
+ * Threads. Every service may be called by every thread at any time. What the standard calls a process of a partition is here
+ * a thread of any of the partition's programs. No service may be called in a signal handler. After fork, the child calls no
+ * service unless it executes another program.
+ *
+ * Times are in nanoseconds, sizes in bytes.
+ */
+#ifndef BUSWAY_APEX_H
+#define BUSWAY_APEX_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Part 1: types and limits ------------------------------------------------------------------------------------------ */
+
+typedef unsigned char      APEX_BYTE;         /*  8 bits */
+typedef int                APEX_INTEGER;      /* 32 bits */
+typedef unsigned int       APEX_UNSIGNED;     /* 32 bits */
+typedef long long          APEX_LONG_INTEGER; /* 64 bits */
+
+/* What the system file may hold; smaller numbers hold for each module. */
+#define SYSTEM_LIMIT_NUMBER_OF_PARTITIONS     32
+#define SYSTEM_LIMIT_NUMBER_OF_MESSAGES       1048576
+#define SYSTEM_LIMIT_MESSAGE_SIZE             2147483647
+#define SYSTEM_LIMIT_NUMBER_OF_PROCESSES      128
+#define SYSTEM_LIMIT_NUMBER_OF_SAMPLING_PORTS 512
+#define SYSTEM_LIMIT_NUMBER_OF_QUEUING_PORTS  512
+
+typedef enum {
+    NO_ERROR       = 0, /* valid request, and done */
+    NO_ACTION      = 1, /* the state makes the request superfluous, or there is nothing to return */
+    NOT_AVAILABLE  = 2, /* impossible at the moment, and the caller did not want to wait */
+    INVALID_PARAM  = 3, /* a parameter is wrong in itself */
+    INVALID_CONFIG = 4, /* a parameter contradicts the configuration; also: the program has no partition */
+    INVALID_MODE   = 5, /* not in this mode, or not for this direction */
+    TIMED_OUT      = 6  /* the time-out passed */
+} RETURN_CODE_TYPE;
+
+#define MAX_NAME_LENGTH 32
+
+typedef char NAME_TYPE[MAX_NAME_LENGTH];
+
+typedef void (*SYSTEM_ADDRESS_TYPE)(void);
+typedef APEX_BYTE *MESSAGE_ADDR_TYPE;
+
+typedef APEX_INTEGER MESSAGE_SIZE_TYPE;
+typedef APEX_INTEGER MESSAGE_RANGE_TYPE;
+
+typedef enum {
+    SOURCE      = 0,
+    DESTINATION = 1
+} PORT_DIRECTION_TYPE;
+
+typedef enum {
+    FIFO     = 0,
+    PRIORITY = 1
+} QUEUING_DISCIPLINE_TYPE;
+
+typedef APEX_LONG_INTEGER SYSTEM_TIME_TYPE; /* ns */
+
+#define INFINITE_TIME_VALUE (-1)
+
+typedef APEX_INTEGER WAITING_RANGE_TYPE;
+typedef APEX_INTEGER LOCK_LEVEL_TYPE;
+typedef APEX_INTEGER NUM_CORES_TYPE;
+
+/* ---- Part 1: partition management -------------------------------------------------------------------------------------- */
+
+#define MAX_NUMBER_OF_PARTITIONS SYSTEM_LIMIT_NUMBER_OF_PARTITIONS
+
+typedef enum {
+    IDLE       = 0,
+    COLD_START = 1,
+    WARM_START = 2,
+    NORMAL     = 3
+} OPERATING_MODE_TYPE;
+
+typedef APEX_INTEGER PARTITION_ID_TYPE;
+
+typedef enum {
+    NORMAL_START         = 0,
+    PARTITION_RESTART    = 1,
+    HM_MODULE_RESTART    = 2, /* never given here */
+    HM_PARTITION_RESTART = 3  /* never given here */
+} START_CONDITION_TYPE;
+
+typedef struct {
+    SYSTEM_TIME_TYPE     PERIOD;     /* INFINITE_TIME_VALUE: Linux schedules */
+    SYSTEM_TIME_TYPE     DURATION;   /* INFINITE_TIME_VALUE: Linux schedules */
+    PARTITION_ID_TYPE    IDENTIFIER;
+    LOCK_LEVEL_TYPE      LOCK_LEVEL; /* 0: preemption is never locked */
+    OPERATING_MODE_TYPE  OPERATING_MODE;
+    START_CONDITION_TYPE START_CONDITION;
+    NUM_CORES_TYPE       NUM_ASSIGNED_CORES; /* those that the calling thread may run on */
+} PARTITION_STATUS_TYPE;
+
+extern void GET_PARTITION_STATUS(
+    /* out */ PARTITION_STATUS_TYPE *PARTITION_STATUS,
+    /* out */ RETURN_CODE_TYPE      *RETURN_CODE);
+
+/* Sets the mode for all programs of the partition. It ends none of them and starts none: a start mode begins a new
+ * incarnation, in which no port is created yet, and IDLE only keeps calls from waiting and ports from being created. */
+extern void SET_PARTITION_MODE(
+    /* in  */ OPERATING_MODE_TYPE  OPERATING_MODE,
+    /* out */ RETURN_CODE_TYPE    *RETURN_CODE);
+
+extern void GET_MY_PARTITION_ID(
+    /* out */ PARTITION_ID_TYPE *PARTITION_ID,
+    /* out */ RETURN_CODE_TYPE  *RETURN_CODE);
+
+/* ---- Part 1: time management ------------------------------------------------------------------------------------------- */
+
+/* CLOCK_MONOTONIC, the clock of time stamps inside a host. */
+extern void GET_TIME(
+    /* out */ SYSTEM_TIME_TYPE *SYSTEM_TIME,
+    /* out */ RETURN_CODE_TYPE *RETURN_CODE);
+
+/* Sleeps at least DELAY_TIME; 0 lets another thread run. INVALID_PARAM for a negative time. */
+extern void TIMED_WAIT(
+    /* in  */ SYSTEM_TIME_TYPE  DELAY_TIME,
+    /* out */ RETURN_CODE_TYPE *RETURN_CODE);
+
+/* ---- Part 1: sampling ports -------------------------------------------------------------------------------------------- */
+
+#define MAX_NUMBER_OF_SAMPLING_PORTS SYSTEM_LIMIT_NUMBER_OF_SAMPLING_PORTS
+
+typedef NAME_TYPE    SAMPLING_PORT_NAME_TYPE;
+typedef APEX_INTEGER SAMPLING_PORT_ID_TYPE;
+
+typedef enum {
+    INVALID = 0,
+    VALID   = 1
+} VALIDITY_TYPE;
+
+typedef struct {
+    SYSTEM_TIME_TYPE    REFRESH_PERIOD;
+    MESSAGE_SIZE_TYPE   MAX_MESSAGE_SIZE;
+    PORT_DIRECTION_TYPE PORT_DIRECTION;
+    VALIDITY_TYPE       LAST_MSG_VALIDITY;
+} SAMPLING_PORT_STATUS_TYPE;
+
+/* Names are parameters of type "const char *", not SAMPLING_PORT_NAME_TYPE, so that a literal shorter than MAX_NAME_LENGTH
+ * passes without a compiler's warning. A SAMPLING_PORT_NAME_TYPE passes as well. */
+extern void CREATE_SAMPLING_PORT(
+    /* in  */ const char            *SAMPLING_PORT_NAME,
+    /* in  */ MESSAGE_SIZE_TYPE      MAX_MESSAGE_SIZE,
+    /* in  */ PORT_DIRECTION_TYPE    PORT_DIRECTION,
+    /* in  */ SYSTEM_TIME_TYPE       REFRESH_PERIOD,
+    /* out */ SAMPLING_PORT_ID_TYPE *SAMPLING_PORT_ID,
+    /* out */ RETURN_CODE_TYPE      *RETURN_CODE);
+
+extern void WRITE_SAMPLING_MESSAGE(
+    /* in  */ SAMPLING_PORT_ID_TYPE  SAMPLING_PORT_ID,
+    /* in  */ MESSAGE_ADDR_TYPE      MESSAGE_ADDR,
+    /* in  */ MESSAGE_SIZE_TYPE      LENGTH,
+    /* out */ RETURN_CODE_TYPE      *RETURN_CODE);
+
+extern void READ_SAMPLING_MESSAGE(
+    /* in  */ SAMPLING_PORT_ID_TYPE  SAMPLING_PORT_ID,
+    /* in  */ MESSAGE_ADDR_TYPE      MESSAGE_ADDR, /* the message is written there */
+    /* out */ MESSAGE_SIZE_TYPE     *LENGTH,
+    /* out */ VALIDITY_TYPE         *VALIDITY,
+    /* out */ RETURN_CODE_TYPE      *RETURN_CODE);
+
+extern void GET_SAMPLING_PORT_ID(
+    /* in  */ const char            *SAMPLING_PORT_NAME,
+    /* out */ SAMPLING_PORT_ID_TYPE *SAMPLING_PORT_ID,
+    /* out */ RETURN_CODE_TYPE      *RETURN_CODE);
+
+extern void GET_SAMPLING_PORT_STATUS(
+    /* in  */ SAMPLING_PORT_ID_TYPE      SAMPLING_PORT_ID,
+    /* out */ SAMPLING_PORT_STATUS_TYPE *SAMPLING_PORT_STATUS,
+    /* out */ RETURN_CODE_TYPE          *RETURN_CODE);
+
+/* ---- Part 1: queuing ports --------------------------------------------------------------------------------------------- */
+
+#define MAX_NUMBER_OF_QUEUING_PORTS SYSTEM_LIMIT_NUMBER_OF_QUEUING_PORTS
+
+typedef NAME_TYPE    QUEUING_PORT_NAME_TYPE;
+typedef APEX_INTEGER QUEUING_PORT_ID_TYPE;
+
+typedef struct {
+    MESSAGE_RANGE_TYPE  NB_MESSAGE;
+    MESSAGE_RANGE_TYPE  MAX_NB_MESSAGE;
+    MESSAGE_SIZE_TYPE   MAX_MESSAGE_SIZE;
+    PORT_DIRECTION_TYPE PORT_DIRECTION;
+    WAITING_RANGE_TYPE  WAITING_PROCESSES;
+} QUEUING_PORT_STATUS_TYPE;
+
+extern void CREATE_QUEUING_PORT(
+    /* in  */ const char              *QUEUING_PORT_NAME,
+    /* in  */ MESSAGE_SIZE_TYPE        MAX_MESSAGE_SIZE,
+    /* in  */ MESSAGE_RANGE_TYPE       MAX_NB_MESSAGE,
+    /* in  */ PORT_DIRECTION_TYPE      PORT_DIRECTION,
+    /* in  */ QUEUING_DISCIPLINE_TYPE  QUEUING_DISCIPLINE,
+    /* out */ QUEUING_PORT_ID_TYPE    *QUEUING_PORT_ID,
+    /* out */ RETURN_CODE_TYPE        *RETURN_CODE);
+
+/* TIME_OUT: 0 does not wait, INFINITE_TIME_VALUE waits for ever. */
+extern void SEND_QUEUING_MESSAGE(
+    /* in  */ QUEUING_PORT_ID_TYPE  QUEUING_PORT_ID,
+    /* in  */ MESSAGE_ADDR_TYPE     MESSAGE_ADDR,
+    /* in  */ MESSAGE_SIZE_TYPE     LENGTH,
+    /* in  */ SYSTEM_TIME_TYPE      TIME_OUT,
+    /* out */ RETURN_CODE_TYPE     *RETURN_CODE);
+
+/* TIME_OUT as above. INVALID_CONFIG with a LENGTH above 0: here is a message, and before it the queue has overflowed. */
+extern void RECEIVE_QUEUING_MESSAGE(
+    /* in  */ QUEUING_PORT_ID_TYPE  QUEUING_PORT_ID,
+    /* in  */ SYSTEM_TIME_TYPE      TIME_OUT,
+    /* in  */ MESSAGE_ADDR_TYPE     MESSAGE_ADDR, /* the message is written there */
+    /* out */ MESSAGE_SIZE_TYPE    *LENGTH,
+    /* out */ RETURN_CODE_TYPE     *RETURN_CODE);
+
+extern void GET_QUEUING_PORT_ID(
+    /* in  */ const char           *QUEUING_PORT_NAME,
+    /* out */ QUEUING_PORT_ID_TYPE *QUEUING_PORT_ID,
+    /* out */ RETURN_CODE_TYPE     *RETURN_CODE);
+
+extern void GET_QUEUING_PORT_STATUS(
+    /* in  */ QUEUING_PORT_ID_TYPE      QUEUING_PORT_ID,
+    /* out */ QUEUING_PORT_STATUS_TYPE *QUEUING_PORT_STATUS,
+    /* out */ RETURN_CODE_TYPE         *RETURN_CODE);
+
+extern void CLEAR_QUEUING_PORT(
+    /* in  */ QUEUING_PORT_ID_TYPE  QUEUING_PORT_ID,
+    /* out */ RETURN_CODE_TYPE     *RETURN_CODE);
+
+/* ---- Part 2: sampling port extensions ---------------------------------------------------------------------------------- */
+
+typedef enum {
+    EMPTY_PORT       = 0, /* nothing was ever written */
+    CONSUMED_MESSAGE = 1, /* the partition has read the latest message at this port */
+    NEW_MESSAGE      = 2  /* it has not */
+} UPDATED_TYPE;
+
+typedef enum {
+    STALE = 0,
+    FRESH = 1
+} AGE_TYPE;
+
+typedef struct {
+    SYSTEM_TIME_TYPE    REFRESH_PERIOD;
+    SYSTEM_TIME_TYPE    TIME_STAMP; /* of the latest message; 0 if there is none */
+    MESSAGE_SIZE_TYPE   MAX_MESSAGE_SIZE;
+    PORT_DIRECTION_TYPE PORT_DIRECTION;
+    AGE_TYPE            MESSAGE_AGE;
+    UPDATED_TYPE        UPDATED;
+} SAMPLING_PORT_CURRENT_STATUS_TYPE;
+
+extern void READ_UPDATED_SAMPLING_MESSAGE(
+    /* in  */ SAMPLING_PORT_ID_TYPE  SAMPLING_PORT_ID,
+    /* in  */ MESSAGE_ADDR_TYPE      MESSAGE_ADDR, /* the message is written there */
+    /* out */ MESSAGE_SIZE_TYPE     *LENGTH,
+    /* out */ UPDATED_TYPE          *UPDATED,
+    /* out */ RETURN_CODE_TYPE      *RETURN_CODE);
+
+extern void GET_SAMPLING_PORT_CURRENT_STATUS(
+    /* in  */ SAMPLING_PORT_ID_TYPE              SAMPLING_PORT_ID,
+    /* out */ SAMPLING_PORT_CURRENT_STATUS_TYPE *SAMPLING_PORT_CURRENT_STATUS,
+    /* out */ RETURN_CODE_TYPE                  *RETURN_CODE);
+
+extern void READ_SAMPLING_MESSAGE_CONDITIONAL(
+    /* in  */ SAMPLING_PORT_ID_TYPE  SAMPLING_PORT_ID,
+    /* in  */ SYSTEM_TIME_TYPE       REF_TIME_STAMP,
+    /* in  */ MESSAGE_ADDR_TYPE      MESSAGE_ADDR, /* the message is written there */
+    /* out */ MESSAGE_SIZE_TYPE     *LENGTH,
+    /* out */ SYSTEM_TIME_TYPE      *TIME_STAMP,
+    /* out */ RETURN_CODE_TYPE      *RETURN_CODE);
+
+/* ---- Beside the standard ----------------------------------------------------------------------------------------------- */
+
+/* Joins PARTITION of the system file SYSTEM; NULL for either means its environment variable. NO_ERROR; NO_ACTION if this
+ * program has joined before; INVALID_CONFIG if it can't, for the reason that busway_apex_error gives. */
+extern RETURN_CODE_TYPE busway_apex_join(const char *SYSTEM, const char *PARTITION);
+
+/* Why joining failed last: UTF-8, lines separated by newlines; empty if it did not. Stays valid, never NULL. */
+extern const char *busway_apex_error(void);
+
+/* With which priority the calling thread waits at queuing ports of the discipline PRIORITY: larger is sooner, 0 at first. */
+extern void busway_apex_set_priority(APEX_INTEGER PRIORITY_VALUE);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* BUSWAY_APEX_H */
