@@ -5,6 +5,7 @@
 //! one process, and each partition a process of its own.
 #![cfg(not(loom))]
 
+mod bench;
 mod extensions;
 mod modes;
 mod queuing;
@@ -12,35 +13,10 @@ mod sampling;
 #[path = "../support/mod.rs"]
 mod support;
 
+pub(crate) use bench::{Bench, HOUR_NS, Process, script, until};
 use busway_port::{Partition, Store};
 use support::{Shell, directory, shared, store};
 use tempfile::TempDir;
-
-/// An hour in ns: nothing of a test grows older.
-const HOUR_NS: &str = "3600000000000";
-
-/// Where rules are put to the test.
-trait Bench {
-    type Process: Process;
-
-    /// A bench of its own, with nothing written and no port created.
-    fn new() -> Self;
-
-    /// One more process of `partition`.
-    fn process(&self, partition: &str) -> Self::Process;
-}
-
-/// One process of a partition. Dropping it ends it.
-trait Process {
-    /// Calls a service and returns its reply.
-    fn ask(&mut self, line: &str) -> String;
-
-    /// Calls a service that is to wait.
-    fn begin(&mut self, line: &str);
-
-    /// The reply to what [`begin`](Self::begin) called.
-    fn end(&mut self) -> String;
-}
 
 /// All partitions in this process.
 struct OneProcess {
@@ -125,32 +101,6 @@ impl Process for Shell {
     fn end(&mut self) -> String {
         self.reply().expect("the process lives")
     }
-}
-
-/// Says each line to its process, and compares the reply: all of it, or its beginning if `...` follows.
-#[track_caller]
-fn script<P: Process>(process: &mut P, lines: &[(&str, &str)]) {
-    for (line, expected) in lines {
-        let reply = process.ask(line);
-        match expected.strip_suffix("...") {
-            Some(beginning) => assert!(reply.starts_with(beginning), "{line}: {reply}, not {expected}"),
-            None => assert_eq!(reply, *expected, "{line}"),
-        }
-    }
-}
-
-/// Waits until `line` is answered with `expected`, for what another process does in its own time.
-#[track_caller]
-fn until<P: Process>(process: &mut P, line: &str, expected: &str) {
-    let mut reply = String::new();
-    for _ in 0..10_000 {
-        reply = process.ask(line);
-        if reply == expected {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-    panic!("{line}: {reply} for ten seconds, not {expected}");
 }
 
 /// One test for each rule and bench.
