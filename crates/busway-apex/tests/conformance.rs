@@ -23,7 +23,9 @@ macro_rules! rules {
 macro_rules! rule {
     // The channel has several destinations and waits for the slowest, which is a setting of busway-port alone.
     (a_channel_that_waits_takes_a_message_only_when_all_destinations_have_room) => {
-        const _: fn() = super::a_channel_that_waits_takes_a_message_only_when_all_destinations_have_room::<crate::Programs>;
+        const _: fn() = super::a_channel_that_waits_takes_a_message_only_when_all_destinations_have_room::<
+            crate::Programs,
+        >;
     };
     ($rule:ident) => {
         #[test]
@@ -62,11 +64,7 @@ impl Bench for Programs {
             .expect("start apex_shell");
         let input = child.stdin.take().expect("its input");
         let output = BufReader::new(child.stdout.take().expect("its output"));
-        let mut shell = Shell {
-            child,
-            input,
-            output,
-        };
+        let mut shell = Shell { child, input, output };
         assert_eq!(shell.end(), "joined");
         shell
     }

@@ -15,7 +15,15 @@ use tempfile::TempDir;
 pub mod shared;
 
 /// What every C program here must be built with without a word of the compiler.
-const C: [&str; 7] = ["-std=c99", "-pedantic", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread"];
+const C: [&str; 7] = [
+    "-std=c99",
+    "-pedantic",
+    "-O2",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-pthread",
+];
 
 /// How a program is linked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,13 +43,21 @@ pub fn prefix() -> &'static Path {
         // Test programs may run at the same time.
         let lock = File::create(place.join("busway-apex.lock")).expect("make a lock");
         lock.lock().expect("lock");
-        let test = std::env::current_exe().expect("the test's own path");
-        let mut install = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("install.sh"));
-        install.env("BUILD", test.parent().expect("a build folder"));
-        install.env("PREFIX", &prefix).env_remove("DESTDIR").env_remove("LIBDIR");
-        succeed(&mut install);
+        install(&prefix);
         prefix
     })
+}
+
+/// Runs `install.sh` for `prefix`.
+pub fn install(prefix: &Path) {
+    let test = std::env::current_exe().expect("the test's own path");
+    let mut install = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("install.sh"));
+    install.env("BUILD", test.parent().expect("a build folder"));
+    install
+        .env("PREFIX", prefix)
+        .env_remove("DESTDIR")
+        .env_remove("LIBDIR");
+    succeed(&mut install);
 }
 
 /// Runs `command`, which must succeed, and returns what it printed on standard output.
@@ -149,7 +165,11 @@ fn toml() -> String {
         for port in &partition.ports {
             let (name, size) = (&port.name, port.max_message_size_bytes);
             let _ = writeln!(text, "[[partition.port]]\nname = {name:?}\nmax_size = {size}");
-            let _ = writeln!(text, "direction = \"{}\"\nkind = \"{}\"", port.direction, port.kind);
+            let _ = writeln!(
+                text,
+                "direction = \"{}\"\nkind = \"{}\"",
+                port.direction, port.kind
+            );
             let _ = match port.kind {
                 PortKind::Queuing { max_messages } => writeln!(text, "max_messages = {max_messages}"),
                 PortKind::Sampling if port.direction == Direction::Destination => {
