@@ -7,29 +7,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::Serialize;
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counters of one service.
+    ($(#[$of:meta])* $counters:ident, $snapshot:ident: $($(#[$doc:meta])* $name:ident,)*) => {
+        $(#[$of])*
         #[derive(Debug, Default)]
-        pub struct ServiceCounters {
+        pub struct $counters {
             $($(#[$doc])* pub $name: AtomicU64,)*
         }
 
         /// The values at one moment.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-        pub struct Snapshot {
+        pub struct $snapshot {
             $($(#[$doc])* pub $name: u64,)*
         }
 
-        impl ServiceCounters {
+        impl $counters {
             /// The values now.
-            pub fn snapshot(&self) -> Snapshot {
-                Snapshot { $($name: self.$name.load(Ordering::Relaxed),)* }
+            pub fn snapshot(&self) -> $snapshot {
+                $snapshot { $($name: self.$name.load(Ordering::Relaxed),)* }
             }
         }
     };
 }
 
 counters! {
+    /// Counters of one service.
+    ServiceCounters, Snapshot:
     /// Samples of local programs handed to a bus, once for each destination host.
     sent,
     /// Their payload in bytes.
@@ -63,6 +65,25 @@ counters! {
     echoes,
     /// Times that the origin's gateway was replaced by a new one: what programs published in between is not counted anywhere.
     origin_restarts,
+}
+
+counters! {
+    /// Counters of one channel of ports between this host and another. What its queues had no room for is counted by the ports.
+    PortCounters, PortSnapshot:
+    /// Messages handed to a bus; one that is sent again after an outage counts again.
+    sent,
+    /// Their length in bytes.
+    sent_bytes,
+    /// Messages from the other host given to the destinations here.
+    received,
+    /// Their length in bytes.
+    received_bytes,
+    /// Messages that came again after an outage, thrown away.
+    duplicates,
+    /// Of a length that the channel does not have.
+    refused,
+    /// Times that the channel was opened.
+    opened,
 }
 
 impl Snapshot {

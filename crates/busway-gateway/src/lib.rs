@@ -1,4 +1,4 @@
-//! The gateway: carries iceoryx2 publish/subscribe services between hosts, without the programs' knowledge.
+//! The gateway: carries iceoryx2 publish/subscribe services and the channels of ARINC 653 ports between hosts, without the programs' knowledge.
 //!
 //! ```text
 //! program -> iceoryx2 -> lane::outbound -> bus -> lane::inbound -> iceoryx2 -> program
@@ -7,6 +7,7 @@
 //!
 //! * [`iox`]: everything that touches iceoryx2.
 //! * [`catalog`]: the services of this host.
+//! * [`clock`]: time stamps of ports on their way to another host.
 //! * [`gateway`]: the control thread.
 //! * [`protocol`]: what gateways say to each other.
 //! * [`lane`]: the threads that move data.
@@ -17,6 +18,7 @@
 //! Called by `busway gateway` ([`run`]).
 
 pub mod catalog;
+pub mod clock;
 pub mod counters;
 pub mod faults;
 pub mod gateway;
@@ -58,6 +60,12 @@ pub enum GatewayError {
         "the iceoryx2 domain can't be watched: {0}; if it is the limit, raise fs.inotify.max_user_watches"
     )]
     Watch(#[source] std::io::Error),
+    /// The ports of this host can't be had.
+    #[error(transparent)]
+    Store(#[from] busway_port::StoreError),
+    /// The gateway's part of the ports can't be had.
+    #[error(transparent)]
+    Join(#[from] busway_port::JoinError),
     /// No thread or descriptor left.
     #[error(
         "a thread can't be started: {0}; raise this user's limits (ulimit -u for threads, ulimit -n for descriptors)"

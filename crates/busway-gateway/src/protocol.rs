@@ -17,7 +17,7 @@ pub fn application() -> String {
 }
 
 /// Raised whenever a message below changes.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// One message of the conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +58,31 @@ pub enum Say {
         channel: u32,
         /// Why, if the receiver did not ask for it.
         reason: Option<String>,
+    },
+    /// Send me the messages of this channel of ARINC 653 ports, whose source is on your host.
+    OpenPort {
+        /// Names the bus's channel, chosen by the receiver, of the same numbers as those of services.
+        channel: u32,
+        /// The channel's name in the system file.
+        name: String,
+        /// Depth and size.
+        spec: Spec,
+        /// Where the messages land, as the bus describes it.
+        landing: Vec<u8>,
+    },
+    /// What time is it?
+    AskTime {
+        /// My `CLOCK_MONOTONIC` in ns.
+        asked_ns: i64,
+    },
+    /// The answer.
+    TellTime {
+        /// As in the question.
+        asked_ns: i64,
+        /// The answerer's `CLOCK_MONOTONIC` in ns when it heard the question.
+        heard_ns: i64,
+        /// The same when it answered.
+        answered_ns: i64,
     },
 }
 

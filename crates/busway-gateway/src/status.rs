@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::counters::Snapshot;
+use crate::counters::{PortSnapshot, Snapshot};
 
 /// The whole status.
 #[derive(Debug, Serialize)]
@@ -19,6 +19,29 @@ pub struct Status {
     pub links: Vec<LinkStatus>,
     /// All services that it has heard of.
     pub services: Vec<ServiceStatus>,
+    /// Channels of ARINC 653 ports between this host and others.
+    pub ports: Vec<PortStatus>,
+}
+
+/// A channel of ports, towards or from one other host.
+#[derive(Debug, Serialize)]
+pub struct PortStatus {
+    /// The channel's name in the system file.
+    pub channel: String,
+    /// The other host.
+    pub peer: String,
+    /// Whether messages leave this host by it.
+    pub leaves: bool,
+    /// The bus.
+    pub bus: String,
+    /// Whether messages can pass now.
+    pub open: bool,
+    /// The last complaint, if it still holds.
+    pub complaint: Option<String>,
+    /// How far off the estimate of the two clocks' offset is at most, in ns; `None` where there is none or none is needed.
+    pub clock_error_ns: Option<i64>,
+    /// What was counted. What queues had no room for, the ports count (`busway port stats`).
+    pub counters: PortSnapshot,
 }
 
 /// One link.

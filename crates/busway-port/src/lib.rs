@@ -27,6 +27,8 @@ pub mod for_loom {
 #[cfg(not(loom))]
 pub mod apex;
 #[cfg(not(loom))]
+pub mod carry;
+#[cfg(not(loom))]
 mod config;
 #[cfg(not(loom))]
 mod counters;
@@ -40,6 +42,8 @@ mod port;
 mod store;
 #[cfg(not(loom))]
 mod sys;
+#[cfg(not(loom))]
+pub mod system;
 #[cfg(not(loom))]
 mod try_cell;
 

@@ -17,6 +17,9 @@ pub struct Host {
     pub iceoryx2: Iceoryx2Domain,
     /// Where the gateway writes what it is doing, for programs to read; `None`: nowhere. Relative to the system file's folder.
     pub status: Option<PathBuf>,
+    /// The directory with the state of this host's ARINC 653 ports; it must lie in memory. `None`: one in `/dev/shm` that is named after the
+    /// module and the host. Relative to the system file's folder.
+    pub ports: Option<PathBuf>,
 }
 
 /// The iceoryx2 domain of a host. With nothing set, it is the one that programs get by default on that host.

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use busway_transport::{ChannelEnd, ChannelId, ChannelSpec, Direction, Link, LinkEvent, PeerHello, WaitFor};
 
 use super::Gateway;
+use super::ports::Ports;
 use super::service::{InLane, InPhase, OutPhase};
+use crate::clock::{Offset, monotonic_ns};
 use crate::iox::description::ServiceDescription;
 use crate::iox::ports::Outgoing;
 use crate::lane::{ChannelKey, Command, Ending, Lane, Report, ReportKind};
@@ -29,6 +31,8 @@ pub struct RemoteOffer {
 
 /// One link.
 pub struct LinkState {
+    /// Index of the `[[link]]`.
+    pub number: usize,
     /// The host at the other end.
     pub peer: String,
     /// The link.
@@ -47,8 +51,9 @@ pub struct LinkState {
 
 impl LinkState {
     /// Not up yet.
-    pub fn new(peer: String, link: Box<dyn Link<Outgoing>>) -> LinkState {
+    pub fn new(number: usize, peer: String, link: Box<dyn Link<Outgoing>>) -> LinkState {
         LinkState {
+            number,
             peer,
             link,
             up: None,
@@ -94,7 +99,7 @@ impl LinkState {
     }
 
     /// Gives the lane the link's doorbell, if it needs one and has none.
-    fn give_doorbell(&mut self, index: usize, lane: &Lane, number: u32, wait_for: WaitFor) {
+    pub(super) fn give_doorbell(&mut self, index: usize, lane: &Lane, number: u32, wait_for: WaitFor) {
         if wait_for == WaitFor::Doorbell
             && !self.lanes_with_doorbell.contains(&number)
             && let Some(bell) = self.link.doorbell(number)
@@ -159,6 +164,8 @@ impl Gateway<'_> {
         if !link.compatible {
             return;
         }
+        self.ports.link_up(index, &mut self.links);
+        let link = &mut self.links[index];
         let peer = link.peer.clone();
         for (name, service) in &mut self.services {
             if let Some((description, publishes)) = &service.offered {
@@ -228,6 +235,7 @@ impl Gateway<'_> {
             }
             self.dirty.insert(name);
         }
+        self.ports.link_down(index, &mut self.links, &self.lanes);
         // After the ends, so that lanes drain what has arrived first.
         for number in std::mem::take(&mut self.links[index].lanes_with_doorbell) {
             if let Some(lane) = self.lanes.get(number as usize) {
@@ -261,6 +269,9 @@ impl Gateway<'_> {
         if !self.links[index].is_usable() {
             return;
         }
+        let Some(say) = self.hear_ports(index, say) else {
+            return;
+        };
         match say {
             Say::Offer {
                 description,
@@ -289,7 +300,49 @@ impl Gateway<'_> {
             }
             Say::Close { channel, drain } => self.close_sender(index, channel, drain),
             Say::Closed { channel, reason } => self.sender_closed(index, channel, reason),
+            Say::OpenPort { .. } | Say::AskTime { .. } | Say::TellTime { .. } => {}
         }
+    }
+
+    /// Gives the ports what concerns them; the rest comes back.
+    fn hear_ports(&mut self, index: usize, say: Say) -> Option<Say> {
+        let heard_ns = monotonic_ns();
+        let key = |channel| ChannelKey { link: index, channel };
+        match say {
+            Say::OpenPort {
+                channel,
+                name,
+                spec,
+                landing,
+            } => {
+                let links = &mut self.links;
+                self.ports
+                    .open_sender(key(channel), &name, spec.into(), &landing, links);
+            }
+            Say::Close { channel, .. } if self.ports.owns(Direction::Send, key(channel)) => {
+                self.ports
+                    .close_sender(key(channel), &mut self.links, &self.lanes);
+            }
+            Say::Closed { channel, reason } if self.ports.owns(Direction::Receive, key(channel)) => {
+                self.ports
+                    .sender_closed(key(channel), reason, &mut self.links, &self.lanes);
+            }
+            Say::AskTime { asked_ns } => self.links[index].say(&Say::TellTime {
+                asked_ns,
+                heard_ns,
+                answered_ns: monotonic_ns(),
+            }),
+            Say::TellTime {
+                asked_ns,
+                heard_ns: there_ns,
+                answered_ns,
+            } => {
+                let offset = Offset::measured(asked_ns, there_ns, answered_ns, heard_ns);
+                self.ports.hear_time(index, offset, &mut self.links);
+            }
+            other => return Some(other),
+        }
+        None
     }
 
     /// A peer wants our messages.
@@ -297,7 +350,7 @@ impl Gateway<'_> {
         let key = ChannelKey { link: index, channel };
         let lane = self.service(&name).plan.lane;
         let opened = self.prepare_outbound(&name).and_then(|()| {
-            if self.channels.contains_key(&(Direction::Send, key)) {
+            if self.channels.contains_key(&(Direction::Send, key)) || self.ports.owns(Direction::Send, key) {
                 return Err("that channel number is taken".into());
             }
             let link = &mut self.links[index].link;
@@ -431,6 +484,11 @@ impl Gateway<'_> {
             link: index,
             channel: channel.0,
         };
+        if self.ports.owns(direction, key) {
+            self.ports
+                .channel_ready(direction, key, end, &mut self.links, &self.lanes);
+            return;
+        }
         let name = self.channels.get(&(direction, key)).cloned();
         let Some(service) = name.as_ref().and_then(|name| self.services.get_mut(name)) else {
             return;
@@ -498,6 +556,10 @@ impl Gateway<'_> {
             reason,
         }) = self.reports.try_recv()
         {
+            if Ports::owns_flow(flow) {
+                self.ports.hear_report(flow, key, reason, &mut self.links);
+                continue;
+            }
             match kind {
                 ReportKind::SenderEnded => self.sender_ended(key, reason),
                 ReportKind::ReceiverEnded => self.receiver_ended(key, reason),

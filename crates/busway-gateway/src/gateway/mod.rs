@@ -5,10 +5,12 @@
 //! the next step. It never touches data: lanes do.
 //!
 //! * `links`: the conversation with the peers.
+//! * `ports`: channels of ARINC 653 ports.
 //! * `reconcile`: mirror, channels, ports of one service.
 //! * `service`: the state of one service.
 
 mod links;
+mod ports;
 mod reconcile;
 mod service;
 
@@ -32,6 +34,7 @@ use crate::lane::{ChannelKey, FlowId, Lane, Report, ReportBox};
 use crate::status::StatusFile;
 use crate::{GatewayError, Options, protocol};
 use links::LinkState;
+use ports::Ports;
 use service::{InLane, Plan, ServiceState};
 
 /// Whatever depends on time is looked at this often.
@@ -55,6 +58,7 @@ pub struct Gateway<'a> {
     next_lane_number: u32,
     services: HashMap<String, ServiceState>,
     names: HashMap<FlowId, String>,
+    ports: Ports,
     channels: HashMap<(Direction, ChannelKey), String>,
     dirty: BTreeSet<String>,
     reports: mpsc::Receiver<Report>,
@@ -114,9 +118,10 @@ impl<'a> Gateway<'a> {
                     peer: link.peer.clone(),
                     reason: error.to_string(),
                 })?;
-                links.push(LinkState::new(link.peer.clone(), opened));
+                links.push(LinkState::new(link.index, link.peer.clone(), opened));
             }
         }
+        let ports = Ports::new(system, host, session, &links)?;
         let status = options
             .status
             .as_ref()
@@ -142,6 +147,7 @@ impl<'a> Gateway<'a> {
             free_lane_numbers: Vec::new(),
             services: HashMap::new(),
             names: HashMap::new(),
+            ports,
             channels: HashMap::new(),
             dirty: BTreeSet::new(),
             reports,
@@ -190,6 +196,7 @@ impl<'a> Gateway<'a> {
         }
         self.next_tick = now + TICK;
         self.expire_offers(now);
+        self.ports.tick(now, &mut self.links);
         let timed = self.services.iter().filter(|(_, service)| service.needs_tick());
         self.dirty.extend(timed.map(|(name, _)| name.clone()));
         let free = &mut self.free_lane_numbers;
@@ -269,6 +276,7 @@ impl<'a> Gateway<'a> {
             session: self.session,
             links: links.collect(),
             services: services.collect(),
+            ports: self.ports.status(),
         }
     }
 
@@ -279,6 +287,7 @@ impl<'a> Gateway<'a> {
         let mut until = self.catalog.next_look();
         if self.services.values().any(ServiceState::needs_tick)
             || self.links.iter().any(LinkState::needs_tick)
+            || self.ports.needs_tick()
         {
             until = until.min(self.next_tick);
         }

@@ -107,6 +107,8 @@ enum Body {
     Shared(Arc<LocalSample>),
     /// A copy, kept as history.
     Copied(Arc<Copied>),
+    /// The beginning of a buffer, with a message of an ARINC 653 port.
+    Port(Arc<[u8]>),
     /// Nothing: only events.
     Empty,
 }
@@ -143,6 +145,14 @@ impl Outgoing {
         }
     }
 
+    /// A message of an ARINC 653 port, as long as the head says; `buffer` is at least that long.
+    pub fn port(head: Head, buffer: Arc<[u8]>) -> Outgoing {
+        Outgoing {
+            head,
+            body: Body::Port(buffer),
+        }
+    }
+
     /// Events without a payload.
     pub fn events(head: Head) -> Outgoing {
         Outgoing {
@@ -172,7 +182,7 @@ impl Message for Outgoing {
             Body::Sample(sample) => sample.user_header(),
             Body::Shared(sample) => sample.user_header(),
             Body::Copied(copy) => &copy.user_header,
-            Body::Empty => &[],
+            Body::Port(_) | Body::Empty => &[],
         }
     }
 
@@ -181,6 +191,7 @@ impl Message for Outgoing {
             Body::Sample(sample) => sample.payload(),
             Body::Shared(sample) => sample.payload(),
             Body::Copied(copy) => &copy.payload,
+            Body::Port(buffer) => &buffer[..self.head.payload_bytes as usize],
             Body::Empty => &[],
         }
     }

@@ -10,6 +10,8 @@
 
 pub mod inbound;
 pub mod outbound;
+pub mod port_in;
+pub mod port_out;
 pub mod schedule;
 pub mod wait;
 
@@ -20,13 +22,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use busway_system::{Lane as LaneSettings, Wait};
-use busway_transport::{Doorbell, Receiver, Sender};
+use busway_transport::{Doorbell, Receiver, Sender, WaitFor};
 use rustix::fd::OwnedFd;
 
 use crate::iox::companion::{Ear, Voice};
 use crate::iox::ports::{Inlet, Outgoing};
 use inbound::{Continuity, Inbound, InboundSetup};
 use outbound::{Outbound, OutboundSetup};
+use port_in::PortIn;
+use port_out::PortOut;
 use wait::{Sleeper, Woken};
 
 /// Names a service within this gateway.
@@ -71,6 +75,10 @@ pub enum Command {
     MeetPublishers(FlowId),
     /// The doorbell of a link, for channels without descriptor; `None` when the link goes down.
     SetDoorbell(usize, Option<Box<dyn Doorbell>>),
+    /// One more channel of ports.
+    AddPort(FlowId, PortEnd),
+    /// A channel of ports ends at once; the lane reports it.
+    EndPort(FlowId),
     /// The lane ends.
     Stop,
 }
@@ -120,6 +128,29 @@ pub struct Flow {
     last_moved: Option<Instant>,
 }
 
+/// This host's end of a channel of ARINC 653 ports.
+pub enum PortEnd {
+    /// The source is on this host.
+    Out(Box<PortOut>),
+    /// Destinations are on this host.
+    In(Box<PortIn>),
+}
+
+impl PortEnd {
+    fn report(&self, flow: FlowId, reason: Option<String>) -> Report {
+        let (key, kind) = match self {
+            PortEnd::Out(out) => (out.key(), ReportKind::SenderEnded),
+            PortEnd::In(input) => (input.key(), ReportKind::ReceiverEnded),
+        };
+        Report {
+            flow,
+            key,
+            kind,
+            reason,
+        }
+    }
+}
+
 /// The control thread's handle of a lane.
 pub struct Lane {
     commands: mpsc::Sender<Command>,
@@ -154,6 +185,7 @@ impl Lane {
             reports,
             outgoing_reports: Vec::new(),
             flows: Vec::new(),
+            ports: Vec::new(),
             cursor: 0,
             last_moved: None,
             gap_ns: u64::from(u32::MAX),
@@ -224,6 +256,7 @@ struct Worker {
     reports: ReportBox,
     outgoing_reports: Vec<Report>,
     flows: Vec<Flow>,
+    ports: Vec<(FlowId, PortEnd)>,
     cursor: usize,
     last_moved: Option<Instant>,
     /// Moving average of the time between turns that moved something.
@@ -311,7 +344,30 @@ impl Worker {
             }
         }
         self.cursor = if count == 0 { 0 } else { next_cursor % count };
+        moved += self.turn_ports(eager);
         self.send_reports();
+        moved
+    }
+
+    /// Gives every channel of ports its turn. One that has failed is given up.
+    fn turn_ports(&mut self, eager: bool) -> usize {
+        let mut moved = 0;
+        let reports = &mut self.outgoing_reports;
+        self.ports.retain_mut(|(flow, port)| {
+            let result = match port {
+                PortEnd::Out(out) => out.pump(),
+                PortEnd::In(input) => input.pump(eager),
+            };
+            let failure = match result {
+                Ok(messages) => {
+                    moved += messages;
+                    return true;
+                }
+                Err(error) => error.to_string(),
+            };
+            reports.push(port.report(*flow, Some(failure)));
+            false
+        });
         moved
     }
 
@@ -326,6 +382,11 @@ impl Worker {
             self.sleeper
                 .watch_blocked(flow.outbound.iter().flat_map(Outbound::blocked));
         }
+        let blocked = self.ports.iter().filter_map(|(_, port)| match port {
+            PortEnd::Out(out) if out.is_blocked() => Some(out.wait_for()),
+            _ => None,
+        });
+        self.sleeper.watch_blocked(blocked);
         let woken = self.sleeper.ask(self.sleep_for(idle));
         self.sleeper.disarm();
         self.wake(woken);
@@ -345,11 +406,12 @@ impl Worker {
                 moved += outbound.pump(now, wait::realtime_ns(), &mut self.outgoing_reports, flow.id);
             }
         }
+        moved += self.turn_ports(false);
         self.send_reports();
         moved
     }
 
-    /// How long to sleep at most: iceoryx2 wakes nobody by itself, so flows without companion events must be looked at.
+    /// How long to sleep at most: iceoryx2 and ports wake nobody by themselves, so flows without companion events must be looked at.
     fn sleep_for(&self, idle: Duration) -> Duration {
         const LONG: Duration = Duration::from_millis(500);
         const WOKEN: Duration = Duration::from_millis(20);
@@ -365,8 +427,11 @@ impl Worker {
                 }
             }
         }
-        let polled_only = self.sleeper.must_poll;
-        if polled_only {
+        let ports_polled = self.ports.iter().any(|(_, port)| match port {
+            PortEnd::Out(_) => true,
+            PortEnd::In(input) => input.is_unfinished(),
+        });
+        if self.sleeper.must_poll || ports_polled {
             longest = longest.min(cap);
         }
         if longest > cap {
@@ -378,6 +443,11 @@ impl Worker {
 
     fn wake(&mut self, woken: Woken) {
         for &flow in woken.flows() {
+            for (_, port) in self.ports.iter_mut().filter(|(id, _)| *id == flow) {
+                if let PortEnd::In(input) = port {
+                    input.set_ready();
+                }
+            }
             if let Some(flow) = self.flows.iter_mut().find(|candidate| candidate.id == flow) {
                 flow.last_moved = Some(Instant::now());
                 if let Some(inbound) = &mut flow.inbound {
@@ -494,6 +564,25 @@ impl Worker {
                     outbound.meet_publishers();
                 }
             }
+            Command::AddPort(id, port) => {
+                if let PortEnd::In(input) = &port {
+                    self.sleeper
+                        .watch_flow(id, None, std::iter::once(input.wait_for()));
+                }
+                self.ports.push((id, port));
+                self.find_polled();
+            }
+            Command::EndPort(id) => {
+                let reports = &mut self.outgoing_reports;
+                self.ports.retain(|(flow, port)| {
+                    if *flow == id {
+                        reports.push(port.report(id, None));
+                    }
+                    *flow != id
+                });
+                self.send_reports();
+                self.find_polled();
+            }
             Command::SetDoorbell(link, bell) => self.sleeper.set_doorbell(link, bell),
             Command::Stop => return false,
         }
@@ -513,12 +602,18 @@ impl Worker {
             let channels = flow.inbound.iter().flat_map(Inbound::wait_for);
             self.sleeper.watch_flow(id, ear, channels);
         }
-        let mut polled = false;
-        for flow in &self.flows {
-            let mut channels = flow.inbound.iter().flat_map(Inbound::wait_for);
-            polled |= channels.any(|wait_for| wait_for == busway_transport::WaitFor::Poll);
-        }
-        self.sleeper.must_poll = polled;
+        self.find_polled();
+    }
+
+    /// Finds out whether some channel can wake nobody.
+    fn find_polled(&mut self) {
+        let services = self.flows.iter().flat_map(|flow| &flow.inbound);
+        let ports = self.ports.iter().filter_map(|(_, port)| match port {
+            PortEnd::In(input) => Some(input.wait_for()),
+            PortEnd::Out(_) => None,
+        });
+        let mut channels = services.flat_map(Inbound::wait_for).chain(ports);
+        self.sleeper.must_poll = channels.any(|wait_for| wait_for == WaitFor::Poll);
     }
 }
 

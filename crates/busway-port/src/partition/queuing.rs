@@ -125,10 +125,10 @@ impl Outlet {
         }
     }
 
-    fn overflow(&self) {
+    fn overflow(&self, messages: u64) {
         self.control
             .word(outlet::OVERFLOWS)
-            .fetch_add(1, Ordering::Relaxed);
+            .fetch_add(messages, Ordering::Relaxed);
     }
 
     /// Wakes whoever waits at the destination for a message.
@@ -164,17 +164,36 @@ impl Outlets {
     /// Sends `message` to every destination that has room, for the holder of the port's lock, who has asked
     /// [`has_room`](Self::has_room). Returns how many destinations had none.
     pub(crate) fn send(&self, message: &[u8]) -> u64 {
-        let time_ns = self.clock.now_ns() as u64;
+        self.send_at(message, self.clock.now_ns())
+    }
+
+    /// As [`send`](Self::send), with the source time `time_ns` of this channel's clock.
+    pub(crate) fn send_at(&self, message: &[u8], time_ns: i64) -> u64 {
+        let time_ns = time_ns as u64;
         let mut overflows = 0;
         for outlet in &self.outlets {
             if !(outlet.has_room() && outlet.push(message, time_ns)) {
-                outlet.overflow();
+                outlet.overflow(1);
                 overflows += 1;
             }
         }
         crash::step("sent");
         self.outlets.iter().for_each(Outlet::wake);
         overflows
+    }
+
+    /// Tells every destination that `messages` were lost on their way here. Under the port's lock.
+    pub(crate) fn note_lost(&self, messages: u64) {
+        for outlet in &self.outlets {
+            outlet.overflow(messages);
+        }
+    }
+
+    /// Messages that the first destination was ever sent. Under the port's lock.
+    pub(crate) fn sent_to_first(&self) -> u64 {
+        self.outlets
+            .first()
+            .map_or(0, |outlet| outlet.record().load().line)
     }
 
     /// Messages in the fullest queue.
@@ -243,10 +262,14 @@ impl Inlet {
     }
 
     fn consumer(&self) -> Option<RingConsumer<Window>> {
+        self.consumer_at(self.record().load())
+    }
+
+    fn consumer_at(&self, position: Position) -> Option<RingConsumer<Window>> {
         RingConsumer::resume(
             self.ring.clone(),
             self.layout.ring,
-            self.record().load(),
+            position,
             self.credit.clone(),
         )
         .ok()
@@ -296,6 +319,43 @@ impl Inlet {
         let _ = consumer.flush_credits();
         self.tell_overflows();
         self.wake();
+    }
+
+    /// Copies the message at `position`, or the first one, into `buffer`, which is as long as the longest, and leaves it in the
+    /// queue. Returns its length in bytes, its source time in ns and the position behind it; `None` if there is none, or if the ring
+    /// is damaged.
+    pub(crate) fn look(
+        &self,
+        position: Option<Position>,
+        buffer: &mut [u8],
+    ) -> Option<(usize, i64, Position)> {
+        let position = position.unwrap_or_else(|| self.record().load());
+        let mut consumer = self.consumer_at(position)?;
+        let message = consumer.peek().ok()??;
+        consumer.copy(0, buffer.get_mut(..message.len_bytes)?).ok()?;
+        consumer.release_later();
+        Some((message.len_bytes, message.time_ns as i64, consumer.position()))
+    }
+
+    /// Takes `messages` out of the queue that were [`look`](Self::look)ed at, for the holder of the port's lock.
+    pub(crate) fn skip(&self, messages: u64) {
+        let Some(mut consumer) = self.consumer() else {
+            return;
+        };
+        for _ in 0..messages {
+            if !matches!(consumer.peek(), Ok(Some(_))) {
+                break;
+            }
+            consumer.release_later();
+        }
+        self.record().store(consumer.position());
+        let _ = consumer.flush_credits();
+        self.wake();
+    }
+
+    /// Where the first message stands. Its line counts the messages taken so far.
+    pub(crate) fn position(&self) -> Position {
+        self.record().load()
     }
 
     /// Whether there were overflows that no receiver was told of, which now one is.

@@ -44,6 +44,12 @@ impl Register {
     /// right size excludes.
     #[inline]
     pub(crate) fn write(&self, message: &[u8]) -> bool {
+        self.write_at(message, self.clock.now_ns())
+    }
+
+    /// As [`write`](Self::write), with the source time `time_ns` of this channel's clock.
+    #[inline]
+    pub(crate) fn write_at(&self, message: &[u8], time_ns: i64) -> bool {
         let Ok(latest) = self.layout.latest(&self.window) else {
             return false;
         };
@@ -52,7 +58,7 @@ impl Register {
             return false;
         };
         crash::step("resumed");
-        writer.write(&[message], self.clock.now_ns() as u64).is_ok()
+        writer.write(&[message], time_ns as u64).is_ok()
     }
 
     /// Source time of the latest message in ns, if there is one.

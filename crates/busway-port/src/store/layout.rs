@@ -53,6 +53,18 @@ pub(crate) mod port {
     pub(crate) const CONSUMER: usize = 64;
     /// Counters, one u64 each (module `counters`). Any process of the partition adds.
     pub(crate) const COUNTERS: usize = 128;
+    /// u64, whose numbers the messages carry that cross to another host: at the sending host drawn once for the store, at the
+    /// receiving host that of the sender heard last; 0 before. Written by the gateway, as the words that follow. Under the lock.
+    pub(crate) const ORIGIN: usize = 208;
+    /// u64, number of the last message from the other host that destinations were given.
+    pub(crate) const DELIVERED: usize = 216;
+    /// u64, of the messages that the other host's queue had no room for: as many as destinations here were told of.
+    pub(crate) const LOST_TOLD: usize = 224;
+    /// u64, number of the message being given, and [`INTENT_LINE`] what the first destination had been sent before: tells after a
+    /// kill whether it was given.
+    pub(crate) const INTENT: usize = 232;
+    /// See [`INTENT`].
+    pub(crate) const INTENT_LINE: usize = 240;
     /// u64 a member place: sampling messages read by the processes that have had the place. Only the holder of the place adds, one
     /// thread at a time, so that a read costs no locked instruction.
     pub(crate) const READS: usize = 256;

@@ -8,7 +8,7 @@ use crate::diagnostic::Notes;
 use crate::model::{Host, Iceoryx2Domain};
 use crate::read::{Fields, unknown_key};
 
-const KEYS: [&str; 2] = ["iceoryx2", "status"];
+const KEYS: [&str; 3] = ["iceoryx2", "status", "ports"];
 const ICEORYX2_KEYS: [&str; 3] = ["config", "root_path", "prefix"];
 
 /// Longest host name in bytes: it crosses the bus in every hello.
@@ -84,10 +84,12 @@ fn one(name: &str, host: Option<&Fields<'_, '_>>, folder: &Path, notes: &mut Not
         name: name.to_string(),
         iceoryx2: Iceoryx2Domain::default(),
         status: None,
+        ports: None,
     };
     let Some(host) = host else { return read };
     host.only(&KEYS, notes);
     read.status = path(host, "status", "/run/busway/status.json", folder, notes);
+    read.ports = path(host, "ports", "/dev/shm/busway-ports", folder, notes);
     let Some(domain) = host
         .get("iceoryx2")
         .and_then(|it| Fields::of(it, host.key_of("iceoryx2"), notes))

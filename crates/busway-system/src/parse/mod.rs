@@ -103,6 +103,7 @@ fn xml_alone(text: &str, file: &Path, files: &mut Files<'_>) -> Result<System, S
         name: LOCAL_HOST.to_string(),
         iceoryx2: Iceoryx2Domain::default(),
         status: None,
+        ports: None,
     }];
     let (partitions, channels) = connect::connect(&module.draft, &hosts, &[], &mut notes);
     let warnings = notes.finish()?;

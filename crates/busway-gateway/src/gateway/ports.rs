@@ -1,0 +1,498 @@
+//! Channels of ARINC 653 ports between this host and others: which are open, and the clocks of the hosts.
+//!
+//! What crosses follows from the system file alone, so nothing is offered: the receiving side opens each of its channels as soon as the link of
+//! its route is up (and, where the link estimates the clocks' offset, an estimate is there), and again whenever it fails. What a channel carries
+//! is kept in the store ([`busway_port::carry`]), so a channel can end at any moment without a loss.
+//!
+//! Called by the control thread; lanes move the messages (`lane::port_out`, `lane::port_in`).
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use busway_port::carry::{Spout, Tap};
+use busway_port::system::{Crossing, crossings_of, module_of, root_of};
+use busway_port::{Partition, PortKind, Store};
+use busway_system::{Clock, System};
+use busway_transport::{ChannelEnd, ChannelId, ChannelSpec, Direction, HEAD_BYTES, Keep};
+
+use super::links::LinkState;
+use crate::GatewayError;
+use crate::clock::{Estimator, Offset, Wire, monotonic_ns};
+use crate::counters::{PortCounters, add};
+use crate::iox::ports::Outgoing;
+use crate::lane::port_in::PortIn;
+use crate::lane::port_out::PortOut;
+use crate::lane::{ChannelKey, Command, FlowId, Lane, PortEnd};
+use crate::protocol::Say;
+use crate::status::PortStatus;
+
+/// A channel that failed is opened anew after this time.
+const RETRY: Duration = Duration::from_secs(1);
+/// The clocks of peers are asked for this often; at first more often, until there are some measurements.
+const ASK: Duration = Duration::from_secs(1);
+/// Flows of ports are told from those of services by this bit.
+const PORT_FLOW: FlowId = 1 << 31;
+/// The lane of ports.
+const LANE: usize = 0;
+
+/// How far a channel is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Closed,
+    /// The bus makes this side's end.
+    Opening,
+    /// The lane has it.
+    Open,
+    /// The lane was told to give it up.
+    Ending,
+    /// Receiving side: the peer was asked to give its end up.
+    Closing,
+}
+
+/// One crossing.
+struct Channel {
+    crossing: Crossing,
+    flow: FlowId,
+    /// The gateway's place in the store.
+    partition: Arc<Partition>,
+    /// Index in the gateway's links.
+    link: usize,
+    phase: Phase,
+    key: Option<ChannelKey>,
+    retry_at: Option<Instant>,
+    complaint: Option<String>,
+    counters: Arc<PortCounters>,
+}
+
+/// See the module.
+pub struct Ports {
+    channels: Vec<Channel>,
+    by_key: HashMap<(Direction, ChannelKey), usize>,
+    /// By link; only where an offset is needed.
+    clocks: HashMap<usize, Estimator>,
+    ask_at: Instant,
+    session: u64,
+}
+
+impl Channel {
+    fn direction(&self) -> Direction {
+        if self.crossing.leaves {
+            Direction::Send
+        } else {
+            Direction::Receive
+        }
+    }
+
+    fn spec(&self) -> ChannelSpec {
+        let keep = match self.crossing.kind {
+            PortKind::Sampling => Keep::Latest,
+            PortKind::Queuing { max_messages } => Keep::All {
+                depth: u32::try_from(max_messages).unwrap_or(u32::MAX),
+            },
+        };
+        ChannelSpec {
+            keep,
+            message_bytes: (HEAD_BYTES + self.crossing.max_message_size_bytes) as u64,
+        }
+    }
+
+    fn complain(&mut self, complaint: String) {
+        if self.complaint.as_ref() != Some(&complaint) {
+            tracing::warn!(
+                "channel {:?} {} {:?}: {complaint}",
+                self.crossing.channel,
+                if self.crossing.leaves { "to" } else { "from" },
+                self.crossing.peer
+            );
+        }
+        self.complaint = Some(complaint);
+    }
+
+    fn fail(&mut self, complaint: String) {
+        self.complain(complaint);
+        self.retry_at = Some(Instant::now() + RETRY);
+    }
+}
+
+impl Ports {
+    /// Takes the gateway's place in the store of this host, if any channel crosses.
+    ///
+    /// # Errors
+    /// The store can't be had.
+    pub fn new(
+        system: &System,
+        host: &str,
+        session: u64,
+        links: &[LinkState],
+    ) -> Result<Ports, GatewayError> {
+        let mut ports = Ports {
+            channels: Vec::new(),
+            by_key: HashMap::new(),
+            clocks: HashMap::new(),
+            ask_at: Instant::now(),
+            session,
+        };
+        let crossings = crossings_of(system, host);
+        if crossings.is_empty() {
+            return Ok(ports);
+        }
+        let root = root_of(system, host);
+        tracing::info!("{} channel(s) of ports cross; state in {}", crossings.len(), root.display());
+        let store = Store::open(root, module_of(system, host))?;
+        let mut joined: BTreeMap<String, Arc<Partition>> = BTreeMap::new();
+        for (index, crossing) in crossings.into_iter().enumerate() {
+            let partition = match joined.get(&crossing.port.partition) {
+                Some(partition) => partition.clone(),
+                None => {
+                    let partition = Arc::new(store.join(&crossing.port.partition)?);
+                    joined.insert(crossing.port.partition.clone(), partition.clone());
+                    partition
+                }
+            };
+            let link = links
+                .iter()
+                .position(|link| link.number == crossing.link && link.bus() == crossing.bus)
+                .expect("a route takes one of this host's links");
+            if crossing.clock == Clock::Estimated && !crossing.leaves {
+                ports.clocks.entry(link).or_default();
+            }
+            ports.channels.push(Channel {
+                crossing,
+                flow: PORT_FLOW | index as FlowId,
+                partition,
+                link,
+                phase: Phase::Closed,
+                key: None,
+                retry_at: None,
+                complaint: None,
+                counters: Arc::default(),
+            });
+        }
+        Ok(ports)
+    }
+
+    /// Whether a channel is one of ports.
+    pub fn owns(&self, direction: Direction, key: ChannelKey) -> bool {
+        self.by_key.contains_key(&(direction, key))
+    }
+
+    /// Whether a flow is one of ports.
+    pub fn owns_flow(flow: FlowId) -> bool {
+        flow & PORT_FLOW != 0
+    }
+
+    /// Whether [`tick`](Self::tick) has something to do soon.
+    pub fn needs_tick(&self) -> bool {
+        !self.clocks.is_empty()
+            || self
+                .channels
+                .iter()
+                .any(|channel| channel.retry_at.is_some() && channel.phase == Phase::Closed)
+    }
+
+    /// A link came up: its peer may be another process than before.
+    pub fn link_up(&mut self, index: usize, links: &mut [LinkState]) {
+        if let Some(clock) = self.clocks.get_mut(&index) {
+            clock.reset();
+            ask_time(&mut links[index]);
+        }
+        for channel in self.channels.iter_mut().filter(|channel| channel.link == index) {
+            channel.retry_at = None;
+        }
+        self.open_receivers(Instant::now(), links);
+    }
+
+    /// A link went down, and its channels with it.
+    pub fn link_down(&mut self, index: usize, links: &mut [LinkState], lanes: &[Lane]) {
+        for number in 0..self.channels.len() {
+            if self.channels[number].link != index {
+                continue;
+            }
+            if matches!(self.channels[number].phase, Phase::Open | Phase::Ending) {
+                let channel = &self.channels[number];
+                lanes[LANE].tell(Command::EndPort(channel.flow));
+            }
+            self.forget(number, links);
+        }
+    }
+
+    /// Closes this side's end and begins anew.
+    fn forget(&mut self, number: usize, links: &mut [LinkState]) {
+        let channel = &mut self.channels[number];
+        let direction = channel.direction();
+        channel.phase = Phase::Closed;
+        if let Some(key) = channel.key.take() {
+            self.by_key.remove(&(direction, key));
+            links[key.link].link.close(direction, ChannelId(key.channel));
+        }
+    }
+
+    /// Does what time brings about.
+    pub fn tick(&mut self, now: Instant, links: &mut [LinkState]) {
+        if now >= self.ask_at {
+            self.ask_at = now + ASK;
+            for index in self.clocks.keys() {
+                ask_time(&mut links[*index]);
+            }
+        }
+        self.open_receivers(now, links);
+    }
+
+    /// A peer has answered.
+    pub fn hear_time(&mut self, index: usize, offset: Option<Offset>, links: &mut [LinkState]) {
+        let (Some(clock), Some(offset)) = (self.clocks.get_mut(&index), offset) else {
+            return;
+        };
+        clock.add(offset);
+        self.open_receivers(Instant::now(), links);
+    }
+
+    /// Asks for every channel that should come and does not.
+    fn open_receivers(&mut self, now: Instant, links: &mut [LinkState]) {
+        for number in 0..self.channels.len() {
+            let channel = &mut self.channels[number];
+            let is_due = channel.retry_at.is_none_or(|at| now >= at);
+            let link = &mut links[channel.link];
+            if channel.crossing.leaves || channel.phase != Phase::Closed || !is_due || !link.is_usable() {
+                continue;
+            }
+            let needs_offset = channel.crossing.clock == Clock::Estimated;
+            let clock = self.clocks.get(&channel.link);
+            if needs_offset && clock.is_none_or(|clock| clock.best(monotonic_ns()).is_none()) {
+                continue;
+            }
+            channel.retry_at = None;
+            let id = link.new_channel();
+            let key = ChannelKey {
+                link: channel.link,
+                channel: id.0,
+            };
+            let spec = channel.spec();
+            match link.link.open_receiver(id, &spec, LANE as u32) {
+                Ok(landing) => {
+                    link.say(&Say::OpenPort {
+                        channel: id.0,
+                        name: channel.crossing.channel.clone(),
+                        spec: spec.into(),
+                        landing,
+                    });
+                    channel.phase = Phase::Opening;
+                    channel.key = Some(key);
+                    self.by_key.insert((Direction::Receive, key), number);
+                }
+                Err(error) => channel.fail(format!("can't be opened: {error}; trying again")),
+            }
+        }
+    }
+
+    /// A peer wants the messages of the channel `name`.
+    pub fn open_sender(
+        &mut self,
+        key: ChannelKey,
+        name: &str,
+        spec: ChannelSpec,
+        landing: &[u8],
+        links: &mut [LinkState],
+    ) {
+        if let Err(reason) = self.try_open_sender(key, name, spec, landing, links) {
+            let link = &mut links[key.link];
+            tracing::warn!("{:?} asks for channel {name:?}: {reason}", link.peer);
+            link.say(&Say::Closed {
+                channel: key.channel,
+                reason: Some(reason),
+            });
+        }
+    }
+
+    fn try_open_sender(
+        &mut self,
+        key: ChannelKey,
+        name: &str,
+        spec: ChannelSpec,
+        landing: &[u8],
+        links: &mut [LinkState],
+    ) -> Result<(), String> {
+        if self.owns(Direction::Send, key) {
+            return Err("that channel number is taken".into());
+        }
+        let found = self.channels.iter().position(|channel| {
+            channel.crossing.leaves && channel.link == key.link && channel.crossing.channel == name
+        });
+        let number = found.ok_or("by this host's system file it does not go that way")?;
+        let channel = &mut self.channels[number];
+        if channel.phase != Phase::Closed {
+            return Err("it is still open; try again".into());
+        }
+        let ours = channel.spec();
+        let is_alike = ours.message_bytes == spec.message_bytes
+            && (ours.keep == Keep::Latest) == (spec.keep == Keep::Latest);
+        if !is_alike {
+            return Err("it has another kind or size by this host's system file".into());
+        }
+        links[key.link]
+            .link
+            .open_sender(ChannelId(key.channel), &spec, landing, LANE as u32)
+            .map_err(|error| error.to_string())?;
+        channel.phase = Phase::Opening;
+        channel.key = Some(key);
+        self.by_key.insert((Direction::Send, key), number);
+        Ok(())
+    }
+
+    /// The bus has made an end, or could not.
+    pub fn channel_ready(
+        &mut self,
+        direction: Direction,
+        key: ChannelKey,
+        end: Result<ChannelEnd<Outgoing>, String>,
+        links: &mut [LinkState],
+        lanes: &[Lane],
+    ) {
+        let Some(&number) = self.by_key.get(&(direction, key)) else {
+            return;
+        };
+        let channel = &mut self.channels[number];
+        let end = match end {
+            Ok(end) => end,
+            Err(reason) => return self.ended(number, Some(reason), links),
+        };
+        if channel.phase != Phase::Opening {
+            return;
+        }
+        let no_clock = Estimator::default();
+        let clock = self.clocks.get(&channel.link).unwrap_or(&no_clock);
+        let wire = Wire::new(channel.crossing.clock, clock);
+        let (partition, name) = (&channel.partition, &channel.crossing.port.port);
+        let counters = channel.counters.clone();
+        let link = &mut links[key.link];
+        let made = match end {
+            ChannelEnd::Sender(sender) => {
+                link.give_doorbell(key.link, &lanes[LANE], LANE as u32, sender.wait_for());
+                Tap::open(partition, name, self.session)
+                    .map(|tap| PortEnd::Out(Box::new(PortOut::new(key, tap, sender, wire, counters))))
+            }
+            ChannelEnd::Receiver(receiver) => {
+                link.give_doorbell(key.link, &lanes[LANE], LANE as u32, receiver.wait_for());
+                Spout::open(partition, name)
+                    .map(|spout| PortEnd::In(Box::new(PortIn::new(key, spout, receiver, wire, counters))))
+            }
+        };
+        channel.phase = Phase::Open;
+        channel.complaint = None;
+        add(&channel.counters.opened, 1);
+        let made = made.expect("the crossing's port is in the module that it comes from");
+        lanes[LANE].tell(Command::AddPort(channel.flow, made));
+    }
+
+    /// The peer asks to end a channel that this host sends.
+    pub fn close_sender(&mut self, key: ChannelKey, links: &mut [LinkState], lanes: &[Lane]) {
+        let Some(&number) = self.by_key.get(&(Direction::Send, key)) else {
+            return;
+        };
+        match self.channels[number].phase {
+            Phase::Open => {
+                self.channels[number].phase = Phase::Ending;
+                lanes[LANE].tell(Command::EndPort(self.channels[number].flow));
+            }
+            Phase::Ending => {}
+            _ => self.ended(number, None, links),
+        }
+    }
+
+    /// The peer has given its sending end up.
+    pub fn sender_closed(
+        &mut self,
+        key: ChannelKey,
+        reason: Option<String>,
+        links: &mut [LinkState],
+        lanes: &[Lane],
+    ) {
+        let Some(&number) = self.by_key.get(&(Direction::Receive, key)) else {
+            return;
+        };
+        let channel = &mut self.channels[number];
+        if let Some(reason) = reason {
+            channel.fail(format!("{reason}; trying again"));
+        }
+        match channel.phase {
+            Phase::Open => {
+                channel.phase = Phase::Ending;
+                lanes[LANE].tell(Command::EndPort(channel.flow));
+            }
+            Phase::Ending => {}
+            _ => self.forget(number, links),
+        }
+    }
+
+    /// A lane has given an end up.
+    pub fn hear_report(
+        &mut self,
+        flow: FlowId,
+        key: ChannelKey,
+        reason: Option<String>,
+        links: &mut [LinkState],
+    ) {
+        let number = (flow & !PORT_FLOW) as usize;
+        // It may tell of a channel that went with its link.
+        if self.channels.get(number).is_some_and(|channel| channel.key == Some(key)) {
+            self.ended(number, reason, links);
+        }
+    }
+
+    /// This side's end is gone.
+    fn ended(&mut self, number: usize, reason: Option<String>, links: &mut [LinkState]) {
+        let channel = &mut self.channels[number];
+        let Some(key) = channel.key else { return };
+        if let Some(reason) = &reason {
+            channel.fail(format!("{reason}; trying again"));
+        }
+        if channel.crossing.leaves {
+            self.forget(number, links);
+            links[key.link].say(&Say::Closed {
+                channel: key.channel,
+                reason,
+            });
+        } else if channel.phase == Phase::Ending {
+            // The peer has given its end up before.
+            self.forget(number, links);
+            self.open_receivers(Instant::now(), links);
+        } else {
+            // The landing place is free when the peer says so.
+            channel.phase = Phase::Closing;
+            links[key.link].say(&Say::Close {
+                channel: key.channel,
+                drain: false,
+            });
+        }
+    }
+
+    /// For the status file.
+    pub fn status(&self) -> Vec<PortStatus> {
+        let now_ns = monotonic_ns();
+        let status = |channel: &Channel| PortStatus {
+            channel: channel.crossing.channel.clone(),
+            peer: channel.crossing.peer.clone(),
+            leaves: channel.crossing.leaves,
+            bus: channel.crossing.bus.to_string(),
+            open: channel.phase == Phase::Open,
+            complaint: channel.complaint.clone(),
+            clock_error_ns: self
+                .clocks
+                .get(&channel.link)
+                .filter(|_| !channel.crossing.leaves)
+                .and_then(|clock| clock.best(now_ns))
+                .map(|best| best.error_at_ns(now_ns)),
+            counters: channel.counters.snapshot(),
+        };
+        self.channels.iter().map(status).collect()
+    }
+}
+
+fn ask_time(link: &mut LinkState) {
+    if link.is_usable() {
+        link.say(&Say::AskTime {
+            asked_ns: monotonic_ns(),
+        });
+    }
+}

@@ -1,0 +1,318 @@
+//! The ends by which a gateway carries channels between hosts.
+//!
+//! Contract: the gateway is a partition of the store like any other (see [`crate::system`]): of a channel that leaves the host it
+//! holds a destination port, through a [`Tap`], and of one that comes from elsewhere the source port, through a [`Spout`].
+//!
+//! - Every message has a number within its *origin*, a store: a sampling message the register's sequence, a queuing message its
+//!   place in the queue since the store was made. Both lie in the store, and so does the number that was delivered last: they outlive
+//!   gateways.
+//! - A queuing message stays in the tap's queue until the other host has it ([`Tap::confirm`]), and is sent again after an outage;
+//!   a spout knows what it was given before ([`Spout::is_old`]). So a queue that crosses hosts loses nothing and repeats nothing, whichever
+//!   gateway or link fails, as long as both hosts run; a full one holds its senders back or overflows, as any queue.
+//! - A message keeps its source time ([`Carried::time_ns`]).
+//!
+//! Nothing here waits, allocates (after `open`) or logs. Called by the gateway's lanes.
+
+use std::sync::Arc;
+
+use busway_core::ring::Position;
+
+use crate::config::Direction;
+use crate::counters::{Counter, Counting};
+use crate::crash;
+use crate::lock::Guard;
+use crate::partition::queuing::Outlets;
+use crate::partition::{End, Members, Partition, Port};
+use crate::store::layout::port;
+use crate::sync::Ordering;
+
+/// What goes with a message from host to host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Carried {
+    /// Length in bytes, at least 1.
+    pub len_bytes: usize,
+    /// Source time in nanoseconds of `CLOCK_MONOTONIC` of the host whose store this is.
+    pub time_ns: i64,
+    /// Number of the message within its origin, from 1.
+    pub sequence: u64,
+    /// Queuing: messages that the sending host's queue had no room for, ever.
+    pub lost: u64,
+}
+
+/// One port of a joined partition.
+#[derive(Debug)]
+struct Held {
+    partition: Arc<Partition>,
+    /// In the partition's ports.
+    index: usize,
+}
+
+impl Held {
+    fn find(partition: &Arc<Partition>, name: &str, direction: Direction) -> Option<Self> {
+        let index = partition.ports().iter().position(|port| {
+            port.config.name == name
+                && port.config.direction == direction
+                && !matches!(port.end, End::Unconnected)
+        })?;
+        Some(Self {
+            partition: partition.clone(),
+            index,
+        })
+    }
+
+    fn port(&self) -> &Port {
+        &self.partition.ports()[self.index]
+    }
+
+    fn lock(&self) -> Guard<'_, Members> {
+        let guard = self.partition.lock(self.port());
+        if guard.taken_over {
+            match &self.port().end {
+                End::QueuingSource(outlets) => outlets.recover(),
+                End::QueuingDestination(inlet) => inlet.recover(),
+                _ => {}
+            }
+        }
+        guard
+    }
+
+    /// Relaxed throughout: the words are written under the port's lock, which orders them.
+    fn load(&self, word: usize) -> u64 {
+        self.port().area.word(word).load(Ordering::Relaxed)
+    }
+
+    fn store(&self, word: usize, value: u64) {
+        self.port().area.word(word).store(value, Ordering::Relaxed);
+    }
+
+    fn count(&self, counter: Counter, count: u64) {
+        Counting(&self.port().area).add(counter, count);
+    }
+}
+
+/// Takes the messages of a channel that leaves this host. One a port at a time.
+#[derive(Debug)]
+pub struct Tap {
+    held: Held,
+    origin: u64,
+    /// Queuing: behind the last message that [`next`](Self::next) gave; `None`: at the queue's front.
+    position: Option<Position>,
+    /// Sampling: number of the last message that [`next`](Self::next) gave.
+    last: u64,
+}
+
+impl Tap {
+    /// Opens the destination port `name` of a joined partition. `new_origin`, not 0, becomes the store's name for this port if it has none.
+    /// `None` if the partition has no such port with a channel.
+    #[must_use]
+    pub fn open(partition: &Arc<Partition>, name: &str, new_origin: u64) -> Option<Self> {
+        let held = Held::find(partition, name, Direction::Destination)?;
+        let lock = held.lock();
+        if held.load(port::ORIGIN) == 0 {
+            held.store(port::ORIGIN, new_origin);
+        }
+        let origin = held.load(port::ORIGIN);
+        drop(lock);
+        Some(Self {
+            held,
+            origin,
+            position: None,
+            last: 0,
+        })
+    }
+
+    /// Whose numbers the messages carry.
+    #[must_use]
+    pub fn origin(&self) -> u64 {
+        self.origin
+    }
+
+    /// Longest message in bytes.
+    #[must_use]
+    pub fn max_message_size_bytes(&self) -> usize {
+        self.held.port().config.max_message_size_bytes
+    }
+
+    /// Copies the next message into `buffer`, which is as long as the longest: of a sampling channel the latest, if it was not given
+    /// before; of a queuing channel the one behind that given last, which stays in the queue until it is confirmed.
+    pub fn next(&mut self, buffer: &mut [u8]) -> Option<Carried> {
+        let port = self.held.port();
+        let carried = match &port.end {
+            End::SamplingDestination(latest) => {
+                if latest.newest_sequence().is_none_or(|newest| newest <= self.last) {
+                    return None;
+                }
+                let delivered = latest.read(buffer, &Counting(&port.area)).ok()?;
+                if delivered.sequence <= self.last {
+                    return None;
+                }
+                self.last = delivered.sequence;
+                Carried {
+                    len_bytes: delivered.len_bytes,
+                    time_ns: delivered.time_ns,
+                    sequence: delivered.sequence,
+                    lost: 0,
+                }
+            }
+            End::QueuingDestination(inlet) => {
+                let lost = inlet.overflows();
+                let (len_bytes, time_ns, behind) = inlet.look(self.position, buffer)?;
+                self.position = Some(behind);
+                Carried {
+                    len_bytes,
+                    time_ns,
+                    sequence: behind.line,
+                    lost,
+                }
+            }
+            _ => return None,
+        };
+        self.held.count(Counter::Reads, 1);
+        Some(carried)
+    }
+
+    /// The other host has all messages up to `sequence`, of those that [`next`](Self::next) gave: their room is free.
+    pub fn confirm(&self, sequence: u64) {
+        if let End::QueuingDestination(inlet) = &self.held.port().end {
+            let first = inlet.position().line;
+            if sequence > first {
+                let _lock = self.held.lock();
+                inlet.skip(sequence - first);
+            }
+        }
+    }
+
+    /// Messages in the queue, those included that are not confirmed; 0 for a sampling channel.
+    #[must_use]
+    pub fn in_queue(&self) -> u64 {
+        match &self.held.port().end {
+            End::QueuingDestination(inlet) => inlet.in_queue(),
+            _ => 0,
+        }
+    }
+}
+
+/// Gives the messages of a channel that comes from another host to its destinations here. One a port at a time.
+#[derive(Debug)]
+pub struct Spout {
+    held: Held,
+}
+
+impl Spout {
+    /// Opens the source port `name` of a joined partition; `None` if the partition has no such port with a channel.
+    #[must_use]
+    pub fn open(partition: &Arc<Partition>, name: &str) -> Option<Self> {
+        let held = Held::find(partition, name, Direction::Source)?;
+        let spout = Self { held };
+        let lock = spout.held.lock();
+        if let End::QueuingSource(outlets) = &spout.held.port().end {
+            spout.settle(outlets);
+        }
+        drop(lock);
+        Some(spout)
+    }
+
+    /// Puts right what a gateway left behind that was killed while it gave a message. Under the lock.
+    fn settle(&self, outlets: &Outlets) {
+        let intent = self.held.load(port::INTENT);
+        if intent > self.held.load(port::DELIVERED)
+            && outlets.sent_to_first() != self.held.load(port::INTENT_LINE)
+        {
+            self.held.store(port::DELIVERED, intent);
+        }
+    }
+
+    /// Longest message in bytes.
+    #[must_use]
+    pub fn max_message_size_bytes(&self) -> usize {
+        self.held.port().config.max_message_size_bytes
+    }
+
+    /// Whether the message `sequence` of `origin`, or a later one, was delivered before.
+    #[must_use]
+    pub fn is_old(&self, origin: u64, sequence: u64) -> bool {
+        self.held.load(port::ORIGIN) == origin && sequence <= self.held.load(port::DELIVERED)
+    }
+
+    /// Whether a message would find room.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        match &self.held.port().end {
+            End::QueuingSource(outlets) => outlets.has_room(),
+            _ => true,
+        }
+    }
+
+    /// Gives `message`, which is not old and has room, to all destinations. `false` if its length is impossible or it is old after
+    /// all.
+    pub fn deliver(&self, message: &[u8], origin: u64, carried: &Carried) -> bool {
+        let port = self.held.port();
+        if message.is_empty() || message.len() > port.config.max_message_size_bytes {
+            return false;
+        }
+        let _lock = self.held.lock();
+        if self.is_old(origin, carried.sequence) {
+            return false;
+        }
+        let before = self.meet(origin, carried);
+        let is_given = match &port.end {
+            End::SamplingSource(register) => {
+                let skipped = carried.sequence.saturating_sub(before + 1);
+                if skipped > 0 {
+                    self.held.count(Counter::Overwritten, skipped);
+                }
+                register.write_at(message, carried.time_ns)
+            }
+            End::QueuingSource(outlets) => {
+                self.tell_lost(outlets, before, carried);
+                self.held.store(port::INTENT_LINE, outlets.sent_to_first());
+                // Release: a process that dies behind a store has done those before it. Partner: taking over the dead one's lock.
+                port.area
+                    .word(port::INTENT)
+                    .store(carried.sequence, Ordering::Release);
+                let overflows = outlets.send_at(message, carried.time_ns);
+                crash::step("given");
+                if overflows > 0 {
+                    self.held.count(Counter::Overflows, overflows);
+                }
+                true
+            }
+            _ => false,
+        };
+        self.held.store(port::DELIVERED, carried.sequence);
+        if is_given {
+            self.held.count(Counter::Writes, 1);
+        }
+        is_given
+    }
+
+    /// Makes `origin` the one whose numbers count, and returns the number delivered last.
+    fn meet(&self, origin: u64, carried: &Carried) -> u64 {
+        if self.held.load(port::ORIGIN) != origin {
+            // Another store: its numbers begin anew, and what it lost before it was heard of is nobody's here.
+            let before = carried.sequence.saturating_sub(1);
+            self.held.store(port::INTENT, 0);
+            self.held.store(port::LOST_TOLD, carried.lost);
+            self.held.store(port::DELIVERED, before);
+            self.held
+                .port()
+                .area
+                .word(port::ORIGIN)
+                .store(origin, Ordering::Release);
+        }
+        self.held.load(port::DELIVERED)
+    }
+
+    /// Tells the destinations of messages that did not come: those that the sending host's queue had no room for, and gaps.
+    fn tell_lost(&self, outlets: &Outlets, before: u64, carried: &Carried) {
+        let told = self.held.load(port::LOST_TOLD);
+        // A peer's numbers: they can be anything, but only grow.
+        let lost = carried.lost.saturating_sub(told);
+        let gap = carried.sequence.saturating_sub(before + 1);
+        if lost.saturating_add(gap) > 0 {
+            outlets.note_lost(lost.saturating_add(gap));
+            self.held.count(Counter::Overflows, lost.saturating_add(gap));
+            self.held.store(port::LOST_TOLD, told.saturating_add(lost));
+        }
+    }
+}

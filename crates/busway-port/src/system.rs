@@ -1,0 +1,355 @@
+//! From a system file to the module of one host, and to the channels that cross between hosts.
+//!
+//! Contract: a store knows one host. A channel that leaves the host gets, for each other host, one destination port in a
+//! partition that stands for that host; one that comes from elsewhere has its source port there. The gateway joins as these partitions
+//! ([`crate::carry`]), so the store needs no idea of hosts. The partition for host `control` is called `/control`: users' names have no `/`.
+//! Everything follows from the file alone, so all processes of a host come to the same. Called by the gateway, by partitions
+//! at their start and by the command line.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use busway_system::{self as file, System, Way};
+
+use crate::config::{
+    ChannelConfig, Clock, Direction, MAX_NAME_LENGTH_BYTES, Module, PartitionConfig, PortConfig, PortKind,
+    PortRef, WhenFull,
+};
+use crate::store::Store;
+
+/// What stands first in names that users can't write.
+const MARK: char = '/';
+
+/// A channel between this host and another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Crossing {
+    /// Name of the channel in the system file.
+    pub channel: String,
+    /// The other host.
+    pub peer: String,
+    /// Whether the messages leave this host.
+    pub leaves: bool,
+    /// The gateway's port for it: a destination port if the messages leave, else the source port.
+    pub port: PortRef,
+    /// Sampling or queuing; the depth is that of the gateway's port.
+    pub kind: PortKind,
+    /// Longest message in bytes.
+    pub max_message_size_bytes: usize,
+    /// Index in [`System::links`].
+    pub link: usize,
+    /// The bus of that link.
+    pub bus: &'static str,
+    /// How the two hosts compare times.
+    pub clock: file::Clock,
+}
+
+/// The directory that holds the ports of `host`: what the file says, else one in `/dev/shm` that is named after the module and the host.
+#[must_use]
+pub fn root_of(system: &System, host: &str) -> PathBuf {
+    let said = system.host(host).and_then(|host| host.ports.clone());
+    said.unwrap_or_else(|| {
+        let module = system.module.as_deref().unwrap_or("module");
+        Store::default_root(&format!("{module}-{host}"))
+    })
+}
+
+/// The module of `host`: its partitions, and every channel that has an end there.
+#[must_use]
+pub fn module_of(system: &System, host: &str) -> Module {
+    let mut partitions: Vec<PartitionConfig> = system
+        .partitions
+        .iter()
+        .filter(|partition| partition.host == host)
+        .map(partition_of)
+        .collect();
+    let mut others: BTreeMap<String, Vec<PortConfig>> = BTreeMap::new();
+    let mut channels = Vec::new();
+    for (index, channel) in system.channels.iter().enumerate() {
+        let Some(config) = channel_of(system, host, index, channel) else {
+            continue;
+        };
+        for crossing in crossings(system, host, index, channel) {
+            others.entry(crossing.port.partition).or_default().push(PortConfig {
+                name: crossing.port.port,
+                direction: if crossing.leaves {
+                    Direction::Destination
+                } else {
+                    Direction::Source
+                },
+                max_message_size_bytes: crossing.max_message_size_bytes,
+                kind: crossing.kind,
+            });
+        }
+        channels.push(config);
+    }
+    partitions.extend(others.into_iter().map(|(name, ports)| PartitionConfig {
+        name,
+        identifier: -1,
+        ports,
+    }));
+    Module {
+        partitions,
+        channels,
+    }
+}
+
+/// All channels between `host` and others, once for each other host, in the order of the file.
+#[must_use]
+pub fn crossings_of(system: &System, host: &str) -> Vec<Crossing> {
+    let channels = system.channels.iter().enumerate();
+    channels
+        .flat_map(|(index, channel)| crossings(system, host, index, channel))
+        .collect()
+}
+
+/// Whether a partition of a [`module_of`] stands for another host.
+#[must_use]
+pub fn is_other_host(partition: &str) -> bool {
+    partition.starts_with(MARK)
+}
+
+fn partition_of(partition: &file::Partition) -> PartitionConfig {
+    let port = |port: &file::Port| PortConfig {
+        name: port.name.clone(),
+        direction: match port.direction {
+            file::Direction::Source => Direction::Source,
+            file::Direction::Destination => Direction::Destination,
+        },
+        max_message_size_bytes: port.max_size_bytes as usize,
+        kind: kind_of(port),
+    };
+    PartitionConfig {
+        name: partition.name.clone(),
+        identifier: partition.id.into(),
+        ports: partition.ports.iter().map(port).collect(),
+    }
+}
+
+fn kind_of(port: &file::Port) -> PortKind {
+    match port.kind {
+        file::PortKind::Sampling { .. } => PortKind::Sampling,
+        file::PortKind::Queuing { max_messages, .. } => PortKind::Queuing {
+            max_messages: max_messages as usize,
+        },
+    }
+}
+
+fn host_of(system: &System, at: file::PortRef) -> &str {
+    &system.partitions[at.partition].host
+}
+
+fn name_of(system: &System, at: file::PortRef) -> PortRef {
+    PortRef::new(&system.partitions[at.partition].name, &system.port(at).name)
+}
+
+/// The part of a channel that `host` has; `None` if no end of it is there.
+fn channel_of(system: &System, host: &str, index: usize, channel: &file::Channel) -> Option<ChannelConfig> {
+    let is_here = |at: &file::PortRef| host_of(system, *at) == host;
+    let crossings = crossings(system, host, index, channel);
+    let here = channel.destinations.iter().copied().filter(is_here);
+    let mut destinations: Vec<PortRef> = here.map(|at| name_of(system, at)).collect();
+    let source = if is_here(&channel.source) {
+        destinations.extend(crossings.into_iter().map(|crossing| crossing.port));
+        name_of(system, channel.source)
+    } else {
+        crossings.into_iter().next()?.port
+    };
+    Some(ChannelConfig {
+        name: short_name(index, &channel.name),
+        source,
+        destinations,
+        slots: channel.slots.map_or(4, |slots| slots as usize),
+        // By all destinations of the channel, so that all hosts come to the same.
+        when_full: if channel.destinations.len() == 1 {
+            WhenFull::Wait
+        } else {
+            WhenFull::Overflow
+        },
+        // Stamps of another host are brought to this clock when they arrive.
+        clock: Clock::Monotonic,
+    })
+}
+
+/// The other hosts that a channel joins with `host`, once each.
+fn crossings(system: &System, host: &str, index: usize, channel: &file::Channel) -> Vec<Crossing> {
+    let source_host = host_of(system, channel.source);
+    let leaves = source_host == host;
+    let mut found: Vec<Crossing> = Vec::new();
+    for route in system.routes_of(channel) {
+        let there = host_of(system, route.destination);
+        let Way::Link {
+            link, bus, clock, ..
+        } = route.way
+        else {
+            continue;
+        };
+        if !leaves && there != host {
+            continue;
+        }
+        let peer = if leaves { there } else { source_host };
+        let end = if leaves { route.destination } else { channel.source };
+        let kind = kind_of(system.port(end));
+        if let Some(same) = found.iter_mut().find(|crossing| crossing.peer == peer) {
+            same.kind = deeper(same.kind, kind);
+            continue;
+        }
+        found.push(Crossing {
+            channel: channel.name.clone(),
+            peer: peer.to_string(),
+            leaves,
+            port: PortRef::new(
+                other_host(system, peer),
+                short_name(index, &channel.name),
+            ),
+            kind,
+            max_message_size_bytes: system.port(channel.source).max_size_bytes as usize,
+            link,
+            bus,
+            clock,
+        });
+    }
+    found
+}
+
+fn deeper(one: PortKind, other: PortKind) -> PortKind {
+    match (one, other) {
+        (PortKind::Queuing { max_messages: one }, PortKind::Queuing { max_messages: other }) => {
+            PortKind::Queuing {
+                max_messages: one.max(other),
+            }
+        }
+        _ => one,
+    }
+}
+
+/// Name of the partition that stands for `host`. Long names are cut, and told apart by the host's place in the file.
+fn other_host(system: &System, host: &str) -> String {
+    let plain = format!("{MARK}{host}");
+    if plain.len() <= MAX_NAME_LENGTH_BYTES {
+        return plain;
+    }
+    let index = system.hosts.iter().position(|known| known.name == host);
+    cut(format!("{MARK}{}{MARK}{host}", index.unwrap_or_default()))
+}
+
+/// A channel's name in the store: its own, unless it is too long or looks like one that was.
+fn short_name(index: usize, name: &str) -> String {
+    if name.len() <= MAX_NAME_LENGTH_BYTES && !name.starts_with(MARK) {
+        return name.to_string();
+    }
+    cut(format!("{MARK}{index}{MARK}{name}"))
+}
+
+fn cut(mut name: String) -> String {
+    while name.len() > MAX_NAME_LENGTH_BYTES {
+        name.pop();
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"
+[host.a]
+[host.b]
+[host.a-host-with-a-name-that-is-longer-than-a-partitions]
+[[link]]
+hosts = ["a", "b"]
+buses = ["tcp"]
+tcp.a = { listen = "127.0.0.1:7400" }
+[[link]]
+hosts = ["a", "a-host-with-a-name-that-is-longer-than-a-partitions"]
+buses = ["tcp"]
+tcp.a = { listen = "127.0.0.1:7401" }
+[[partition]]
+name = "source"
+host = "a"
+ports = [
+  { name = "S", kind = "sampling", direction = "source", max_size = 8 },
+  { name = "Q", kind = "queuing", direction = "source", max_size = 8, max_messages = 2 },
+]
+[[partition]]
+name = "near"
+host = "a"
+ports = [{ name = "S", kind = "sampling", direction = "destination", max_size = 8, refresh_period = "1s" }]
+[[partition]]
+name = "far"
+host = "b"
+ports = [
+  { name = "S", kind = "sampling", direction = "destination", max_size = 8, refresh_period = "1s" },
+  { name = "T", kind = "sampling", direction = "destination", max_size = 8, refresh_period = "1s" },
+  { name = "Q", kind = "queuing", direction = "destination", max_size = 8, max_messages = 5 },
+]
+[[partition]]
+name = "distant"
+host = "a-host-with-a-name-that-is-longer-than-a-partitions"
+ports = [{ name = "S", kind = "sampling", direction = "destination", max_size = 8, refresh_period = "1s" }]
+[[channel]]
+name = "s"
+source = "source/S"
+destinations = ["near/S", "far/S", "far/T", "distant/S"]
+[[channel]]
+source = "source/Q"
+destinations = ["far/Q"]
+"#;
+
+    fn system() -> System {
+        System::parse(TEXT, "system.toml".as_ref()).expect("right")
+    }
+
+    #[test]
+    fn every_host_has_a_possible_module() {
+        let system = system();
+        for host in &system.hosts {
+            assert_eq!(module_of(&system, &host.name).validate(), Ok(()), "{}", host.name);
+        }
+    }
+
+    #[test]
+    fn many_destinations_on_one_other_host_are_one_port_of_the_gateway() {
+        let module = module_of(&system(), "a");
+        let sampling = &module.channels[0];
+        assert_eq!(sampling.source, PortRef::new("source", "S"));
+        assert_eq!(
+            sampling.destinations,
+            [
+                PortRef::new("near", "S"),
+                PortRef::new("/b", "s"),
+                PortRef::new("/2/a-host-with-a-name-that-is-lo", "s")
+            ]
+        );
+    }
+
+    #[test]
+    fn a_source_elsewhere_is_a_port_of_the_gateway() {
+        let module = module_of(&system(), "b");
+        assert_eq!(module.channels[0].source, PortRef::new("/a", "s"));
+        assert_eq!(
+            module.channels[0].destinations,
+            [PortRef::new("far", "S"), PortRef::new("far", "T")]
+        );
+        let [sampling, queuing] = &module.partition("/a").expect("made").ports[..] else {
+            panic!("two channels come from a");
+        };
+        assert_eq!(sampling.kind, PortKind::Sampling);
+        assert_eq!(queuing.kind, PortKind::Queuing { max_messages: 2 });
+    }
+
+    #[test]
+    fn both_hosts_agree_on_what_crosses() {
+        let system = system();
+        let (a, b) = (crossings_of(&system, "a"), crossings_of(&system, "b"));
+        assert_eq!((a.len(), b.len()), (3, 2));
+        assert!(a.iter().all(|crossing| crossing.leaves));
+        for there in &b {
+            let here = a
+                .iter()
+                .find(|here| here.peer == "b" && here.channel == there.channel);
+            let here = here.expect("both ends");
+            assert_eq!((here.link, here.bus), (there.link, there.bus));
+            assert!(!there.leaves);
+        }
+    }
+}
