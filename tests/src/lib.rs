@@ -3,6 +3,7 @@
 //! * [`rig`]: hosts, their gateways, the system file.
 //! * [`program`]: child processes that report.
 //! * [`role`]: what the Rust program under test can be told to do.
+//! * [`ports`]: ARINC 653 partitions on those hosts.
 //! * [`stream`]: messages from one host to another, and what the gateways count of them.
 //! * [`mod@wait`]: waiting for something, with a deadline that only guards against hanging.
 //! * [`skip`]: saying that a test can't run here.
@@ -11,6 +12,7 @@
 //! themselves, which open ports in the hosts' iceoryx2 domains as any user would. `busway` is the binary beside the tests
 //! (`cargo test --workspace` builds it), or the one that the environment variable `BUSWAY_BIN` names.
 
+pub mod ports;
 pub mod program;
 pub mod rig;
 pub mod role;

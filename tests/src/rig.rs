@@ -46,6 +46,21 @@ pub struct Status {
     pub links: Vec<LinkStatus>,
     /// The services.
     pub services: Vec<ServiceStatus>,
+    /// The channels of ports.
+    pub ports: Vec<PortStatus>,
+}
+
+/// A channel of ports.
+#[derive(Clone, Debug, Deserialize)]
+pub struct PortStatus {
+    /// Its name.
+    pub channel: String,
+    /// The other host.
+    pub peer: String,
+    /// Whether messages can pass.
+    pub open: bool,
+    /// By name.
+    pub counters: std::collections::BTreeMap<String, u64>,
 }
 
 /// A link.
@@ -150,8 +165,10 @@ impl Rig {
         for host in &hosts.hosts {
             let _ = writeln!(
                 text,
-                "[host.{}]\niceoryx2 = {{ config = {:?} }}",
-                host.name, host.iceoryx2_config
+                "[host.{}]\niceoryx2 = {{ config = {:?} }}\nports = {:?}",
+                host.name,
+                host.iceoryx2_config,
+                host.directory.join("ports")
             );
         }
         for (number, (a, b, bus)) in links.iter().enumerate() {
@@ -338,7 +355,7 @@ fn test_program() -> PathBuf {
     beside_the_test("busway-test-program")
 }
 
-fn beside_the_test(name: &str) -> PathBuf {
+pub(crate) fn beside_the_test(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("Linux says where the test lies");
     test.parent()
         .and_then(Path::parent)

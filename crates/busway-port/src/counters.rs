@@ -85,9 +85,16 @@ impl Counting<'_> {
     }
 
     pub(crate) fn load(&self) -> Counters {
-        let load = |counter| self.0.word(offset(counter)).load(Ordering::Relaxed);
-        let by_place = |place: usize| self.0.word(READS + place * 8).load(Ordering::Relaxed);
-        Counters {
+        Counters::load(|offset| self.0.word(offset).load(Ordering::Relaxed))
+    }
+}
+
+impl Counters {
+    /// From the words of a port, by their offset in it.
+    pub(crate) fn load(word: impl Fn(usize) -> u64) -> Self {
+        let load = |counter| word(offset(counter));
+        let by_place = |place: usize| word(READS + place * 8);
+        Self {
             writes: load(Counter::Writes),
             reads: load(Counter::Reads) + (0..MAX_MEMBERS).map(by_place).sum::<u64>(),
             retries: load(Counter::Retries),

@@ -35,6 +35,8 @@ mod counters;
 #[cfg(not(loom))]
 mod crash;
 #[cfg(not(loom))]
+pub mod observe;
+#[cfg(not(loom))]
 mod partition;
 #[cfg(not(loom))]
 mod port;

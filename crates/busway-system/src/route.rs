@@ -1,9 +1,8 @@
 //! Which way a channel's messages take to each of its destinations.
 //!
-//! Contract: decided by the system file alone, so every host and every partition comes to the same. Used by ports (do I write
-//! into the other host myself?), the gateway (do I move it?) and `busway check`.
+//! Contract: decided by the system file alone, so every host and every partition comes to the same. Used by ports, the
+//! gateway and `busway check`.
 
-use busway_transport::registry;
 use serde::Serialize;
 
 use crate::System;
@@ -43,9 +42,7 @@ pub enum Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Carrier {
-    /// The writing partition writes into the other host's memory; no software runs over there.
-    Partition,
-    /// The gateways of both hosts.
+    /// The gateways of both hosts, over every bus.
     Gateways,
 }
 
@@ -65,15 +62,10 @@ impl System {
                     .iter()
                     .map(LinkBus::name)
                     .find(|bus| wanted.is_none_or(|wanted| wanted == *bus))?;
-                let carrier = if registry::is_one_sided(bus) {
-                    Carrier::Partition
-                } else {
-                    Carrier::Gateways
-                };
                 Some(Way::Link {
                     link,
                     bus,
-                    carrier,
+                    carrier: Carrier::Gateways,
                     clock: joins.clock,
                 })
             })

@@ -138,11 +138,6 @@ buses! {
     Tcp => tcp,
 }
 
-/// Whether the sending host places messages in the other host's memory, so that no software needs to run over there.
-pub fn is_one_sided(bus: &str) -> bool {
-    bus == crate::memory::NAME
-}
-
 impl SettingError {
     /// Problem and mend with the hosts' names in the place of `this host` and `the peer`; `the other host` is the one whose table is
     /// not at fault.

@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{bench, check, completions, demo, gateway, man, worker};
+use crate::commands::{bench, check, completions, demo, gateway, man, port, worker};
 use crate::logging::Level;
 
 /// Publish/subscribe and ports across the buses of one product
@@ -27,7 +27,8 @@ const EXAMPLES: &str = "\
 Examples:
   busway demo                                  two hosts on this machine, for a few seconds
   busway check system.toml                     is the file right, what will each host do?
-  busway gateway --host vision system.toml     carry the iceoryx2 services of this host
+  busway gateway --host vision system.toml     carry the services and ports of this host
+  busway port list --system system.toml        the ARINC 653 ports on this machine
 
 Exit status: 0 all went well, 1 it failed, 2 the command line or the system file is wrong";
 
@@ -35,6 +36,7 @@ Exit status: 0 all went well, 1 it failed, 2 the command line or the system file
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Gateway(gateway::Args),
+    Port(port::Args),
     Check(check::Args),
     Demo(demo::Args),
     Bench(bench::Args),

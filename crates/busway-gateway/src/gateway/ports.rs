@@ -33,6 +33,8 @@ const RETRY: Duration = Duration::from_secs(1);
 const ASK: Duration = Duration::from_secs(1);
 /// Flows of ports are told from those of services by this bit.
 const PORT_FLOW: FlowId = 1 << 31;
+/// Messages under way at most; the queues themselves may be deeper.
+const MOST_UNDER_WAY: usize = 256;
 /// The lane of ports.
 const LANE: usize = 0;
 
@@ -88,7 +90,7 @@ impl Channel {
         let keep = match self.crossing.kind {
             PortKind::Sampling => Keep::Latest,
             PortKind::Queuing { max_messages } => Keep::All {
-                depth: u32::try_from(max_messages).unwrap_or(u32::MAX),
+                depth: max_messages.clamp(1, MOST_UNDER_WAY) as u32,
             },
         };
         ChannelSpec {

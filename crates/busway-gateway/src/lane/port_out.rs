@@ -34,6 +34,8 @@ pub struct PortOut {
     pending: Option<Outgoing>,
     /// Number of the last message that the channel took.
     accepted: u64,
+    /// Number of the last message that the other host is known to have.
+    confirmed: u64,
     /// Something was accepted that the bus has not taken yet.
     waiting: bool,
     /// Something was given to the sender since the last flush.
@@ -61,6 +63,7 @@ impl PortOut {
             cursor: 0,
             pending: None,
             accepted: 0,
+            confirmed: 0,
             waiting: false,
             touched: false,
         }
@@ -98,8 +101,8 @@ impl PortOut {
         if taken > 0 || self.touched || self.waiting || self.sender.outstanding() > 0 {
             self.touched = false;
             self.waiting = self.sender.flush()? == Flushed::Waiting;
-            self.confirm();
         }
+        self.confirm();
         Ok(taken)
     }
 
@@ -151,9 +154,13 @@ impl PortOut {
 
     /// Frees the room of what the other host has. Numbers of a queue have no gaps.
     fn confirm(&mut self) {
+        if self.confirmed == self.accepted {
+            return;
+        }
         let confirmed = self.accepted.saturating_sub(self.sender.outstanding());
-        if confirmed > 0 {
+        if confirmed > self.confirmed {
             self.tap.confirm(confirmed);
+            self.confirmed = confirmed;
         }
     }
 }

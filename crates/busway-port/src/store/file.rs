@@ -117,6 +117,22 @@ impl FileSpec {
         (self.body_offset() + self.body_bytes) as u64
     }
 
+    /// Opens the file for reading, if it is there.
+    pub(crate) fn open_to_look(self) -> Result<Opened, StoreError> {
+        let file = File::open(&self.path).map_err(|source| system("open", &self.path, source))?;
+        self.check(&file)?;
+        Ok(self.opened(file))
+    }
+
+    fn opened(self, file: File) -> Opened {
+        Opened {
+            file,
+            body_offset: self.body_offset(),
+            body_bytes: self.body_bytes,
+            path: self.path,
+        }
+    }
+
     /// Opens the file, and makes it if it is missing.
     pub(crate) fn open(self) -> Result<Opened, StoreError> {
         let open = || OpenOptions::new().read(true).write(true).open(&self.path);
@@ -129,12 +145,7 @@ impl FileSpec {
             Err(source) => return Err(system("open", &self.path, source)),
         };
         self.check(&file)?;
-        Ok(Opened {
-            file,
-            body_offset: self.body_offset(),
-            body_bytes: self.body_bytes,
-            path: self.path,
-        })
+        Ok(self.opened(file))
     }
 
     /// Makes the file; does nothing if another process was faster.

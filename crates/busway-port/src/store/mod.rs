@@ -58,6 +58,15 @@ impl Store {
         Ok(store)
     }
 
+    /// The state of `module` in `root` for looking only: nothing is made, and nothing need be there.
+    ///
+    /// # Errors
+    /// The module is impossible.
+    pub(crate) fn to_look(root: PathBuf, module: Module) -> Result<Self, StoreError> {
+        module.validate()?;
+        Ok(Self { root, module })
+    }
+
     /// Joins the partition called `name` as one more process of it. The first process to join while no other lives begins a
     /// new incarnation of the partition, in the mode `COLD_START`.
     ///
@@ -80,6 +89,11 @@ impl Store {
     }
 
     pub(crate) fn open_partition(&self, partition: &PartitionConfig) -> Result<Opened, StoreError> {
+        self.partition_file(partition).open()
+    }
+
+    /// What the file of `partition` must be.
+    pub(crate) fn partition_file(&self, partition: &PartitionConfig) -> FileSpec {
         let layout = PartitionLayout::new(partition.ports.len());
         FileSpec {
             path: self
@@ -88,21 +102,28 @@ impl Store {
             text: describe_partition(partition),
             body_bytes: layout.body_bytes(),
         }
-        .open()
     }
 
     pub(crate) fn open_channel(
         &self,
         channel: &ChannelConfig,
     ) -> Result<(Opened, ChannelLayout), StoreError> {
+        let (spec, layout) = self.channel_file(channel)?;
+        Ok((spec.open()?, layout))
+    }
+
+    /// What the file of `channel` must be.
+    pub(crate) fn channel_file(
+        &self,
+        channel: &ChannelConfig,
+    ) -> Result<(FileSpec, ChannelLayout), StoreError> {
         let layout = ChannelLayout::new(&self.module, channel)?;
-        let opened = FileSpec {
+        let spec = FileSpec {
             path: self.root.join(format!("channel-{}", file::escape(&channel.name))),
             text: describe_channel(&self.module, channel),
             body_bytes: layout.body_bytes(),
-        }
-        .open()?;
-        Ok((opened, layout))
+        };
+        Ok((spec, layout))
     }
 }
 

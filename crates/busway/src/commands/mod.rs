@@ -10,6 +10,7 @@ pub mod completions;
 pub mod demo;
 pub mod gateway;
 pub mod man;
+pub mod port;
 pub mod worker;
 
 /// Runs a command to its end.
@@ -23,6 +24,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Completions(args) => completions::run(&args),
+        Command::Port(args) => port::run(&args),
         Command::Man(args) => man::run(&args),
         Command::BenchWorker(args) => Ok(worker::run(&args)),
     }

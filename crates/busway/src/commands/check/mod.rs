@@ -14,6 +14,7 @@ use busway_system::{System, SystemError};
 
 use crate::commands::gateway::find_host;
 use crate::output::{FAILURE, USAGE};
+pub use ports_text::time_text;
 use report::{Broken, Report};
 
 /// Check a system file, and say what each host will do

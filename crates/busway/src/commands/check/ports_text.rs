@@ -102,10 +102,7 @@ fn way_text(route: &RouteReport<'_>) -> String {
             bus, carrier, clock, ..
         } => {
             let carrier = match carrier {
-                Carrier::Partition => {
-                    format!("written by the partition into the memory of {}", route.to.host)
-                }
-                Carrier::Gateways => "moved by the gateways".to_string(),
+                Carrier::Gateways => "moved by the gateways",
             };
             let clock = match clock {
                 Clock::Estimated => "the link estimates the clocks' offset",
@@ -134,15 +131,7 @@ fn write_slots(slots: &SlotsReport, routes: &[RouteReport<'_>], to: &mut String)
         (Some(_), Some(needed)) => format!("a read may retry: slots = {needed} makes that impossible"),
     };
     writeln!(to, "    slots    {}{chosen}; {retries}", slots.count)?;
-    let by_gateways = |route: &RouteReport<'_>| {
-        matches!(
-            route.way,
-            Way::Link {
-                carrier: Carrier::Gateways,
-                ..
-            }
-        )
-    };
+    let by_gateways = |route: &RouteReport<'_>| matches!(route.way, Way::Link { .. });
     if slots.no_retry && routes.iter().any(by_gateways) {
         writeln!(
             to,
@@ -164,7 +153,7 @@ fn write_slots(slots: &SlotsReport, routes: &[RouteReport<'_>], to: &mut String)
 }
 
 /// With three digits at most, in the unit that suits.
-fn time_text(ns: u64) -> String {
+pub fn time_text(ns: u64) -> String {
     let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs")];
     match units.into_iter().find(|(unit, _)| ns >= *unit) {
         None => format!("{ns} ns"),

@@ -1,0 +1,327 @@
+//! Looking at ports from outside, and writing into them from outside.
+//!
+//! Contract: an [`Observer`] maps everything read-only and takes no lock: no partition can tell that it is there. What it sees of a queue may
+//! be a moment old. [`intrude`] is the opposite. Called by `busway port`.
+
+use std::path::PathBuf;
+
+use busway_core::Window;
+use busway_core::register::{self, ReadOutcome, RegisterReader};
+use busway_core::ring::{Position, RingConsumer};
+
+use crate::apex::Refusal;
+use crate::config::{Clock, Module, PortConfig, PortRef};
+use crate::counters::{Counter, Counters, Counting};
+use crate::partition::{End, Partition, mode};
+use crate::store::layout::{ChannelLayout, OutletLayout, PartitionLayout, head, outlet, port};
+use crate::store::{Store, StoreError};
+use crate::sync::Ordering;
+use crate::sys::View;
+
+/// Attempts to see a queue while its partitions are at work on it.
+const ATTEMPTS: u32 = 1000;
+
+/// A store, for looking only.
+#[derive(Debug)]
+pub struct Observer {
+    store: Store,
+}
+
+/// A port, for looking only.
+#[derive(Debug)]
+pub struct ObservedPort {
+    config: PortConfig,
+    /// The body of the partition's file.
+    partition: View,
+    /// The port's part of it.
+    area: View,
+    seen: Seen,
+}
+
+#[derive(Debug)]
+enum Seen {
+    Sampling {
+        window: Window,
+        layout: register::Layout,
+        _view: View,
+    },
+    /// A destination has one queue, a source one for each destination.
+    Queuing(Vec<Queue>),
+    Unconnected,
+}
+
+/// One queue of a channel.
+#[derive(Debug)]
+struct Queue {
+    control: View,
+    ring: View,
+    /// The receiving port's part of its partition's file.
+    receiver: View,
+    layout: OutletLayout,
+}
+
+/// A message that an observer has seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Its source time in ns of `CLOCK_MONOTONIC`.
+    pub time_ns: i64,
+    /// Its number: how many were written or sent, it included.
+    pub number: u64,
+}
+
+impl Observer {
+    /// Looks at the state of `module` in `root`.
+    ///
+    /// # Errors
+    /// The module is impossible. Whether anything is there shows with the first port.
+    pub fn new(root: impl Into<PathBuf>, module: Module) -> Result<Self, StoreError> {
+        Ok(Self {
+            store: Store::to_look(root.into(), module)?,
+        })
+    }
+
+    /// Looks at a port; `None` if the module has none of that name.
+    ///
+    /// # Errors
+    /// [`StoreError`]: nothing is there yet (no partition of the host was ever started), or another configuration.
+    pub fn port(&self, reference: &PortRef) -> Result<Option<ObservedPort>, StoreError> {
+        let module = self.store.module();
+        let (Some(partition), Some((_, config))) =
+            (module.partition(&reference.partition), module.port(reference))
+        else {
+            return Ok(None);
+        };
+        let body = self.store.partition_file(partition).open_to_look()?.view()?;
+        let area = self.area(reference)?;
+        Ok(Some(ObservedPort {
+            config: config.clone(),
+            partition: body,
+            area,
+            seen: self.channel_of(reference)?,
+        }))
+    }
+
+    fn channel_of(&self, reference: &PortRef) -> Result<Seen, StoreError> {
+        let channel = self.store.module().channels.iter().find(|channel| {
+            channel.source == *reference || channel.destinations.contains(reference)
+        });
+        let Some(channel) = channel else {
+            return Ok(Seen::Unconnected);
+        };
+        let (spec, layout) = self.store.channel_file(channel)?;
+        let view = spec.open_to_look()?.view()?;
+        match layout {
+            ChannelLayout::Sampling(layout) => Ok(Seen::Sampling {
+                window: view.window(),
+                layout,
+                _view: view,
+            }),
+            ChannelLayout::Queuing(layouts) => {
+                let mut queues = Vec::new();
+                for (layout, destination) in layouts.into_iter().zip(&channel.destinations) {
+                    if channel.source == *reference || destination == reference {
+                        queues.push(Queue {
+                            control: view.part(layout.offset, outlet::BYTES),
+                            ring: view.part(layout.offset + outlet::BYTES, layout.ring.required_bytes()),
+                            receiver: self.area(destination)?,
+                            layout,
+                        });
+                    }
+                }
+                Ok(Seen::Queuing(queues))
+            }
+        }
+    }
+
+    /// A port's part of its partition's file. The module has the port.
+    fn area(&self, reference: &PortRef) -> Result<View, StoreError> {
+        let module = self.store.module();
+        let missing = || crate::config::ModuleError::NoPort {
+            channel: String::new(),
+            port: reference.clone(),
+        };
+        let partition = module.partition(&reference.partition).ok_or_else(missing)?;
+        let (index, _) = module.port(reference).ok_or_else(missing)?;
+        let layout = PartitionLayout::new(partition.ports.len());
+        let body = self.store.partition_file(partition).open_to_look()?.view()?;
+        Ok(body.part(layout.port_offset(index), port::STRIDE))
+    }
+}
+
+impl ObservedPort {
+    /// As configured.
+    #[must_use]
+    pub fn config(&self) -> &PortConfig {
+        &self.config
+    }
+
+    /// Whether the partition is in its present life at work (mode `NORMAL`). A killed partition's mode stays what it was.
+    #[must_use]
+    pub fn is_normal(&self) -> bool {
+        self.partition.word(head::MODE).load(Ordering::Relaxed) == mode::NORMAL
+    }
+
+    /// Whether the partition has created the port in its present or last life.
+    #[must_use]
+    pub fn is_created(&self) -> bool {
+        let incarnation = self.partition.word(head::INCARNATION).load(Ordering::Relaxed);
+        incarnation != 0 && self.area.word(port::CREATED).load(Ordering::Relaxed) == incarnation
+    }
+
+    /// The refresh period in ns with which the port was created; `None` if it was not.
+    #[must_use]
+    pub fn refresh_period_ns(&self) -> Option<i64> {
+        let period = self.area.word(port::REFRESH_PERIOD).load(Ordering::Relaxed) as i64;
+        (period > 0 && self.is_created()).then_some(period)
+    }
+
+    /// What the port has counted.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let mut counters = Counters::load(|offset| self.area.word(offset).load(Ordering::Relaxed));
+        if let (Seen::Queuing(queues), crate::Direction::Destination) = (&self.seen, self.config.direction) {
+            counters.overflows = queues.iter().map(Queue::overflows).sum();
+        }
+        counters
+    }
+
+    /// Messages in the queue, in the fullest one at a source; `None` for a sampling port.
+    #[must_use]
+    pub fn in_queue(&self) -> Option<u64> {
+        match &self.seen {
+            Seen::Queuing(queues) => queues.iter().map(Queue::in_queue).max(),
+            _ => None,
+        }
+    }
+
+    /// The message of a sampling port, or the first one in the queue of a queuing port (the fullest queue at a source), which stays
+    /// there. `None` if there is none, or if the partitions were too fast to see it whole.
+    #[must_use]
+    pub fn message(&self) -> Option<Message> {
+        match &self.seen {
+            Seen::Sampling { window, layout, .. } => {
+                let mut reader = RegisterReader::new(window.clone(), *layout, 0).ok()?;
+                let mut bytes = vec![0; layout.max_size_bytes()];
+                for _ in 0..ATTEMPTS {
+                    if let ReadOutcome::New(sample) | ReadOutcome::Unchanged(sample) =
+                        reader.read(&mut bytes).ok()?
+                    {
+                        bytes.truncate(sample.len_bytes);
+                        return Some(Message {
+                            bytes,
+                            time_ns: sample.time_ns as i64,
+                            number: sample.sequence,
+                        });
+                    }
+                }
+                None
+            }
+            Seen::Queuing(queues) => {
+                let fullest = queues.iter().max_by_key(|queue| queue.in_queue())?;
+                (0..ATTEMPTS).find_map(|_| fullest.front())
+            }
+            Seen::Unconnected => None,
+        }
+    }
+
+    /// Age of a message in ns, by its source time.
+    #[must_use]
+    pub fn age_ns(message: &Message) -> i64 {
+        Clock::Monotonic.now_ns().saturating_sub(message.time_ns)
+    }
+}
+
+impl Queue {
+    fn overflows(&self) -> u64 {
+        self.control.word(outlet::OVERFLOWS).load(Ordering::Relaxed)
+    }
+
+    /// Where the receiver stands: the copy of its record that counts, if that did not change meanwhile.
+    fn position(&self) -> Option<Position> {
+        let word = |offset| self.receiver.word(offset).load(Ordering::Acquire);
+        let turn = word(port::CONSUMER);
+        let copy = port::CONSUMER + 8 + 16 * (turn & 1) as usize;
+        let position = Position {
+            line: word(copy),
+            data: word(copy + 8),
+        };
+        (word(port::CONSUMER) == turn).then_some(position)
+    }
+
+    fn in_queue(&self) -> u64 {
+        let published = self.control.word(outlet::PUBLISHED).load(Ordering::Relaxed);
+        let taken = (0..ATTEMPTS).find_map(|_| self.position());
+        let in_queue = published.wrapping_sub(taken.map_or(published, |taken| taken.line));
+        if in_queue > self.layout.depth as u64 {
+            0
+        } else {
+            in_queue
+        }
+    }
+
+    /// The first message, if the receiver did not take it meanwhile.
+    fn front(&self) -> Option<Message> {
+        let position = self.position()?;
+        let window = self.ring.window();
+        // It writes no credits, so the window that it is given for them does not matter.
+        let mut consumer =
+            RingConsumer::resume(window.clone(), self.layout.ring, position, window).ok()?;
+        let message = consumer.peek().ok()??;
+        let mut bytes = vec![0; message.len_bytes];
+        consumer.copy(0, &mut bytes).ok()?;
+        // The copy before the second look: had the message been taken, its place could have been written anew.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+        (self.position()? == position).then_some(Message {
+            bytes,
+            time_ns: message.time_ns as i64,
+            number: position.line + 1,
+        })
+    }
+}
+
+/// Writes `message` into a source port in the place of the partition's own program, created or not; the partition is one that this
+/// process has joined.
+///
+/// # Errors
+/// [`Refusal::InvalidParam`] for an unknown port or an empty message; [`Refusal::InvalidMode`] for a destination port;
+/// [`Refusal::InvalidConfig`] for a message longer than the port's; [`Refusal::NotAvailable`] for a full queue.
+pub fn intrude(partition: &Partition, name: &str, message: &[u8]) -> Result<(), Refusal> {
+    let mut ports = partition.ports().iter();
+    let port = ports
+        .find(|port| port.config.name == name)
+        .ok_or(Refusal::InvalidParam)?;
+    if port.config.direction != crate::Direction::Source {
+        return Err(Refusal::InvalidMode);
+    }
+    if message.is_empty() {
+        return Err(Refusal::InvalidParam);
+    }
+    if message.len() > port.config.max_message_size_bytes {
+        return Err(Refusal::InvalidConfig);
+    }
+    let lock = partition.lock(port);
+    match &port.end {
+        End::SamplingSource(register) => {
+            if !register.write(message) {
+                return Err(Refusal::NotAvailable);
+            }
+        }
+        End::QueuingSource(outlets) => {
+            if lock.taken_over {
+                outlets.recover();
+            }
+            if !outlets.has_room() {
+                return Err(Refusal::NotAvailable);
+            }
+            let overflows = outlets.send(message);
+            if overflows > 0 {
+                Counting(&port.area).add(Counter::Overflows, overflows);
+            }
+        }
+        _ => {}
+    }
+    Counting(&port.area).add(Counter::Writes, 1);
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! The gateway's ends of channels: what is taken, confirmed, given, and what survives a restart. Both hosts are stores of this test.
+#![cfg(not(loom))]
+
+use std::sync::Arc;
+
+use busway_port::apex::{OperatingMode, Refusal, Validity, set_partition_mode};
+use busway_port::carry::{Carried, Spout, Tap};
+use busway_port::{
+    ChannelConfig, Clock, Direction, Discipline, Module, Partition, PartitionConfig, PortConfig, PortKind,
+    PortRef, Store,
+};
+
+const ORIGIN: u64 = 7;
+const DEPTH: usize = 4;
+
+fn port(name: &str, direction: Direction, kind: PortKind) -> PortConfig {
+    PortConfig {
+        name: name.into(),
+        direction,
+        max_message_size_bytes: 8,
+        kind,
+    }
+}
+
+fn partition(name: &str, ports: Vec<PortConfig>) -> PartitionConfig {
+    PartitionConfig {
+        name: name.into(),
+        identifier: 1,
+        ports,
+    }
+}
+
+/// A host with a source and a destination, joined by a channel; one of them is the gateway's.
+struct Host {
+    _directory: tempfile::TempDir,
+    store: Store,
+}
+
+impl Host {
+    fn new(kind: PortKind) -> Self {
+        let module = Module {
+            partitions: vec![
+                partition("source", vec![port("P", Direction::Source, kind)]),
+                partition("sink", vec![port("P", Direction::Destination, kind)]),
+            ],
+            channels: vec![ChannelConfig::new(
+                "c",
+                PortRef::new("source", "P"),
+                vec![PortRef::new("sink", "P")],
+            )],
+        };
+        let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
+        let store = Store::open(directory.path(), module).expect("a store");
+        Self {
+            _directory: directory,
+            store,
+        }
+    }
+
+    fn queuing() -> Self {
+        Self::new(PortKind::Queuing { max_messages: DEPTH })
+    }
+
+    fn join(&self, name: &str) -> Arc<Partition> {
+        Arc::new(self.store.join(name).expect("a place"))
+    }
+}
+
+fn normal(partition: &Partition) {
+    set_partition_mode(partition, OperatingMode::Normal).expect("it was starting");
+}
+
+fn carried(sequence: u64, lost: u64) -> Carried {
+    Carried {
+        len_bytes: 1,
+        time_ns: Clock::Monotonic.now_ns(),
+        sequence,
+        lost,
+    }
+}
+
+#[test]
+fn a_queue_keeps_what_is_not_confirmed_and_has_room_for_what_is() {
+    let host = Host::queuing();
+    let source = host.join("source");
+    let out = source.queuing_source("P", Discipline::Fifo).expect("configured");
+    let mut tap = Tap::open(&host.join("sink"), "P", ORIGIN).expect("configured");
+    for message in 1..=DEPTH as u8 {
+        out.send(&[message], 0).expect("room");
+    }
+    let mut buffer = [0; 8];
+    for number in 1..=DEPTH as u64 {
+        let carried = tap.next(&mut buffer).expect("a message");
+        assert_eq!((carried.sequence, carried.len_bytes, buffer[0]), (number, 1, number as u8));
+    }
+    assert_eq!(tap.next(&mut buffer), None);
+    assert_eq!(out.send(&[5], 0), Err(Refusal::NotAvailable));
+    tap.confirm(3);
+    for message in 5..8 {
+        out.send(&[message], 0).expect("room for three");
+    }
+    assert_eq!(out.send(&[8], 0), Err(Refusal::NotAvailable));
+    assert_eq!(tap.next(&mut buffer).map(|it| it.sequence), Some(5));
+}
+
+#[test]
+fn a_new_gateway_takes_what_was_not_confirmed_again_under_the_same_numbers() {
+    let host = Host::queuing();
+    let source = host.join("source");
+    let out = source.queuing_source("P", Discipline::Fifo).expect("configured");
+    for message in 1..=3 {
+        out.send(&[message], 0).expect("room");
+    }
+    let mut buffer = [0; 8];
+    {
+        let mut tap = Tap::open(&host.join("sink"), "P", ORIGIN).expect("configured");
+        while tap.next(&mut buffer).is_some() {}
+        tap.confirm(1);
+    }
+    let mut tap = Tap::open(&host.join("sink"), "P", ORIGIN + 1).expect("configured");
+    assert_eq!(tap.origin(), ORIGIN, "the numbers are the store's");
+    assert_eq!(tap.next(&mut buffer).map(|it| it.sequence), Some(2));
+    assert_eq!(buffer[0], 2);
+}
+
+#[test]
+fn a_message_that_comes_again_is_given_once_also_by_a_new_gateway() {
+    let host = Host::queuing();
+    let sink = host.join("sink");
+    let input = sink.queuing_destination("P", Discipline::Fifo).expect("configured");
+    normal(&sink);
+    let spout = Spout::open(&host.join("source"), "P").expect("configured");
+    assert!(spout.deliver(&[1], ORIGIN, &carried(1, 0)));
+    assert!(spout.is_old(ORIGIN, 1) && !spout.is_old(ORIGIN, 2));
+    assert!(!spout.deliver(&[1], ORIGIN, &carried(1, 0)));
+    drop(spout);
+    let spout = Spout::open(&host.join("source"), "P").expect("configured");
+    assert!(!spout.deliver(&[1], ORIGIN, &carried(1, 0)));
+    assert!(spout.deliver(&[2], ORIGIN, &carried(2, 0)));
+    let mut buffer = [0; 8];
+    for expected in [1, 2] {
+        let received = input.receive(&mut buffer, 0).expect("a message");
+        assert_eq!((buffer[0], received.overflowed), (expected, false));
+    }
+    assert_eq!(input.receive(&mut buffer, 0), Err(Refusal::NotAvailable));
+}
+
+#[test]
+fn what_the_other_host_had_no_room_for_is_told_once_with_the_next_message() {
+    let host = Host::queuing();
+    let sink = host.join("sink");
+    let input = sink.queuing_destination("P", Discipline::Fifo).expect("configured");
+    normal(&sink);
+    let spout = Spout::open(&host.join("source"), "P").expect("configured");
+    let mut buffer = [0; 8];
+    for (sequence, lost, is_told) in [(1, 5, false), (2, 5, false), (3, 6, true), (4, 6, false), (6, 6, true)] {
+        assert!(spout.deliver(&[1], ORIGIN, &carried(sequence, lost)));
+        let received = input.receive(&mut buffer, 0).expect("a message");
+        assert_eq!(received.overflowed, is_told, "message {sequence}");
+    }
+    assert_eq!(sink.counters("P").expect("configured").overflows, 2);
+}
+
+#[test]
+fn numbers_of_another_store_begin_anew() {
+    let host = Host::queuing();
+    let spout = Spout::open(&host.join("source"), "P").expect("configured");
+    assert!(spout.deliver(&[1], ORIGIN, &carried(1000, 0)));
+    assert!(!spout.is_old(ORIGIN + 1, 1));
+    assert!(spout.deliver(&[2], ORIGIN + 1, &carried(1, 0)));
+    assert!(spout.is_old(ORIGIN + 1, 1));
+}
+
+#[test]
+fn a_full_queue_has_no_room_for_the_gateway_either() {
+    let host = Host::queuing();
+    let spout = Spout::open(&host.join("source"), "P").expect("configured");
+    for sequence in 1..=DEPTH as u64 {
+        assert!(spout.has_room());
+        assert!(spout.deliver(&[1], ORIGIN, &carried(sequence, 0)));
+    }
+    assert!(!spout.has_room());
+}
+
+#[test]
+fn a_sampling_message_keeps_its_source_time_and_is_taken_once() {
+    let (here, there) = (Host::new(PortKind::Sampling), Host::new(PortKind::Sampling));
+    let source = here.join("source");
+    let out = source.sampling_source("P").expect("configured");
+    let mut tap = Tap::open(&here.join("sink"), "P", ORIGIN).expect("configured");
+    let spout = Spout::open(&there.join("source"), "P").expect("configured");
+    let sink = there.join("sink");
+    let second_ns = 1_000_000_000;
+    let input = sink.sampling_destination("P", second_ns).expect("configured");
+    let mut buffer = [0; 8];
+    assert_eq!(tap.next(&mut buffer), None);
+    for message in 1..=3 {
+        out.write(&[message]).expect("a source port");
+    }
+    let mut carried = tap.next(&mut buffer).expect("a message");
+    assert_eq!((carried.sequence, buffer[0]), (3, 3));
+    assert_eq!(tap.next(&mut buffer), None);
+    assert!(spout.deliver(&buffer[..1], tap.origin(), &carried));
+    assert_eq!(input.read(&mut buffer).expect("a message").validity, Validity::Valid);
+    carried.sequence += 1;
+    carried.time_ns -= 2 * second_ns;
+    assert!(spout.deliver(&buffer[..1], tap.origin(), &carried));
+    assert_eq!(input.read(&mut buffer).expect("a message").validity, Validity::Invalid);
+}

@@ -1,0 +1,281 @@
+//! Finds ports and looks at them.
+
+use std::io::{ErrorKind, Write as _};
+use std::sync::atomic::Ordering;
+
+use busway_port::observe::{Message, ObservedPort, Observer};
+use busway_port::system::{is_other_host, module_of, root_of};
+use busway_port::{Counters, Direction, Module, PortConfig, PortKind, PortRef, StoreError};
+use busway_system::{PortKind as FileKind, System};
+use serde::Serialize;
+
+use super::{All, One, Watch, show};
+use crate::commands::gateway::find_host;
+use crate::output::UsageError;
+
+/// A port of the system file.
+pub struct Found {
+    pub host: String,
+    pub reference: PortRef,
+    pub config: PortConfig,
+    /// A destination's refresh period by the file, in ns.
+    refresh_period_ns: Option<i64>,
+    module: Module,
+}
+
+/// What can be seen of a port.
+#[derive(Serialize)]
+pub struct View {
+    pub port: String,
+    pub host: String,
+    /// Whether the port is one of the gateway, for another host.
+    pub is_gateway: bool,
+    pub kind: &'static str,
+    pub direction: &'static str,
+    pub max_size_bytes: usize,
+    pub created: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_messages: Option<usize>,
+    /// Messages that wait; for a queuing port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<u64>,
+    /// The latest message, or the first that waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<MessageView>,
+    pub counters: CountersView,
+}
+
+#[derive(Serialize)]
+pub struct MessageView {
+    pub number: u64,
+    pub length_bytes: usize,
+    pub age_ns: i64,
+    /// At a sampling destination: whether the age is within the refresh period.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub valid: Option<bool>,
+    pub hex: String,
+    #[serde(skip)]
+    pub bytes: Vec<u8>,
+}
+
+#[derive(Serialize)]
+pub struct CountersView {
+    pub writes: u64,
+    pub reads: u64,
+    pub retries: u64,
+    pub most_retries: u64,
+    pub last_good: u64,
+    pub stale: u64,
+    pub overwritten: u64,
+    pub overflows: u64,
+    pub contended: u64,
+    pub taken_over: u64,
+}
+
+impl From<Counters> for CountersView {
+    fn from(of: Counters) -> Self {
+        Self {
+            writes: of.writes,
+            reads: of.reads,
+            retries: of.retries,
+            most_retries: of.most_retries,
+            last_good: of.last_good,
+            stale: of.stale,
+            overwritten: of.overwritten,
+            overflows: of.overflows,
+            contended: of.contended,
+            taken_over: of.taken_over,
+        }
+    }
+}
+
+/// All ports whose state lies on this machine.
+///
+/// # Errors
+/// The system file is wrong, its host unknown, or none of its hosts has any state here.
+pub fn all(all: &All) -> anyhow::Result<Vec<View>> {
+    let system = System::load(&all.place.system)?;
+    if let Some(host) = &all.host {
+        find_host(&system, host)?;
+    }
+    let (mut views, mut missing) = (Vec::new(), None);
+    for host in &system.hosts {
+        if all.host.as_ref().is_some_and(|only| *only != host.name) {
+            continue;
+        }
+        let module = module_of(&system, &host.name);
+        let root = root_of(&system, &host.name);
+        let observer = Observer::new(&root, module.clone())?;
+        for partition in &module.partitions {
+            for port in &partition.ports {
+                let found = Found {
+                    host: host.name.clone(),
+                    reference: PortRef::new(&partition.name, &port.name),
+                    config: port.clone(),
+                    refresh_period_ns: refresh_period_ns(&system, &partition.name, &port.name),
+                    module: Module::default(),
+                };
+                match observer.port(&found.reference) {
+                    Ok(Some(seen)) => views.push(view(&found, &seen)),
+                    Ok(None) => {}
+                    Err(error) if is_missing(&error) => missing = Some(root.clone()),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+    }
+    if views.is_empty()
+        && let Some(root) = missing
+    {
+        anyhow::bail!(
+            "there is no state of ports in {}: no partition or gateway of the host has run on this machine",
+            root.display()
+        );
+    }
+    Ok(views)
+}
+
+fn is_missing(error: &StoreError) -> bool {
+    matches!(error, StoreError::System { source, .. } if source.kind() == ErrorKind::NotFound)
+}
+
+/// The port that an argument names.
+///
+/// # Errors
+/// [`UsageError`]: there is none.
+pub fn find(system: &System, name: &str) -> Result<Found, UsageError> {
+    let wrong = |what: String| UsageError(format!("{name:?}: {what}"));
+    let (partition_name, port_name) = name
+        .split_once('/')
+        .ok_or_else(|| wrong("name a port as PARTITION/PORT".into()))?;
+    let partition = system.partition(partition_name).ok_or_else(|| {
+        let known: Vec<&str> = system.partitions.iter().map(|it| it.name.as_str()).collect();
+        wrong(format!(
+            "there is no partition {partition_name:?}; there are {}",
+            known.join(", ")
+        ))
+    })?;
+    let module = module_of(system, &partition.host);
+    let reference = PortRef::new(partition_name, port_name);
+    let config = module
+        .partition(partition_name)
+        .and_then(|it| it.ports.iter().find(|port| port.name == port_name))
+        .cloned();
+    let config = config.ok_or_else(|| {
+        let known: Vec<&str> = partition.ports.iter().map(|it| it.name.as_str()).collect();
+        wrong(format!(
+            "partition {partition_name} has no port {port_name:?}; it has {}",
+            known.join(", ")
+        ))
+    })?;
+    Ok(Found {
+        host: partition.host.clone(),
+        reference,
+        config,
+        refresh_period_ns: refresh_period_ns(system, partition_name, port_name),
+        module,
+    })
+}
+
+fn refresh_period_ns(system: &System, partition: &str, port: &str) -> Option<i64> {
+    let ports = &system.partition(partition)?.ports;
+    match ports.iter().find(|it| it.name == port)?.kind {
+        FileKind::Sampling {
+            refresh_period_ns, ..
+        } => refresh_period_ns.and_then(|ns| i64::try_from(ns).ok()),
+        FileKind::Queuing { .. } => None,
+    }
+}
+
+fn observe(one: &One) -> anyhow::Result<(Found, ObservedPort)> {
+    let system = System::load(&one.place.system)?;
+    let found = find(&system, &one.port)?;
+    let root = root_of(&system, &found.host);
+    let observer = Observer::new(&root, found.module.clone())?;
+    let seen = match observer.port(&found.reference) {
+        Err(error) if is_missing(&error) => anyhow::bail!(
+            "there is no state of ports in {}: no partition or gateway of {} has run on this machine",
+            root.display(),
+            found.host
+        ),
+        seen => seen?,
+    };
+    // `find` has found it in the module.
+    let seen = seen.ok_or_else(|| anyhow::anyhow!("{} is not there", one.port))?;
+    Ok((found, seen))
+}
+
+/// One port.
+///
+/// # Errors
+/// There is no such port, or its state is not there.
+pub fn one(one: &One) -> anyhow::Result<View> {
+    let (found, seen) = observe(one)?;
+    Ok(view(&found, &seen))
+}
+
+/// Prints a line whenever something is new, until Ctrl-C.
+///
+/// # Errors
+/// As [`one`], and those of standard output.
+pub fn watch(watch: &Watch) -> anyhow::Result<()> {
+    let (found, seen) = observe(&watch.one)?;
+    let stop = crate::stop::flag()?;
+    let mut stdout = std::io::stdout().lock();
+    let (mut last, mut lines) = (None, 0);
+    // Relaxed: a flag on its own.
+    while !stop.load(Ordering::Relaxed) && watch.count.is_none_or(|most| lines < most) {
+        let view = view(&found, &seen);
+        let message = view.message.as_ref();
+        // A message that goes stale is news too.
+        let news = (message.map(|it| (it.number, it.valid)), view.waiting);
+        if last.replace(news) != Some(news) {
+            lines += 1;
+            writeln!(stdout, "{}", show::line(&view, watch.one.place.json)?)?;
+            stdout.flush()?;
+        }
+        std::thread::sleep(watch.every);
+    }
+    Ok(())
+}
+
+fn view(found: &Found, seen: &ObservedPort) -> View {
+    let config = seen.config();
+    let is_destination = config.direction == Direction::Destination;
+    let period_ns = seen.refresh_period_ns().or(found.refresh_period_ns);
+    let judge = |age_ns: i64| {
+        period_ns
+            .filter(|_| is_destination && config.kind == PortKind::Sampling)
+            .map(|period_ns| age_ns <= period_ns)
+    };
+    let message = |message: Message| {
+        let age_ns = ObservedPort::age_ns(&message);
+        MessageView {
+            number: message.number,
+            length_bytes: message.bytes.len(),
+            age_ns,
+            valid: judge(age_ns),
+            hex: message.bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+            bytes: message.bytes,
+        }
+    };
+    View {
+        port: found.reference.to_string(),
+        host: found.host.clone(),
+        is_gateway: is_other_host(&found.reference.partition),
+        kind: match config.kind {
+            PortKind::Sampling => "sampling",
+            PortKind::Queuing { .. } => "queuing",
+        },
+        direction: if is_destination { "destination" } else { "source" },
+        max_size_bytes: config.max_message_size_bytes,
+        created: seen.is_created(),
+        max_messages: match config.kind {
+            PortKind::Queuing { max_messages } => Some(max_messages),
+            PortKind::Sampling => None,
+        },
+        waiting: seen.in_queue(),
+        message: seen.message().map(message),
+        counters: seen.counters().into(),
+    }
+}

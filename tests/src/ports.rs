@@ -1,0 +1,93 @@
+//! Partitions of the hosts under test: in the test itself, or in processes of their own that can be killed
+//! (`src/bin/busway-test-ports.rs`).
+
+use std::path::Path;
+use std::time::Duration;
+
+use busway_port::apex::{Refusal, SamplingRead};
+use busway_port::system::{module_of, root_of};
+use busway_port::{Partition, QueuingDestination, SamplingDestination, Store};
+use busway_system::System;
+use serde::{Deserialize, Serialize};
+
+use crate::program::Program;
+use crate::rig::Rig;
+
+/// What the program of a partition can be told to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Task {
+    /// Writes 1, 2, 3 .. into a sampling port, one a millisecond.
+    Write,
+    /// Sends `from`, `from` + 1 .. `to` into a queuing port, waiting as long as it takes.
+    Send {
+        /// The first number.
+        from: u64,
+        /// The last number.
+        to: u64,
+    },
+}
+
+/// The argument of the program.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Work {
+    /// The system file.
+    pub system: std::path::PathBuf,
+    /// The partition.
+    pub partition: String,
+    /// The port.
+    pub port: String,
+    /// What to do.
+    pub task: Task,
+}
+
+/// Joins a partition, on whichever of the hosts it is.
+///
+/// # Panics
+/// It can't be had.
+pub fn join(system: &Path, partition: &str) -> Partition {
+    let system = System::load(system).expect("the test's system file is right");
+    let host = &system.partition(partition).expect("of the system file").host;
+    let store = Store::open(root_of(&system, host), module_of(&system, host)).expect("the store");
+    store.join(partition).expect("a place in the partition")
+}
+
+/// Starts the program of a partition on a host.
+pub fn run(rig: &Rig, host: usize, partition: &str, port: &str, task: Task) -> Program {
+    let work = Work {
+        system: rig.system.clone(),
+        partition: partition.to_owned(),
+        port: port.to_owned(),
+        task,
+    };
+    let place = &rig.hosts.hosts[host];
+    let mut command = place
+        .command(&crate::rig::beside_the_test("busway-test-ports"))
+        .expect("the ports' program");
+    command.arg(serde_json::to_string(&work).expect("plain data"));
+    Program::start(command, &format!("partition {partition}"))
+}
+
+/// The number that a message is.
+pub fn number(message: &[u8]) -> u64 {
+    u64::from_le_bytes(message.try_into().expect("8 bytes"))
+}
+
+/// Reads a sampling port of 8-byte messages.
+pub fn read(port: SamplingDestination<'_>) -> Option<(u64, SamplingRead)> {
+    let mut buffer = [0; 8];
+    match port.read(&mut buffer) {
+        Ok(read) => Some((number(&buffer[..read.length]), read)),
+        Err(Refusal::NoAction) => None,
+        Err(refusal) => panic!("{refusal}"),
+    }
+}
+
+/// Receives from a queuing port of 8-byte messages; `None` after `longest` without one. Whether messages were lost before it.
+pub fn receive(port: QueuingDestination<'_>, longest: Duration) -> Option<(u64, bool)> {
+    let mut buffer = [0; 8];
+    match port.receive(&mut buffer, longest.as_nanos() as i64) {
+        Ok(received) => Some((number(&buffer[..received.length]), received.overflowed)),
+        Err(Refusal::TimedOut | Refusal::NotAvailable) => None,
+        Err(refusal) => panic!("{refusal}"),
+    }
+}

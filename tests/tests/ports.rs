@@ -1,0 +1,194 @@
+//! ARINC 653 channels between hosts: real partitions and real gateways, over every bus.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use busway_port::apex::{OperatingMode, Validity, set_partition_mode};
+use busway_port::{Discipline, Partition};
+use busway_tests::ports::{Task, join, read, receive, run};
+use busway_tests::{Bus, Rig, eventually, on_each_bus};
+
+on_each_bus!(
+    a_message_written_on_one_host_is_read_valid_on_the_other_and_goes_stale_when_its_source_is_killed,
+    a_source_reaches_destinations_on_its_own_and_on_two_other_hosts,
+    a_queue_arrives_whole_and_in_order_at_a_slow_receiver,
+    a_queue_loses_and_repeats_nothing_when_gateways_are_killed,
+    a_sampling_port_gets_the_newest_message_again_after_a_gateway_was_killed,
+    a_full_queue_on_the_other_host_holds_the_sender_back,
+);
+
+/// A second: far more than a message takes, far less than a test waits.
+const REFRESH_NS: i64 = 1_000_000_000;
+
+const SAMPLING: &str = r#"
+[[partition]]
+name = "source"
+host = "a"
+ports = [{ name = "OUT", kind = "sampling", direction = "source", max_size = 8 }]
+[[partition]]
+name = "sink"
+host = "b"
+ports = [{ name = "IN", kind = "sampling", direction = "destination", max_size = 8, refresh_period = "1s" }]
+[[channel]]
+source = "source/OUT"
+destinations = ["sink/IN"]
+"#;
+
+const QUEUING: &str = r#"
+[[partition]]
+name = "source"
+host = "a"
+ports = [{ name = "OUT", kind = "queuing", direction = "source", max_size = 8, max_messages = 4 }]
+[[partition]]
+name = "sink"
+host = "b"
+ports = [{ name = "IN", kind = "queuing", direction = "destination", max_size = 8, max_messages = 4 }]
+[[channel]]
+source = "source/OUT"
+destinations = ["sink/IN"]
+"#;
+
+fn normal(partition: &Partition) {
+    set_partition_mode(partition, OperatingMode::Normal).expect("it was starting");
+}
+
+fn a_message_written_on_one_host_is_read_valid_on_the_other_and_goes_stale_when_its_source_is_killed(bus: Bus) {
+    let rig = Rig::pair_with(bus, SAMPLING);
+    let sink = join(&rig.system, "sink");
+    let port = sink.sampling_destination("IN", REFRESH_NS).expect("configured");
+    normal(&sink);
+    let mut source = run(&rig, 0, "source", "OUT", Task::Write);
+    let valid = |after: u64| {
+        move || read(port).filter(|(number, read)| *number > after && read.validity == Validity::Valid)
+    };
+    eventually("a valid message", valid(0));
+    eventually("a hundred of them", valid(100));
+    source.kill();
+    let last = eventually("the message goes stale", || {
+        read(port).filter(|(_, read)| read.validity == Validity::Invalid)
+    });
+    assert!(last.0 > 100, "the last message is still there");
+    let _source = run(&rig, 0, "source", "OUT", Task::Write);
+    eventually("messages are valid again", valid(0));
+}
+
+fn a_source_reaches_destinations_on_its_own_and_on_two_other_hosts(bus: Bus) {
+    let more = r#"
+[[partition]]
+name = "source"
+host = "a"
+ports = [{ name = "OUT", kind = "sampling", direction = "source", max_size = 8 }]
+[[partition]]
+name = "near"
+host = "a"
+ports = [{ name = "IN", kind = "sampling", direction = "destination", max_size = 8, refresh_period = "1s" }]
+[[partition]]
+name = "far"
+host = "b"
+ports = [
+  { name = "IN", kind = "sampling", direction = "destination", max_size = 8, refresh_period = "1s" },
+  { name = "TOO", kind = "sampling", direction = "destination", max_size = 8, refresh_period = "1s" },
+]
+[[partition]]
+name = "distant"
+host = "c"
+ports = [{ name = "IN", kind = "sampling", direction = "destination", max_size = 8, refresh_period = "1s" }]
+[[channel]]
+source = "source/OUT"
+destinations = ["near/IN", "far/IN", "far/TOO", "distant/IN"]
+"#;
+    let rig = Rig::running(&["a", "b", "c"], &[(0, 1, bus), (0, 2, Bus::Tcp)], more);
+    let _source = run(&rig, 0, "source", "OUT", Task::Write);
+    for (name, ports) in [
+        ("near", vec!["IN"]),
+        ("far", vec!["IN", "TOO"]),
+        ("distant", vec!["IN"]),
+    ] {
+        let partition = join(&rig.system, name);
+        for port in ports {
+            let port = partition.sampling_destination(port, REFRESH_NS).expect("configured");
+            eventually(&format!("{name} reads valid messages"), || {
+                read(port).filter(|(number, read)| *number > 50 && read.validity == Validity::Valid)
+            });
+        }
+    }
+}
+
+fn a_queue_arrives_whole_and_in_order_at_a_slow_receiver(bus: Bus) {
+    const COUNT: u64 = 400;
+    let rig = Rig::pair_with(bus, QUEUING);
+    let sink = join(&rig.system, "sink");
+    let port = sink.queuing_destination("IN", Discipline::Fifo).expect("configured");
+    normal(&sink);
+    let _source = run(&rig, 0, "source", "OUT", Task::Send { from: 1, to: COUNT });
+    for expected in 1..=COUNT {
+        let (number, lost) = eventually("the next message", || receive(port, Duration::from_secs(1)));
+        assert_eq!((number, lost), (expected, false));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(receive(port, Duration::from_millis(200)), None);
+}
+
+fn a_queue_loses_and_repeats_nothing_when_gateways_are_killed(bus: Bus) {
+    const COUNT: u64 = 600;
+    let mut rig = Rig::pair_with(bus, QUEUING);
+    let sink = join(&rig.system, "sink");
+    let port = sink.queuing_destination("IN", Discipline::Fifo).expect("configured");
+    normal(&sink);
+    let _source = run(&rig, 0, "source", "OUT", Task::Send { from: 1, to: COUNT });
+    let deaths = BTreeSet::from([(100, 0), (200, 1), (300, 0), (400, 1)]);
+    for expected in 1..=COUNT {
+        let (number, lost) = eventually("the next message", || receive(port, Duration::from_secs(1)));
+        assert_eq!((number, lost), (expected, false));
+        for (_, host) in deaths.iter().filter(|(at, _)| *at == expected) {
+            rig.gateway(*host).kill();
+            rig.start_gateway(*host);
+        }
+    }
+    assert_eq!(receive(port, Duration::from_millis(200)), None);
+}
+
+fn a_sampling_port_gets_the_newest_message_again_after_a_gateway_was_killed(bus: Bus) {
+    let mut rig = Rig::pair_with(bus, SAMPLING);
+    let (source, sink) = (join(&rig.system, "source"), join(&rig.system, "sink"));
+    let out = source.sampling_source("OUT").expect("configured");
+    let port = sink.sampling_destination("IN", REFRESH_NS).expect("configured");
+    for (value, host) in [(1_u64, 0), (2, 1), (3, 0)] {
+        out.write(&value.to_le_bytes()).expect("a source port");
+        eventually("the message arrives", || {
+            read(port).filter(|(number, _)| *number == value)
+        });
+        rig.gateway(host).kill();
+        // Written while nobody carries it.
+        out.write(&(value + 10).to_le_bytes()).expect("a source port");
+        rig.start_gateway(host);
+        eventually("what was written meanwhile arrives", || {
+            read(port).filter(|(number, _)| *number == value + 10)
+        });
+    }
+}
+
+fn a_full_queue_on_the_other_host_holds_the_sender_back(bus: Bus) {
+    let rig = Rig::pair_with(bus, QUEUING);
+    let (source, sink) = (join(&rig.system, "source"), join(&rig.system, "sink"));
+    let out = source.queuing_source("OUT", Discipline::Fifo).expect("configured");
+    let port = sink.queuing_destination("IN", Discipline::Fifo).expect("configured");
+    normal(&source);
+    normal(&sink);
+    let mut sent = 0_u64;
+    // Four in the queue over there and four here; nobody receives.
+    eventually("the queues are full", || {
+        while out.send(&(sent + 1).to_le_bytes(), 0).is_ok() {
+            sent += 1;
+        }
+        (sent >= 8).then_some(())
+    });
+    busway_tests::holds_for(Duration::from_millis(300), "there is no room for a ninth", || {
+        out.send(&9_u64.to_le_bytes(), 0).is_err()
+    });
+    assert_eq!(sent, 8);
+    for expected in 1..=sent {
+        assert_eq!(receive(port, Duration::from_secs(10)), Some((expected, false)));
+    }
+    eventually("there is room again", || out.send(&9_u64.to_le_bytes(), 0).ok());
+}
