@@ -240,6 +240,11 @@ impl Rig {
         self.gateways[host].as_mut().expect("started")
     }
 
+    /// The `busway` binary.
+    pub fn binary(&self) -> &Path {
+        &self.binary
+    }
+
     fn status_path(&self, host: usize) -> PathBuf {
         self.hosts.hosts[host].directory.join("status.json")
     }

@@ -7,6 +7,7 @@ use busway_port::apex::{OperatingMode, Validity, set_partition_mode};
 use busway_port::{Discipline, Partition};
 use busway_tests::ports::{Task, join, read, receive, run};
 use busway_tests::{Bus, Rig, eventually, on_each_bus};
+use rustix::process::Signal;
 
 on_each_bus!(
     a_message_written_on_one_host_is_read_valid_on_the_other_and_goes_stale_when_its_source_is_killed,
@@ -15,6 +16,8 @@ on_each_bus!(
     a_queue_loses_and_repeats_nothing_when_gateways_are_killed,
     a_sampling_port_gets_the_newest_message_again_after_a_gateway_was_killed,
     a_full_queue_on_the_other_host_holds_the_sender_back,
+    what_was_sent_while_the_link_was_down_arrives_when_it_is_back,
+    hosts_that_follow_one_clock_need_no_estimate,
 );
 
 /// A second: far more than a message takes, far less than a test waits.
@@ -52,7 +55,9 @@ fn normal(partition: &Partition) {
     set_partition_mode(partition, OperatingMode::Normal).expect("it was starting");
 }
 
-fn a_message_written_on_one_host_is_read_valid_on_the_other_and_goes_stale_when_its_source_is_killed(bus: Bus) {
+fn a_message_written_on_one_host_is_read_valid_on_the_other_and_goes_stale_when_its_source_is_killed(
+    bus: Bus,
+) {
     let rig = Rig::pair_with(bus, SAMPLING);
     let sink = join(&rig.system, "sink");
     let port = sink.sampling_destination("IN", REFRESH_NS).expect("configured");
@@ -106,7 +111,9 @@ destinations = ["near/IN", "far/IN", "far/TOO", "distant/IN"]
     ] {
         let partition = join(&rig.system, name);
         for port in ports {
-            let port = partition.sampling_destination(port, REFRESH_NS).expect("configured");
+            let port = partition
+                .sampling_destination(port, REFRESH_NS)
+                .expect("configured");
             eventually(&format!("{name} reads valid messages"), || {
                 read(port).filter(|(number, read)| *number > 50 && read.validity == Validity::Valid)
             });
@@ -118,7 +125,9 @@ fn a_queue_arrives_whole_and_in_order_at_a_slow_receiver(bus: Bus) {
     const COUNT: u64 = 400;
     let rig = Rig::pair_with(bus, QUEUING);
     let sink = join(&rig.system, "sink");
-    let port = sink.queuing_destination("IN", Discipline::Fifo).expect("configured");
+    let port = sink
+        .queuing_destination("IN", Discipline::Fifo)
+        .expect("configured");
     normal(&sink);
     let _source = run(&rig, 0, "source", "OUT", Task::Send { from: 1, to: COUNT });
     for expected in 1..=COUNT {
@@ -133,7 +142,9 @@ fn a_queue_loses_and_repeats_nothing_when_gateways_are_killed(bus: Bus) {
     const COUNT: u64 = 600;
     let mut rig = Rig::pair_with(bus, QUEUING);
     let sink = join(&rig.system, "sink");
-    let port = sink.queuing_destination("IN", Discipline::Fifo).expect("configured");
+    let port = sink
+        .queuing_destination("IN", Discipline::Fifo)
+        .expect("configured");
     normal(&sink);
     let _source = run(&rig, 0, "source", "OUT", Task::Send { from: 1, to: COUNT });
     let deaths = BTreeSet::from([(100, 0), (200, 1), (300, 0), (400, 1)]);
@@ -171,8 +182,12 @@ fn a_sampling_port_gets_the_newest_message_again_after_a_gateway_was_killed(bus:
 fn a_full_queue_on_the_other_host_holds_the_sender_back(bus: Bus) {
     let rig = Rig::pair_with(bus, QUEUING);
     let (source, sink) = (join(&rig.system, "source"), join(&rig.system, "sink"));
-    let out = source.queuing_source("OUT", Discipline::Fifo).expect("configured");
-    let port = sink.queuing_destination("IN", Discipline::Fifo).expect("configured");
+    let out = source
+        .queuing_source("OUT", Discipline::Fifo)
+        .expect("configured");
+    let port = sink
+        .queuing_destination("IN", Discipline::Fifo)
+        .expect("configured");
     normal(&source);
     normal(&sink);
     let mut sent = 0_u64;
@@ -191,4 +206,104 @@ fn a_full_queue_on_the_other_host_holds_the_sender_back(bus: Bus) {
         assert_eq!(receive(port, Duration::from_secs(10)), Some((expected, false)));
     }
     eventually("there is room again", || out.send(&9_u64.to_le_bytes(), 0).ok());
+}
+
+fn what_was_sent_while_the_link_was_down_arrives_when_it_is_back(bus: Bus) {
+    const COUNT: u64 = 300;
+    let mut rig = Rig::pair_with(bus, QUEUING);
+    let sink = join(&rig.system, "sink");
+    let port = sink
+        .queuing_destination("IN", Discipline::Fifo)
+        .expect("configured");
+    normal(&sink);
+    let _source = run(&rig, 0, "source", "OUT", Task::Send { from: 1, to: COUNT });
+    let next = |expected: u64| {
+        let (number, lost) = eventually("the next message", || receive(port, Duration::from_secs(1)));
+        assert_eq!((number, lost), (expected, false));
+    };
+    (1..=100).for_each(next);
+    // As if the cable were cut: the gateway neither sends nor takes anything, until its peer gives the link up.
+    rig.gateway(1).signal(Signal::STOP);
+    eventually("the link is down", || {
+        (rig.is_up(0, bus) == Some(false)).then_some(())
+    });
+    rig.gateway(1).signal(Signal::CONT);
+    (101..=COUNT).for_each(next);
+    assert_eq!(receive(port, Duration::from_millis(200)), None);
+}
+
+fn hosts_that_follow_one_clock_need_no_estimate(bus: Bus) {
+    let mut rig = Rig::stopped(&["a", "b"], &[(0, 1, bus)], SAMPLING);
+    let text = std::fs::read_to_string(&rig.system).expect("written by the rig");
+    let text = text.replace("[[link]]", "[[link]]\nclock = \"ptp\"");
+    std::fs::write(&rig.system, text).expect("the directory is ours");
+    rig.start_gateways();
+    let sink = join(&rig.system, "sink");
+    let port = sink.sampling_destination("IN", REFRESH_NS).expect("configured");
+    let mut source = run(&rig, 0, "source", "OUT", Task::Write);
+    eventually("a valid message", || {
+        read(port).filter(|(_, read)| read.validity == Validity::Valid)
+    });
+    source.kill();
+    eventually("the message goes stale", || {
+        read(port).filter(|(_, read)| read.validity == Validity::Invalid)
+    });
+}
+
+#[test]
+fn a_running_system_is_looked_at_from_the_command_line_and_no_partition_notices() {
+    let rig = Rig::pair_with(Bus::Memory, SAMPLING);
+    let source = join(&rig.system, "source");
+    let sink = join(&rig.system, "sink");
+    let out = source.sampling_source("OUT").expect("configured");
+    let port = sink.sampling_destination("IN", i64::MAX).expect("configured");
+    out.write(b"attitude").expect("a source port");
+    eventually("the message arrives", || read(port));
+    let before = sink.counters("IN").expect("configured");
+    let ask = |words: &[&str]| -> serde_json::Value {
+        let mut command = std::process::Command::new(rig.binary());
+        command
+            .arg("port")
+            .args(words)
+            .args(["--json", "--system"])
+            .arg(&rig.system);
+        let output = command.output().expect("the busway binary");
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    };
+    let said = ask(&["read", "sink/IN"]);
+    assert_eq!(said["message"]["hex"], "6174746974756465");
+    assert_eq!(
+        (&said["message"]["number"], &said["message"]["valid"]),
+        (&1.into(), &true.into())
+    );
+    assert_eq!(ask(&["watch", "sink/IN", "--count", "1"])["created"], true);
+    let all = ask(&["list"]);
+    let names: BTreeSet<&str> = all
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|it| it["port"].as_str())
+        .collect();
+    assert_eq!(
+        names,
+        BTreeSet::from(["/a/source/OUT", "/b/source/OUT", "sink/IN", "source/OUT"])
+    );
+    assert_eq!(sink.counters("IN").expect("configured"), before);
+    ask(&["write", "source/OUT", "--text", "intruder"]);
+    eventually("the intruder's message arrives", || {
+        (ask(&["read", "sink/IN"])["message"]["number"] == 2).then_some(())
+    });
+    let stats = ask(&["stats", "--host", "a"]);
+    assert!(
+        stats
+            .as_array()
+            .expect("a list")
+            .iter()
+            .any(|it| it["port"] == "source/OUT" && it["counters"]["writes"] == 2)
+    );
 }

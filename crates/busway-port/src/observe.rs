@@ -104,9 +104,12 @@ impl Observer {
     }
 
     fn channel_of(&self, reference: &PortRef) -> Result<Seen, StoreError> {
-        let channel = self.store.module().channels.iter().find(|channel| {
-            channel.source == *reference || channel.destinations.contains(reference)
-        });
+        let channel = self
+            .store
+            .module()
+            .channels
+            .iter()
+            .find(|channel| channel.source == *reference || channel.destinations.contains(reference));
         let Some(channel) = channel else {
             return Ok(Seen::Unconnected);
         };
@@ -266,8 +269,7 @@ impl Queue {
         let position = self.position()?;
         let window = self.ring.window();
         // It writes no credits, so the window that it is given for them does not matter.
-        let mut consumer =
-            RingConsumer::resume(window.clone(), self.layout.ring, position, window).ok()?;
+        let mut consumer = RingConsumer::resume(window.clone(), self.layout.ring, position, window).ok()?;
         let message = consumer.peek().ok()??;
         let mut bytes = vec![0; message.len_bytes];
         consumer.copy(0, &mut bytes).ok()?;

@@ -69,16 +69,19 @@ pub fn module_of(system: &System, host: &str) -> Module {
             continue;
         };
         for crossing in crossings(system, host, index, channel) {
-            others.entry(crossing.port.partition).or_default().push(PortConfig {
-                name: crossing.port.port,
-                direction: if crossing.leaves {
-                    Direction::Destination
-                } else {
-                    Direction::Source
-                },
-                max_message_size_bytes: crossing.max_message_size_bytes,
-                kind: crossing.kind,
-            });
+            others
+                .entry(crossing.port.partition)
+                .or_default()
+                .push(PortConfig {
+                    name: crossing.port.port,
+                    direction: if crossing.leaves {
+                        Direction::Destination
+                    } else {
+                        Direction::Source
+                    },
+                    max_message_size_bytes: crossing.max_message_size_bytes,
+                    kind: crossing.kind,
+                });
         }
         channels.push(config);
     }
@@ -87,10 +90,7 @@ pub fn module_of(system: &System, host: &str) -> Module {
         identifier: -1,
         ports,
     }));
-    Module {
-        partitions,
-        channels,
-    }
+    Module { partitions, channels }
 }
 
 /// All channels between `host` and others, once for each other host, in the order of the file.
@@ -177,10 +177,7 @@ fn crossings(system: &System, host: &str, index: usize, channel: &file::Channel)
     let mut found: Vec<Crossing> = Vec::new();
     for route in system.routes_of(channel) {
         let there = host_of(system, route.destination);
-        let Way::Link {
-            link, bus, clock, ..
-        } = route.way
-        else {
+        let Way::Link { link, bus, clock, .. } = route.way else {
             continue;
         };
         if !leaves && there != host {
@@ -197,10 +194,7 @@ fn crossings(system: &System, host: &str, index: usize, channel: &file::Channel)
             channel: channel.name.clone(),
             peer: peer.to_string(),
             leaves,
-            port: PortRef::new(
-                other_host(system, peer),
-                short_name(index, &channel.name),
-            ),
+            port: PortRef::new(other_host(system, peer), short_name(index, &channel.name)),
             kind,
             max_message_size_bytes: system.port(channel.source).max_size_bytes as usize,
             link,

@@ -91,7 +91,10 @@ fn a_queue_keeps_what_is_not_confirmed_and_has_room_for_what_is() {
     let mut buffer = [0; 8];
     for number in 1..=DEPTH as u64 {
         let carried = tap.next(&mut buffer).expect("a message");
-        assert_eq!((carried.sequence, carried.len_bytes, buffer[0]), (number, 1, number as u8));
+        assert_eq!(
+            (carried.sequence, carried.len_bytes, buffer[0]),
+            (number, 1, number as u8)
+        );
     }
     assert_eq!(tap.next(&mut buffer), None);
     assert_eq!(out.send(&[5], 0), Err(Refusal::NotAvailable));
@@ -127,7 +130,9 @@ fn a_new_gateway_takes_what_was_not_confirmed_again_under_the_same_numbers() {
 fn a_message_that_comes_again_is_given_once_also_by_a_new_gateway() {
     let host = Host::queuing();
     let sink = host.join("sink");
-    let input = sink.queuing_destination("P", Discipline::Fifo).expect("configured");
+    let input = sink
+        .queuing_destination("P", Discipline::Fifo)
+        .expect("configured");
     normal(&sink);
     let spout = Spout::open(&host.join("source"), "P").expect("configured");
     assert!(spout.deliver(&[1], ORIGIN, &carried(1, 0)));
@@ -149,11 +154,19 @@ fn a_message_that_comes_again_is_given_once_also_by_a_new_gateway() {
 fn what_the_other_host_had_no_room_for_is_told_once_with_the_next_message() {
     let host = Host::queuing();
     let sink = host.join("sink");
-    let input = sink.queuing_destination("P", Discipline::Fifo).expect("configured");
+    let input = sink
+        .queuing_destination("P", Discipline::Fifo)
+        .expect("configured");
     normal(&sink);
     let spout = Spout::open(&host.join("source"), "P").expect("configured");
     let mut buffer = [0; 8];
-    for (sequence, lost, is_told) in [(1, 5, false), (2, 5, false), (3, 6, true), (4, 6, false), (6, 6, true)] {
+    for (sequence, lost, is_told) in [
+        (1, 5, false),
+        (2, 5, false),
+        (3, 6, true),
+        (4, 6, false),
+        (6, 6, true),
+    ] {
         assert!(spout.deliver(&[1], ORIGIN, &carried(sequence, lost)));
         let received = input.receive(&mut buffer, 0).expect("a message");
         assert_eq!(received.overflowed, is_told, "message {sequence}");
@@ -201,9 +214,15 @@ fn a_sampling_message_keeps_its_source_time_and_is_taken_once() {
     assert_eq!((carried.sequence, buffer[0]), (3, 3));
     assert_eq!(tap.next(&mut buffer), None);
     assert!(spout.deliver(&buffer[..1], tap.origin(), &carried));
-    assert_eq!(input.read(&mut buffer).expect("a message").validity, Validity::Valid);
+    assert_eq!(
+        input.read(&mut buffer).expect("a message").validity,
+        Validity::Valid
+    );
     carried.sequence += 1;
     carried.time_ns -= 2 * second_ns;
     assert!(spout.deliver(&buffer[..1], tap.origin(), &carried));
-    assert_eq!(input.read(&mut buffer).expect("a message").validity, Validity::Invalid);
+    assert_eq!(
+        input.read(&mut buffer).expect("a message").validity,
+        Validity::Invalid
+    );
 }

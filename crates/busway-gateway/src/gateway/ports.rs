@@ -140,7 +140,11 @@ impl Ports {
             return Ok(ports);
         }
         let root = root_of(system, host);
-        tracing::info!("{} channel(s) of ports cross; state in {}", crossings.len(), root.display());
+        tracing::info!(
+            "{} channel(s) of ports cross; state in {}",
+            crossings.len(),
+            root.display()
+        );
         let store = Store::open(root, module_of(system, host))?;
         let mut joined: BTreeMap<String, Arc<Partition>> = BTreeMap::new();
         for (index, crossing) in crossings.into_iter().enumerate() {
@@ -437,7 +441,11 @@ impl Ports {
     ) {
         let number = (flow & !PORT_FLOW) as usize;
         // It may tell of a channel that went with its link.
-        if self.channels.get(number).is_some_and(|channel| channel.key == Some(key)) {
+        if self
+            .channels
+            .get(number)
+            .is_some_and(|channel| channel.key == Some(key))
+        {
             self.ended(number, reason, links);
         }
     }

@@ -46,7 +46,7 @@ impl PortIn {
         spout: Spout,
         receiver: Box<dyn Receiver>,
         wire: Wire,
-            counters: Arc<PortCounters>,
+        counters: Arc<PortCounters>,
     ) -> PortIn {
         let buffer = vec![0; spout.max_message_size_bytes()].into();
         PortIn {

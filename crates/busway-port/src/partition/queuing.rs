@@ -266,13 +266,7 @@ impl Inlet {
     }
 
     fn consumer_at(&self, position: Position) -> Option<RingConsumer<Window>> {
-        RingConsumer::resume(
-            self.ring.clone(),
-            self.layout.ring,
-            position,
-            self.credit.clone(),
-        )
-        .ok()
+        RingConsumer::resume(self.ring.clone(), self.layout.ring, position, self.credit.clone()).ok()
     }
 
     /// Writes the credits that a dead receiver owed, for whoever took the lock over from it.

@@ -140,7 +140,10 @@ fn write(write: &Write) -> anyhow::Result<()> {
         .with_context(|| format!("{} did not take the message", write.one.port))?;
     let bytes = message.len();
     if write.one.place.json {
-        println!("{}", serde_json::json!({ "port": write.one.port, "length_bytes": bytes }));
+        println!(
+            "{}",
+            serde_json::json!({ "port": write.one.port, "length_bytes": bytes })
+        );
     } else {
         println!(
             "{bytes} bytes written into {}, in the place of partition {}",

@@ -74,8 +74,17 @@ pub fn stats(views: &[View], json: bool) -> anyhow::Result<()> {
             counters.last_good,
             counters.taken_over,
         ];
-        let [writes, reads, stale, overwritten, overflows, retries, most, last_good, taken_over] =
-            numbers.map(|number| number.to_string());
+        let [
+            writes,
+            reads,
+            stale,
+            overwritten,
+            overflows,
+            retries,
+            most,
+            last_good,
+            taken_over,
+        ] = numbers.map(|number| number.to_string());
         rows.push([
             view.host.clone(),
             view.port.clone(),
@@ -136,7 +145,11 @@ pub fn line(view: &View, json: bool) -> anyhow::Result<String> {
     let mut line = format!("{}: {}", view.port, state(view));
     if let Some(message) = &view.message {
         let digits = &message.hex[..message.hex.len().min(2 * LINE_BYTES)];
-        let more = if digits.len() < message.hex.len() { ".." } else { "" };
+        let more = if digits.len() < message.hex.len() {
+            ".."
+        } else {
+            ""
+        };
         line.push_str(&format!("  {digits}{more}"));
     }
     Ok(line)
@@ -169,8 +182,12 @@ fn state(view: &View) -> String {
 
 /// Columns as wide as they must be; numbers to the right.
 fn table<const N: usize>(rows: &[[String; N]], to: &mut impl Write) -> anyhow::Result<()> {
-    let width =
-        |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    };
     let widths: [usize; N] = std::array::from_fn(width);
     for row in rows {
         let mut line = String::new();
