@@ -142,7 +142,8 @@ impl Tap {
                 if latest.newest_sequence().is_none_or(|newest| newest <= self.last) {
                     return None;
                 }
-                let delivered = latest.read(buffer, &Counting(&port.area)).ok()?;
+                let place = self.held.partition.members().place();
+                let delivered = latest.read(buffer, &Counting(&port.area), place).ok()?;
                 if delivered.sequence <= self.last {
                     return None;
                 }

@@ -305,11 +305,7 @@ pub fn intrude(partition: &Partition, name: &str, message: &[u8]) -> Result<(), 
     }
     let lock = partition.lock(port);
     match &port.end {
-        End::SamplingSource(register) => {
-            if !register.write(message) {
-                return Err(Refusal::NotAvailable);
-            }
-        }
+        End::SamplingSource(register) if !register.write(message) => return Err(Refusal::NotAvailable),
         End::QueuingSource(outlets) => {
             if lock.taken_over {
                 outlets.recover();
