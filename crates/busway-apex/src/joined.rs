@@ -118,6 +118,16 @@ pub(crate) fn joined() -> Result<&'static Joined, Refusal> {
     }
 }
 
+/// This process's partition, for bindings in Rust that stand beside the C interface; joined at the first call, as
+/// `BUSWAY_SYSTEM`, `BUSWAY_PARTITION` and `BUSWAY_STORE` say.
+///
+/// # Errors
+/// [`Refusal::InvalidConfig`] if it has none: one line on standard error has said why.
+#[inline]
+pub fn partition() -> Result<&'static Partition, Refusal> {
+    joined().map(|joined| &joined.partition)
+}
+
 #[cold]
 fn join_as_the_environment_says() -> Result<&'static Joined, Refusal> {
     let mut attempts = attempts();

@@ -18,6 +18,7 @@ mod sampling;
 mod system;
 mod types;
 
+pub use joined::partition;
 pub use partition::{
     GET_MY_PARTITION_ID, GET_PARTITION_STATUS, GET_TIME, SET_PARTITION_MODE, TIMED_WAIT, busway_apex_error,
     busway_apex_join, busway_apex_set_priority,

@@ -3,7 +3,8 @@
  *
  * Types, constants and services have the names, the order of parameters and the values of ARINC 653 Part 1 (required
  * services: partition management, time management, interpartition communication) and Part 2 (sampling port extensions).
- * Program with -I to this file's directory tree and -lbusway_apex, or: pkg-config --cflags --libs busway-apex.
+ * Build with what `pkg-config --cflags --libs busway-apex` says. C code that includes a header of another name is built
+ * unchanged with `-include busway/apex.h` and an empty file of that name.
  *
  * Start. A program belongs to a partition of a system file (TOML, or ARINC 653 XML). At its first service it joins the
  * partition that the environment names:
