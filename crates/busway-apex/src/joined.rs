@@ -10,10 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use busway_port::apex::{Refusal, ReturnCode};
+use busway_port::system::{module_of, root_of};
 use busway_port::{JoinError, Partition, Store, StoreError};
 use busway_system::{Severity, System, SystemError};
-
-use crate::system::{self, ModuleOfError};
 
 /// Path of the system file.
 const SYSTEM: &str = "BUSWAY_SYSTEM";
@@ -62,8 +61,6 @@ enum JoinFailure {
     },
     #[error(transparent)]
     System(#[from] SystemError),
-    #[error(transparent)]
-    Module(#[from] ModuleOfError),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -216,8 +213,8 @@ fn find(system: Option<&Path>, partition: Option<&str>) -> Result<Joined, JoinFa
             known: known(),
         });
     };
-    let root = told(STORE).map_or_else(|| system::store_root(&system, host), PathBuf::from);
-    let store = Store::open(root, system::module_of(&system, host)?)?;
+    let root = told(STORE).map_or_else(|| root_of(&system, host), PathBuf::from);
+    let store = Store::open(root, module_of(&system, host))?;
     let partition = store.join(&name)?;
     let ports = store
         .module()

@@ -15,7 +15,6 @@ mod joined;
 mod partition;
 mod queuing;
 mod sampling;
-mod system;
 mod types;
 
 pub use joined::partition;

@@ -11,7 +11,7 @@
  *
  *     BUSWAY_SYSTEM       path of the system file
  *     BUSWAY_PARTITION    name of the partition
- *     BUSWAY_STORE        directory of the module's state; /dev/shm/busway-MODULE.HOST without it
+ *     BUSWAY_STORE        directory of the module's state; /dev/shm/busway-MODULE-HOST without it
  *
  * or, before that, the one that it names itself by busway_apex_join. The partition is in the mode COLD_START then, and
  * ports can be created until SET_PARTITION_MODE(NORMAL). Several programs may join one partition and share its ports: who
