@@ -1,11 +1,15 @@
 //! A process of a partition that does what it is told: one service a line on standard input, one line of reply.
 //!
-//! `partition_shell ROOT PARTITION`, with the module and the language of `shared`.
+//! `partition_shell ROOT PARTITION`, with the module and the language of `shared`. It can also be a gateway: `give PORT NUMBER BYTE` gives the
+//! message of that number, a full line of that byte, as if it came from another host; the reply is `given` or `old`.
 #![cfg(not(loom))]
 
 use std::io::{BufRead, stdin};
 
-use busway_port::Store;
+use std::sync::Arc;
+
+use busway_port::carry::{Carried, Spout};
+use busway_port::{Clock, Partition, Store};
 
 mod shared;
 
@@ -15,12 +19,28 @@ fn main() {
         panic!("usage: partition_shell ROOT PARTITION");
     };
     let store = Store::open(root.as_str(), shared::module()).expect("open the store");
-    let partition = store.join(name).expect("join the partition");
+    let partition = Arc::new(store.join(name).expect("join the partition"));
     println!("joined");
     for line in stdin().lock().lines() {
-        println!(
-            "{}",
-            shared::script::answer(&partition, &line.expect("read a line"))
-        );
+        let line = line.expect("read a line");
+        let words: Vec<&str> = line.split(' ').collect();
+        let answer = match words[..] {
+            ["give", port, number, byte] => give(&partition, port, number, byte),
+            _ => shared::script::answer(&partition, &line),
+        };
+        println!("{answer}");
     }
+}
+
+fn give(partition: &Arc<Partition>, port: &str, number: &str, byte: &str) -> String {
+    let spout = Spout::open(partition, port).expect("a source port");
+    let message = [byte.parse().expect("a byte"); shared::SIZE_BYTES];
+    let carried = Carried {
+        len_bytes: message.len(),
+        time_ns: Clock::Monotonic.now_ns(),
+        sequence: number.parse().expect("a number"),
+        lost: 0,
+    };
+    let is_given = spout.deliver(&message, 1, &carried);
+    if is_given { "given" } else { "old" }.into()
 }

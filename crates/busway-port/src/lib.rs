@@ -11,7 +11,10 @@
 //! - A partition writes its own file and the channels whose source it is, and maps everything else read-only.
 //! - A process may be killed at any instruction: the next to take its turn goes on from what lies in the files.
 //!
-//! The reasons are in `docs/decisions/005-ports.md`.
+//! A store knows one host. [`system`] makes its module from the file that describes all hosts, [`carry`] is how a gateway moves
+//! messages between stores, and [`observe`] looks at ports from outside.
+//!
+//! The reasons are in `docs/decisions/005-ports.md` and `007-ports-across-hosts.md`.
 
 mod lock;
 mod sync;

@@ -144,6 +144,44 @@ fn queuing(directory: &TempDir) -> (Shell, Shell) {
 }
 
 #[test]
+fn a_gateway_killed_at_any_step_gives_a_message_that_is_repeated_exactly_once() {
+    for (step, counts) in SEND_STEPS.into_iter().chain([("given", true)]) {
+        let directory = directory();
+        let (_navigation, mut sensors) = queuing(&directory);
+        for number in (1..=9_u8).step_by(2) {
+            let mut dying = Shell::start_with(&directory, "navigation", Some(step));
+            assert_eq!(
+                dying.ask(&format!("give COMMAND_OUT {number} {number}")),
+                None,
+                "{step} is no step of giving"
+            );
+            dying.wait();
+            let mut next = Shell::start(&directory, "navigation");
+            let answer = if counts { "old" } else { "given" };
+            assert_eq!(
+                next.say(&format!("give COMMAND_OUT {number} {number}")),
+                answer,
+                "{step}"
+            );
+            let behind = number + 1;
+            assert_eq!(
+                next.say(&format!("give COMMAND_OUT {behind} {behind}")),
+                "given",
+                "{step}"
+            );
+            for expected in [number, behind] {
+                assert_eq!(
+                    sensors.say("receive COMMAND 0"),
+                    format!("NO_ERROR {}", message(expected, 64)),
+                    "{step}"
+                );
+            }
+            assert_eq!(sensors.say("receive COMMAND 0"), "NOT_AVAILABLE", "{step}");
+        }
+    }
+}
+
+#[test]
 fn a_sender_killed_at_any_step_has_sent_its_message_once_or_not_at_all() {
     for (step, counts) in SEND_STEPS {
         let directory = directory();
