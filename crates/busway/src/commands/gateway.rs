@@ -7,7 +7,7 @@ use busway_system::System;
 
 use crate::output::UsageError;
 
-/// Carry the iceoryx2 services of this host to the hosts it is linked to
+/// Carry the iceoryx2 services and ARINC 653 channels of this host to the hosts it is linked to
 ///
 /// Runs until Ctrl-C or SIGTERM. The programs need no change; they and the gateways may start and stop in any order.
 #[derive(Debug, clap::Args)]
