@@ -5,6 +5,8 @@
 //! Our own node and its ports are left out of all counts: a service that only the gateway holds is not *native*.
 
 use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use iceoryx2::config::Config;
@@ -38,10 +40,21 @@ enum Pattern {
     Other,
 }
 
+/// Tells a file from one that was made or written anew: inode, time of the last change in s and ns, length in bytes. Reading and parsing the files of
+/// some hundred services whenever a port of one comes or goes would keep the control thread from its heartbeats.
+type FileMark = (u64, i64, i64, u64);
+
+fn mark_of(file: &Path) -> Option<FileMark> {
+    let data = std::fs::metadata(file).ok()?;
+    Some((data.ino(), data.ctime(), data.ctime_nsec(), data.len()))
+}
+
 struct LocalService {
     name: String,
     pattern: Pattern,
     id: iceoryx2::identifiers::UniqueServiceId,
+    /// The service's file as it was when it was read.
+    file: FileMark,
     registry: Option<PortRegistry>,
     census: Census,
 }
@@ -182,8 +195,7 @@ impl Catalog {
     }
 
     fn look(&mut self, hash: &str, changes: &mut CatalogChanges) {
-        let is_there = self.watch.service_file(hash).exists();
-        if !is_there {
+        let Some(file) = mark_of(&self.watch.service_file(hash)) else {
             if let Some(gone) = self.services.remove(hash) {
                 self.names.remove(&(
                     gone.name.clone(),
@@ -192,13 +204,17 @@ impl Catalog {
                 changes.names.insert(gone.name);
             }
             return;
-        }
-        let known_id = self.services.get(hash).map(|service| service.id);
-        if known_id.is_none() || self.looks.get(hash).is_some_and(|(_, step)| *step == 0) {
+        };
+        let known = self.services.get_mut(hash);
+        if known.as_ref().is_none_or(|service| service.file != file) {
             // A service may have been removed and made anew, with other settings, between two looks.
+            let known_id = known.map(|service| {
+                service.file = file;
+                service.id
+            });
             let Some(details) = self.read(hash) else { return };
             if known_id != Some(details.unique_service_id()) {
-                if !self.insert(hash, &details) {
+                if !self.insert(hash, file, &details) {
                     return;
                 }
                 changes.names.insert(details.name().to_string());
@@ -208,7 +224,7 @@ impl Catalog {
     }
 
     /// Returns false if the service is not complete yet.
-    fn insert(&mut self, hash: &str, details: &StaticConfig) -> bool {
+    fn insert(&mut self, hash: &str, file: FileMark, details: &StaticConfig) -> bool {
         let pattern = match details.messaging_pattern() {
             MessagingPattern::PublishSubscribe(_) => {
                 match ServiceDescription::from_static(&self.config, details) {
@@ -231,6 +247,7 @@ impl Catalog {
             name,
             pattern,
             id: details.unique_service_id(),
+            file,
             registry: None,
             census: Census::default(),
         };
