@@ -14,6 +14,27 @@ use tempfile::TempDir;
 #[path = "../../../busway-port/examples/shared/mod.rs"]
 pub mod shared;
 
+/// Whether `tool` is here. If not, the test ends without having tested anything: says so, and tells the file that `BUSWAY_SKIPPED` names, whose
+/// lines are not counted as passed.
+pub fn has(tool: &str) -> bool {
+    if Command::new(tool).arg("--version").output().is_ok() {
+        return true;
+    }
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    // Not `eprintln!`, which the harness keeps to itself when a test ends well.
+    let _ = std::io::Write::write_fmt(
+        &mut std::io::stderr(),
+        format_args!("skipped: needs {tool}: {test}\n"),
+    );
+    if let Some(path) = std::env::var_os("BUSWAY_SKIPPED") {
+        let file = File::options().create(true).append(true).open(&path);
+        let line = format!("{test}: needs {tool}\n");
+        let written = file.and_then(|mut file| std::io::Write::write_all(&mut file, line.as_bytes()));
+        written.unwrap_or_else(|error| panic!("BUSWAY_SKIPPED={}: {error}", Path::new(&path).display()));
+    }
+    false
+}
+
 /// What every C program here must be built with without a word of the compiler.
 const C: [&str; 7] = [
     "-std=c99",
