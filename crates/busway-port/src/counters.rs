@@ -24,7 +24,7 @@ pub(crate) enum Counter {
 }
 
 /// What a port has seen since its store was made.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Counters {
     /// Messages written or sent.

@@ -375,7 +375,6 @@ impl Gateway<'_> {
         let service = self.services.get_mut(name).expect("made by reconcile");
         let setup = InboundSetup {
             inlet,
-            voice: None,
             own_session: self.session,
             counters: service.counters.clone(),
             patience: patience.clone(),
@@ -466,7 +465,6 @@ impl Gateway<'_> {
         }
         let setup = OutboundSetup {
             outlet,
-            ear: None,
             history: description.settings.history_size as usize,
             when_full: when_full(&service.plan, description),
             sequence: service.sequence.clone(),

@@ -24,8 +24,6 @@ const END_LIMIT: Duration = Duration::from_millis(500);
 pub struct InboundSetup {
     /// Our publisher.
     pub inlet: Inlet,
-    /// Raises the events that announced the samples at home, where the service has a companion here.
-    pub voice: Option<Voice>,
     /// Keeps the publisher from waiting in vain; counts what full readers did not get.
     pub patience: Arc<Patience>,
     /// This gateway's session: what carries it is an echo.
@@ -90,6 +88,8 @@ struct In {
 /// See the module.
 pub struct Inbound {
     setup: InboundSetup,
+    /// Raises the events that announced the samples at home, where the service has a companion here.
+    voice: Option<Voice>,
     ins: Vec<In>,
     /// A fault has put private memory into our publisher's segment: nothing is sent until the inlet is replaced.
     spoilt: bool,
@@ -100,6 +100,7 @@ impl Inbound {
     pub fn new(setup: InboundSetup) -> Inbound {
         Inbound {
             setup,
+            voice: None,
             ins: Vec::new(),
             spoilt: false,
         }
@@ -142,7 +143,7 @@ impl Inbound {
 
     /// Replaces the voice (a companion came or went).
     pub fn set_voice(&mut self, voice: Option<Voice>) {
-        self.setup.voice = voice;
+        self.voice = voice;
     }
 
     /// Gives subscribers that have just come the history.
@@ -174,6 +175,7 @@ impl Inbound {
             }
             let mut sink = FlowSink {
                 setup: &self.setup,
+                voice: self.voice.as_ref(),
                 continuity: &input.continuity,
                 keeps_all: input.keeps_all,
                 place: &mut input.place,
@@ -231,6 +233,7 @@ impl Inbound {
 /// Gives messages their place in loaned samples, and sends them.
 struct FlowSink<'a> {
     setup: &'a InboundSetup,
+    voice: Option<&'a Voice>,
     continuity: &'a Continuity,
     keeps_all: bool,
     place: &'a mut Option<Place>,
@@ -321,7 +324,7 @@ impl Sink for FlowSink<'_> {
             }
         }
         if head.events != 0
-            && let Some(voice) = &self.setup.voice
+            && let Some(voice) = self.voice
         {
             voice.raise(head.events);
         }

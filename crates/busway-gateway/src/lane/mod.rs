@@ -8,6 +8,7 @@
 //! A flow whose publisher may have to wait for slow local readers (services without safe overflow) has its inbound half in a lane of its
 //! own, so that it delays nobody else.
 
+mod command;
 pub mod inbound;
 pub mod outbound;
 pub mod port_in;
@@ -22,15 +23,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use busway_system::{Lane as LaneSettings, Wait};
-use busway_transport::{Doorbell, Receiver, Sender, WaitFor};
+use busway_transport::WaitFor;
 use rustix::fd::OwnedFd;
 
-use crate::iox::companion::{Ear, Voice};
-use crate::iox::ports::{Inlet, Outgoing};
-use inbound::{Continuity, Inbound, InboundSetup};
-use outbound::{Outbound, OutboundSetup};
-use port_in::PortIn;
-use port_out::PortOut;
+pub use command::{Command, Ending, PortEnd, Report, ReportKind};
+use inbound::Inbound;
+use outbound::Outbound;
 use wait::{Sleeper, Woken};
 
 /// Names a service within this gateway.
@@ -45,110 +43,12 @@ pub struct ChannelKey {
     pub channel: u32,
 }
 
-/// What the control thread tells a lane.
-pub enum Command {
-    /// The flow has an outbound half from now on.
-    SetOutbound(FlowId, Box<OutboundSetup>),
-    /// The flow's outbound half ends; what it holds is given back.
-    DropOutbound(FlowId),
-    /// One more host gets the flow's samples.
-    AddSender(FlowId, ChannelKey, Box<dyn Sender<Outgoing>>),
-    /// A host gets no more of them.
-    EndSender(FlowId, ChannelKey, Ending),
-    /// The flow has an inbound half from now on.
-    SetInbound(FlowId, Box<InboundSetup>),
-    /// The flow's inbound half ends.
-    DropInbound(FlowId),
-    /// One more host sends messages; with `true`, gaps in them are losses.
-    AddReceiver(FlowId, ChannelKey, Box<dyn Receiver>, Arc<Continuity>, bool),
-    /// A host sends no more; what has arrived is taken first.
-    EndReceiver(FlowId, ChannelKey),
-    /// The publisher is replaced after a fault.
-    SetInlet(FlowId, Box<Inlet>),
-    /// Notifiers of the companion came, or all went.
-    SetEar(FlowId, Option<Ear>),
-    /// Listeners of the companion came, or all went.
-    SetVoice(FlowId, Option<Voice>),
-    /// Local subscribers came or went.
-    MeetSubscribers(FlowId),
-    /// Local publishers came or went.
-    MeetPublishers(FlowId),
-    /// The doorbell of a link, for channels without descriptor; `None` when the link goes down.
-    SetDoorbell(usize, Option<Box<dyn Doorbell>>),
-    /// One more channel of ports.
-    AddPort(FlowId, PortEnd),
-    /// A channel of ports ends at once; the lane reports it.
-    EndPort(FlowId),
-    /// The lane ends.
-    Stop,
-}
-
-/// How a sending channel ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// At once: nobody wants what is left.
-    Now,
-    /// After what programs have published so far has been sent.
-    Drained,
-    /// The link is down: what was not confirmed is in doubt, and what follows is counted, until the link is back.
-    Lost,
-    /// The same, but the host has a channel over another link, by which what follows reaches it.
-    Replaced,
-}
-
-/// What a lane tells the control thread.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Report {
-    /// The flow.
-    pub flow: FlowId,
-    /// The channel.
-    pub key: ChannelKey,
-    /// What happened to it.
-    pub kind: ReportKind,
-    /// Why, if it was not asked for.
-    pub reason: Option<String>,
-}
-
-/// See [`Report`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReportKind {
-    /// The sending end is gone.
-    SenderEnded,
-    /// The receiving end is gone, and all that had arrived was taken.
-    ReceiverEnded,
-    /// The flow's publisher had no memory behind a sample and must be replaced.
-    InletSpoilt,
-}
-
 /// One service's data in one lane.
 pub struct Flow {
     id: FlowId,
     outbound: Option<Outbound>,
     inbound: Option<Inbound>,
     last_moved: Option<Instant>,
-}
-
-/// This host's end of a channel of ARINC 653 ports.
-pub enum PortEnd {
-    /// The source is on this host.
-    Out(Box<PortOut>),
-    /// Destinations are on this host.
-    In(Box<PortIn>),
-}
-
-impl PortEnd {
-    fn report(&self, flow: FlowId, reason: Option<String>) -> Report {
-        let (key, kind) = match self {
-            PortEnd::Out(out) => (out.key(), ReportKind::SenderEnded),
-            PortEnd::In(input) => (input.key(), ReportKind::ReceiverEnded),
-        };
-        Report {
-            flow,
-            key,
-            kind,
-            reason,
-        }
-    }
 }
 
 /// The control thread's handle of a lane.

@@ -41,8 +41,6 @@ pub enum WhenFull {
 pub struct OutboundSetup {
     /// Our subscriber.
     pub outlet: Outlet,
-    /// Hears the events that announce samples, where the service has a companion.
-    pub ear: Option<Ear>,
     /// Samples kept for hosts that join late.
     pub history: usize,
     /// What a full channel does.
@@ -72,6 +70,8 @@ struct Out {
 /// See the module.
 pub struct Outbound {
     setup: OutboundSetup,
+    /// Hears the events that announce samples, where the service has a companion.
+    ear: Option<Ear>,
     outs: Vec<Out>,
     history: VecDeque<(Head, Arc<Copied>)>,
     /// Events heard that have not been sent on.
@@ -96,6 +96,7 @@ impl Outbound {
         let history = VecDeque::with_capacity(setup.history);
         Outbound {
             setup,
+            ear: None,
             outs: Vec::new(),
             history,
             events: 0,
@@ -110,17 +111,17 @@ impl Outbound {
 
     /// Whether a companion event service wakes us, so that the outlet need not be polled often.
     pub fn is_woken(&self) -> bool {
-        self.setup.ear.is_some()
+        self.ear.is_some()
     }
 
     /// Replaces the ear (notifiers came or went).
     pub fn set_ear(&mut self, ear: Option<Ear>) {
-        self.setup.ear = ear;
+        self.ear = ear;
     }
 
     /// The descriptor that becomes readable when an event is raised.
     pub fn ear_fd(&self) -> Option<std::os::fd::RawFd> {
-        self.setup.ear.as_ref().map(Ear::fd)
+        self.ear.as_ref().map(Ear::fd)
     }
 
     /// Adds a destination and gives it the history.
@@ -216,7 +217,7 @@ impl Outbound {
 
     /// Hears before samples are taken: whatever an event announced is then among them. Returns whether there are events.
     fn hear(&mut self, look: bool, now: Instant) -> bool {
-        let Some(ear) = &self.setup.ear else {
+        let Some(ear) = &self.ear else {
             return false;
         };
         let is_awaited = self.unannounced && self.last_taken.is_some_and(|taken| now - taken < AWAIT_EVENT);

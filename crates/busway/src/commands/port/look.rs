@@ -42,7 +42,7 @@ pub struct View {
     /// The latest message, or the first that waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<MessageView>,
-    pub counters: CountersView,
+    pub counters: Counters,
 }
 
 #[derive(Serialize)]
@@ -56,37 +56,6 @@ pub struct MessageView {
     pub hex: String,
     #[serde(skip)]
     pub bytes: Vec<u8>,
-}
-
-#[derive(Serialize)]
-pub struct CountersView {
-    pub writes: u64,
-    pub reads: u64,
-    pub retries: u64,
-    pub most_retries: u64,
-    pub last_good: u64,
-    pub stale: u64,
-    pub overwritten: u64,
-    pub overflows: u64,
-    pub contended: u64,
-    pub taken_over: u64,
-}
-
-impl From<Counters> for CountersView {
-    fn from(of: Counters) -> Self {
-        Self {
-            writes: of.writes,
-            reads: of.reads,
-            retries: of.retries,
-            most_retries: of.most_retries,
-            last_good: of.last_good,
-            stale: of.stale,
-            overwritten: of.overwritten,
-            overflows: of.overflows,
-            contended: of.contended,
-            taken_over: of.taken_over,
-        }
-    }
 }
 
 /// All ports whose state lies on this machine.
@@ -276,6 +245,6 @@ fn view(found: &Found, seen: &ObservedPort) -> View {
         },
         waiting: seen.in_queue(),
         message: seen.message().map(message),
-        counters: seen.counters().into(),
+        counters: seen.counters(),
     }
 }
