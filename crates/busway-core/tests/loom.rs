@@ -113,6 +113,76 @@ fn register(start: u64, writes: u64, reads: usize, skip: [bool; 2]) {
     writer.join().unwrap();
 }
 
+/// Two messages are there; a writer goes on behind two more that it did not write, as one that was killed has left it, while a reader reads. If
+/// `announces`, it moves `latest` up to them first.
+fn gap(announces: bool) {
+    let layout = register::Layout::new(3, 16).unwrap();
+    let window = Window::for_loom(layout.required_bytes() / 8);
+    let write = |writer: &mut RegisterWriter<Window>| {
+        let bytes = writer.sequence().wrapping_add(1).to_ne_bytes();
+        writer.write(&[&bytes, &bytes], 0).unwrap();
+    };
+    layout.prepare(&mut window.clone(), 7).unwrap();
+    let mut first = RegisterWriter::new(window.clone(), layout, 7).unwrap();
+    write(&mut first);
+    write(&mut first);
+    let mut memory = window.clone();
+    let writer = thread::spawn(move || {
+        if announces {
+            layout.prepare(&mut memory, 11).unwrap();
+        }
+        // Message 12 goes to the slot that message 9 has.
+        write(&mut RegisterWriter::resume(memory, layout, 7, 11).unwrap());
+    });
+    let mut reader = RegisterReader::new(window, layout, 7).unwrap().with_retries(0);
+    let mut bytes = [0; 16];
+    // Until the message is there, the announced one is not: an error, and nothing is accepted.
+    if let Ok(ReadOutcome::New(sample)) = reader.read(&mut bytes) {
+        assert!([9, 12].contains(&sample.sequence));
+        let expected = sample.sequence.to_ne_bytes();
+        assert_eq!((&bytes[..8], &bytes[8..]), (&expected[..], &expected[..]), "torn");
+    }
+    writer.join().unwrap();
+}
+
+#[test]
+fn a_writer_that_announces_the_messages_that_are_missing_tears_none() {
+    explore(None, || gap(true));
+}
+
+#[test]
+#[should_panic(expected = "torn")]
+fn without_the_announcement_a_message_is_torn() {
+    explore(None, || gap(false));
+}
+
+/// A new session begins over the messages of an old one while its reader reads.
+#[test]
+fn a_session_that_begins_over_another_one_tears_no_message_of_it() {
+    explore(None, || {
+        let layout = register::Layout::new(3, 16).unwrap();
+        let window = Window::for_loom(layout.required_bytes() / 8);
+        let whole = |sequence: u64| sequence.to_ne_bytes();
+        layout.prepare(&mut window.clone(), 7).unwrap();
+        let mut old = RegisterWriter::new(window.clone(), layout, 7).unwrap();
+        old.write(&[&whole(8), &whole(8)], 0).unwrap();
+        let mut memory = window.clone();
+        let writer = thread::spawn(move || {
+            let start = 1 << 60;
+            layout.prepare(&mut memory, start).unwrap();
+            let mut new = RegisterWriter::resume(memory, layout, start, start).unwrap();
+            new.write(&[&whole(start + 1), &whole(start + 1)], 0).unwrap();
+        });
+        let mut reader = RegisterReader::new(window, layout, 7).unwrap().with_retries(0);
+        let mut bytes = [0; 16];
+        if let Ok(ReadOutcome::New(sample)) = reader.read(&mut bytes) {
+            assert_eq!(sample.sequence, 8);
+            assert_eq!((&bytes[..8], &bytes[8..]), (&whole(8)[..], &whole(8)[..]), "torn");
+        }
+        writer.join().unwrap();
+    });
+}
+
 #[test]
 fn a_register_is_never_torn_and_never_goes_back() {
     explore(None, || register(7, 4, 1, [false, false]));

@@ -13,10 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 
 use busway_port::Clock as HostClock;
+use busway_port::peer_clock::{PeerClock, tai_minus_monotonic_ns};
 use busway_system::Clock;
 
-/// How much two clocks drift apart at most, in parts per million: the kernel slews each by 500 at most (adjtimex(2)).
-const DRIFT_PPM: i64 = 1_000;
 /// Measurements that the best is chosen of.
 const KEPT: usize = 16;
 /// Errors above this, an hour, are no measurement: the peer answers nonsense.
@@ -27,45 +26,25 @@ pub fn monotonic_ns() -> i64 {
     HostClock::Monotonic.now_ns()
 }
 
-/// One measurement of the offset of the peer's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offset {
-    /// The peer's clock minus ours, in ns.
-    pub offset_ns: i64,
-    /// How far off that was at most when it was measured, in ns.
-    pub error_ns: i64,
-    /// When that was, in ns of our clock.
-    pub at_ns: i64,
-}
-
-impl Offset {
-    /// From the four times of a question and its answer: `asked` and `got` by our clock, `heard` and `answered` by the peer's, which may say
-    /// anything. `None` if they are impossible.
-    pub fn measured(asked_ns: i64, heard_ns: i64, answered_ns: i64, got_ns: i64) -> Option<Offset> {
-        let there = i128::from(heard_ns) - i128::from(asked_ns);
-        let back = i128::from(answered_ns) - i128::from(got_ns);
-        let error = (there - back + 1) / 2;
-        let waited = i128::from(answered_ns) - i128::from(heard_ns);
-        let is_possible = waited >= 0 && (0..=i128::from(MOST_ERROR_NS)).contains(&error);
-        is_possible.then_some(Offset {
-            offset_ns: i64::try_from((there + back) / 2).ok()?,
-            error_ns: error as i64,
-            at_ns: got_ns,
-        })
-    }
-
-    /// How far off the offset is at most at `now_ns`.
-    pub fn error_at_ns(&self, now_ns: i64) -> i64 {
-        let age_ns = now_ns.saturating_sub(self.at_ns).max(0);
-        self.error_ns
-            .saturating_add(age_ns / 1_000_000 * DRIFT_PPM + DRIFT_PPM)
-    }
+/// From the four times of a question and its answer: `asked` and `got` by our clock, `heard` and `answered` by the peer's, which may say
+/// anything. `None` if they are impossible.
+pub fn measured(asked_ns: i64, heard_ns: i64, answered_ns: i64, got_ns: i64) -> Option<PeerClock> {
+    let there = i128::from(heard_ns) - i128::from(asked_ns);
+    let back = i128::from(answered_ns) - i128::from(got_ns);
+    let error = (there - back + 1) / 2;
+    let waited = i128::from(answered_ns) - i128::from(heard_ns);
+    let is_possible = waited >= 0 && (0..=i128::from(MOST_ERROR_NS)).contains(&error);
+    is_possible.then_some(PeerClock {
+        offset_ns: i64::try_from((there + back) / 2).ok()?,
+        error_ns: error as i64,
+        at_ns: got_ns,
+    })
 }
 
 /// Measures one peer's clock. Control thread only.
 #[derive(Debug, Default)]
 pub struct Estimator {
-    kept: Vec<Offset>,
+    kept: Vec<PeerClock>,
     shared: Arc<SharedOffset>,
 }
 
@@ -76,7 +55,7 @@ impl Estimator {
     }
 
     /// The best measurement at `now_ns`.
-    pub fn best(&self, now_ns: i64) -> Option<Offset> {
+    pub fn best(&self, now_ns: i64) -> Option<PeerClock> {
         self.kept
             .iter()
             .copied()
@@ -84,7 +63,7 @@ impl Estimator {
     }
 
     /// Takes a measurement in.
-    pub fn add(&mut self, offset: Offset) {
+    pub fn add(&mut self, offset: PeerClock) {
         if self.kept.len() == KEPT {
             self.kept.remove(0);
         }
@@ -112,7 +91,7 @@ pub struct SharedOffset {
 
 impl SharedOffset {
     /// One writer: the control thread.
-    fn set(&self, offset: Offset) {
+    fn set(&self, offset: PeerClock) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version + 1, Ordering::Relaxed);
         // The odd version before the values. Partner: the acquire fence in `get`.
@@ -125,10 +104,10 @@ impl SharedOffset {
     }
 
     /// The estimate.
-    pub fn get(&self) -> Offset {
+    pub fn get(&self) -> PeerClock {
         loop {
             let version = self.version.load(Ordering::Acquire);
-            let offset = Offset {
+            let offset = PeerClock {
                 offset_ns: self.offset_ns.load(Ordering::Relaxed),
                 error_ns: self.error_ns.load(Ordering::Relaxed),
                 at_ns: self.at_ns.load(Ordering::Relaxed),
@@ -174,23 +153,10 @@ impl Wire {
         let now_ns = monotonic_ns();
         let local_ns = match self {
             Wire::Tai => time_ns.saturating_sub(tai_minus_monotonic_ns()),
-            Wire::Estimated(shared) => {
-                let offset = shared.get();
-                time_ns
-                    .saturating_sub(offset.offset_ns)
-                    .saturating_sub(offset.error_at_ns(now_ns))
-            }
+            Wire::Estimated(shared) => shared.get().to_local_ns(time_ns, now_ns),
         };
         local_ns.min(now_ns)
     }
-}
-
-/// How much `CLOCK_TAI` is ahead of `CLOCK_MONOTONIC` here, in ns, to within the time that reading a clock takes.
-fn tai_minus_monotonic_ns() -> i64 {
-    let before_ns = monotonic_ns();
-    let tai_ns = HostClock::Tai.now_ns();
-    let after_ns = monotonic_ns();
-    tai_ns.saturating_sub(before_ns + (after_ns - before_ns) / 2)
 }
 
 #[cfg(test)]
@@ -201,7 +167,7 @@ mod tests {
     #[test]
     fn with_equal_delays_the_offset_is_exact() {
         // The peer is 1000 ahead; 10 there, 5 to answer, 10 back.
-        let offset = Offset::measured(100, 1110, 1115, 125).expect("possible");
+        let offset = measured(100, 1110, 1115, 125).expect("possible");
         assert_eq!((offset.offset_ns, offset.error_ns), (1000, 10));
     }
 
@@ -213,14 +179,14 @@ mod tests {
             let asked = 5_000_000;
             let heard = asked + there + ahead;
             let got = asked + there + stay + back;
-            let offset = Offset::measured(asked, heard, heard + stay, got).expect("possible");
+            let offset = measured(asked, heard, heard + stay, got).expect("possible");
             prop_assert!((offset.offset_ns - ahead).abs() <= offset.error_ns);
         }
 
         #[test]
         fn a_peer_may_say_anything(asked: i64, heard: i64, answered: i64, got: i64, now: i64, stamp: u64) {
             let mut estimator = Estimator::default();
-            if let Some(offset) = Offset::measured(asked, heard, answered, got) {
+            if let Some(offset) = measured(asked, heard, answered, got) {
                 prop_assert!(offset.error_ns >= 0);
                 prop_assert!(offset.error_at_ns(now) >= offset.error_ns);
                 estimator.add(offset);
@@ -233,7 +199,7 @@ mod tests {
     #[test]
     fn the_measurement_with_the_smallest_error_counts_until_it_is_too_old() {
         let mut estimator = Estimator::default();
-        let at = |error_ns, at_ns| Offset {
+        let at = |error_ns, at_ns| PeerClock {
             offset_ns: error_ns,
             error_ns,
             at_ns,
@@ -253,7 +219,7 @@ mod tests {
         let back_ns = Wire::Tai.arrived(stamp);
         assert!((now_ns - back_ns).abs() < 1_000_000_000, "{now_ns} {back_ns}");
         let mut estimator = Estimator::default();
-        estimator.add(Offset::measured(now_ns, now_ns + 5, now_ns + 5, now_ns + 10).expect("possible"));
+        estimator.add(measured(now_ns, now_ns + 5, now_ns + 5, now_ns + 10).expect("possible"));
         let wire = Wire::Estimated(estimator.shared());
         let back_ns = wire.arrived(wire.leaving(now_ns));
         assert!(back_ns <= now_ns);

@@ -6,6 +6,8 @@
 use std::collections::HashSet;
 use std::fmt;
 
+use busway_transport::one_sided::PortPlace;
+
 /// Longest name of a partition, port or channel in bytes (`MAX_NAME_LENGTH` of ARINC 653 Part 1).
 pub const MAX_NAME_LENGTH_BYTES: usize = 32;
 
@@ -126,8 +128,13 @@ pub struct ChannelConfig {
     pub name: String,
     /// Where messages come from.
     pub source: PortRef,
-    /// Where they go; at least one.
+    /// Where they go; at least one, unless there are `copies`.
     pub destinations: Vec<PortRef>,
+    /// Registers of a sampling channel in other hosts' memory, which the source's processes write themselves.
+    pub copies: Vec<FarMemory>,
+    /// The register of a sampling channel whose source is a partition of another host that writes into this host's memory itself. `source` is then
+    /// the port of the partition that stands for that host.
+    pub landing: Option<FarMemory>,
     /// Slots of a sampling channel's register, 3 ..= 4096. Not looked at for a queuing channel.
     pub slots: usize,
     /// What becomes of a message for a full queue. Not looked at for a sampling channel.
@@ -150,12 +157,30 @@ impl ChannelConfig {
             name: name.into(),
             source,
             destinations,
+            copies: Vec::new(),
+            landing: None,
             slots: 4,
             when_full,
             clock: Clock::Monotonic,
         }
     }
 }
+
+/// A sampling channel's register in memory that one host writes and another one reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FarMemory {
+    /// The memory, as this host sees it.
+    pub place: PortPlace,
+    /// Where the register begins in it, in bytes, a multiple of 128.
+    pub offset_bytes: usize,
+    /// Tells the channel from others that may have lain there: a digest of its description.
+    pub key: u64,
+    /// How the two hosts compare times.
+    pub clock: busway_system::Clock,
+}
+
+/// Makes keys of descriptions: the same on every host, whatever built it.
+pub(crate) static DIGEST: crc::Crc<u64> = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
 
 /// What becomes of a message that a destination's queue has no room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -188,6 +213,15 @@ impl Clock {
         };
         let time = rustix::time::clock_gettime(clock);
         time.tv_sec * 1_000_000_000 + time.tv_nsec
+    }
+
+    /// A time of this clock in ns of `CLOCK_MONOTONIC`, which is what GET_TIME returns; 0 if it was before that clock began, or is unknown.
+    pub(crate) fn to_monotonic_ns(self, time_ns: i64) -> i64 {
+        let monotonic_ns = match self {
+            Clock::Monotonic => time_ns,
+            Clock::Tai => time_ns.saturating_sub(crate::peer_clock::tai_minus_monotonic_ns()),
+        };
+        monotonic_ns.max(0)
     }
 }
 
@@ -344,7 +378,7 @@ impl Module {
     ) -> Result<(), ModuleError> {
         let name = || channel.name.clone();
         let source = self.channel_port(channel, &channel.source, Direction::Source)?;
-        if channel.destinations.is_empty() {
+        if channel.destinations.is_empty() && channel.copies.is_empty() {
             return Err(ModuleError::NoDestination { channel: name() });
         }
         if source.kind == PortKind::Sampling {

@@ -42,6 +42,8 @@ pub mod observe;
 #[cfg(not(loom))]
 mod partition;
 #[cfg(not(loom))]
+pub mod peer_clock;
+#[cfg(not(loom))]
 mod port;
 #[cfg(not(loom))]
 mod store;
@@ -54,8 +56,8 @@ mod try_cell;
 
 #[cfg(not(loom))]
 pub use config::{
-    ChannelConfig, Clock, Direction, Discipline, MAX_NAME_LENGTH_BYTES, Module, ModuleError, PartitionConfig,
-    PortConfig, PortKind, PortRef, WhenFull,
+    ChannelConfig, Clock, Direction, Discipline, FarMemory, MAX_NAME_LENGTH_BYTES, Module, ModuleError,
+    PartitionConfig, PortConfig, PortKind, PortRef, WhenFull,
 };
 #[cfg(not(loom))]
 pub use counters::Counters;

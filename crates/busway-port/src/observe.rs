@@ -10,9 +10,10 @@ use busway_core::register::{self, ReadOutcome, RegisterReader};
 use busway_core::ring::{Position, RingConsumer};
 
 use crate::apex::Refusal;
-use crate::config::{Clock, Module, PortConfig, PortRef};
+use crate::config::{ChannelConfig, Clock, FarMemory, Module, PortConfig, PortRef};
 use crate::counters::{Counter, Counters, Counting};
-use crate::partition::{End, Partition, mode};
+use crate::partition::far::Origin;
+use crate::partition::{End, Partition, mode, wire};
 use crate::store::layout::{ChannelLayout, OutletLayout, PartitionLayout, head, outlet, port};
 use crate::store::{Store, StoreError};
 use crate::sync::Ordering;
@@ -43,7 +44,9 @@ enum Seen {
     Sampling {
         window: Window,
         layout: register::Layout,
-        _view: View,
+        origin: Origin,
+        /// Keeps the memory behind `window`, if it is the store's.
+        _view: Option<View>,
     },
     /// A destination has one queue, a source one for each destination.
     Queuing(Vec<Queue>),
@@ -116,11 +119,15 @@ impl Observer {
         let (spec, layout) = self.store.channel_file(channel)?;
         let view = spec.open_to_look()?.view()?;
         match layout {
-            ChannelLayout::Sampling(layout) => Ok(Seen::Sampling {
-                window: view.window(),
-                layout,
-                _view: view,
-            }),
+            ChannelLayout::Sampling(layout) => match &channel.landing {
+                Some(far) => self.landed(channel, far, layout.register),
+                None => Ok(Seen::Sampling {
+                    window: view.window(),
+                    layout: layout.register,
+                    origin: Origin::Store(channel.clock),
+                    _view: Some(view),
+                }),
+            },
             ChannelLayout::Queuing(layouts) => {
                 let mut queues = Vec::new();
                 for (layout, destination) in layouts.into_iter().zip(&channel.destinations) {
@@ -136,6 +143,30 @@ impl Observer {
                 Ok(Seen::Queuing(queues))
             }
         }
+    }
+
+    /// A register that another host's partitions write.
+    fn landed(
+        &self,
+        channel: &ChannelConfig,
+        far: &FarMemory,
+        layout: register::Layout,
+    ) -> Result<Seen, StoreError> {
+        // Mapping would make the file.
+        std::fs::metadata(far.place.path()).map_err(|source| StoreError::System {
+            action: "open",
+            path: far.place.path().into(),
+            source,
+        })?;
+        let host = wire::source_partition(&self.store, channel)?;
+        let host = self.store.partition_file(host).open_to_look()?.view()?;
+        let (window, origin) = wire::landing(channel, far, layout, &host)?;
+        Ok(Seen::Sampling {
+            window,
+            layout,
+            origin: Origin::Far(origin),
+            _view: None,
+        })
     }
 
     /// A port's part of its partition's file. The module has the port.
@@ -204,8 +235,14 @@ impl ObservedPort {
     #[must_use]
     pub fn message(&self) -> Option<Message> {
         match &self.seen {
-            Seen::Sampling { window, layout, .. } => {
-                let mut reader = RegisterReader::new(window.clone(), *layout, 0).ok()?;
+            Seen::Sampling {
+                window,
+                layout,
+                origin,
+                ..
+            } => {
+                let session = origin.session(window)?;
+                let mut reader = RegisterReader::new(window.clone(), *layout, session).ok()?;
                 let mut bytes = vec![0; layout.max_size_bytes()];
                 for _ in 0..ATTEMPTS {
                     if let ReadOutcome::New(sample) | ReadOutcome::Unchanged(sample) =
@@ -214,8 +251,8 @@ impl ObservedPort {
                         bytes.truncate(sample.len_bytes);
                         return Some(Message {
                             bytes,
-                            time_ns: sample.time_ns as i64,
-                            number: sample.sequence,
+                            time_ns: origin.clock().to_monotonic_ns(origin.time_ns(window, sample)),
+                            number: sample.sequence.wrapping_sub(session),
                         });
                     }
                 }

@@ -2,18 +2,20 @@
 //!
 //! Contract: a store knows one host. A channel that leaves the host gets, for each other host, one destination port in a
 //! partition that stands for that host; one that comes from elsewhere has its source port there. The gateway joins as these partitions
-//! ([`crate::carry`]), so the store needs no idea of hosts. The partition for host `control` is called `/control`: users' names have no `/`.
+//! ([`crate::carry`]), so the store needs no idea of hosts. Over a one-sided bus a sampling channel has a register in the other host's memory instead,
+//! which the source's processes write themselves. The partition for host `control` is called `/control`: users' names have no `/`.
 //! Everything follows from the file alone, so all processes of a host come to the same. Called by the gateway, by partitions
 //! at their start and by the command line.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use busway_system::{self as file, System, Way};
+use busway_system::{self as file, Carrier, System, Way};
+use busway_transport::one_sided::Role;
 
 use crate::config::{
-    ChannelConfig, Clock, Direction, MAX_NAME_LENGTH_BYTES, Module, PartitionConfig, PortConfig, PortKind,
-    PortRef, WhenFull,
+    ChannelConfig, Clock, DIGEST, Direction, FarMemory, MAX_NAME_LENGTH_BYTES, Module, PartitionConfig,
+    PortConfig, PortKind, PortRef, WhenFull,
 };
 use crate::store::Store;
 
@@ -39,6 +41,9 @@ pub struct Crossing {
     pub link: usize,
     /// The bus of that link.
     pub bus: &'static str,
+    /// Who moves the messages. If the source's partition does, `port` is one that nobody uses, and the gateway has only the clocks to
+    /// compare.
+    pub carrier: Carrier,
     /// How the two hosts compare times.
     pub clock: file::Clock,
 }
@@ -69,6 +74,9 @@ pub fn module_of(system: &System, host: &str) -> Module {
             continue;
         };
         for crossing in crossings(system, host, index, channel) {
+            if crossing.leaves && crossing.carrier == Carrier::Partition {
+                continue;
+            }
             others
                 .entry(crossing.port.partition)
                 .or_default()
@@ -148,16 +156,30 @@ fn channel_of(system: &System, host: &str, index: usize, channel: &file::Channel
     let crossings = crossings(system, host, index, channel);
     let here = channel.destinations.iter().copied().filter(is_here);
     let mut destinations: Vec<PortRef> = here.map(|at| name_of(system, at)).collect();
+    let (mut copies, mut landing) = (Vec::new(), None);
+    let far = |crossing: &Crossing| match crossing.carrier {
+        Carrier::Partition => far_memory(system, host, index, channel, crossing),
+        Carrier::Gateways => None,
+    };
     let source = if is_here(&channel.source) {
-        destinations.extend(crossings.into_iter().map(|crossing| crossing.port));
+        for crossing in crossings {
+            match far(&crossing) {
+                Some(copy) => copies.push(copy),
+                None => destinations.push(crossing.port),
+            }
+        }
         name_of(system, channel.source)
     } else {
-        crossings.into_iter().next()?.port
+        let crossing = crossings.into_iter().next()?;
+        landing = far(&crossing);
+        crossing.port
     };
     Some(ChannelConfig {
         name: short_name(index, &channel.name),
         source,
         destinations,
+        copies,
+        landing,
         slots: channel.slots.map_or(4, |slots| slots as usize),
         // By all destinations of the channel, so that all hosts come to the same.
         when_full: if channel.destinations.len() == 1 {
@@ -177,7 +199,13 @@ fn crossings(system: &System, host: &str, index: usize, channel: &file::Channel)
     let mut found: Vec<Crossing> = Vec::new();
     for route in system.routes_of(channel) {
         let there = host_of(system, route.destination);
-        let Way::Link { link, bus, clock, .. } = route.way else {
+        let Way::Link {
+            link,
+            bus,
+            carrier,
+            clock,
+        } = route.way
+        else {
             continue;
         };
         if !leaves && there != host {
@@ -199,10 +227,43 @@ fn crossings(system: &System, host: &str, index: usize, channel: &file::Channel)
             max_message_size_bytes: system.port(channel.source).max_size_bytes as usize,
             link,
             bus,
+            carrier,
             clock,
         });
     }
     found
+}
+
+/// The register of a channel that crosses over a one-sided bus; `None` if the bus has set no memory aside for it.
+fn far_memory(
+    system: &System,
+    host: &str,
+    index: usize,
+    channel: &file::Channel,
+    crossing: &Crossing,
+) -> Option<FarMemory> {
+    let (writer, role) = if crossing.leaves {
+        (host, Role::Writes)
+    } else {
+        (crossing.peer.as_str(), Role::Reads)
+    };
+    let area = system.port_area(crossing.link, crossing.bus, writer);
+    let register = area.registers.iter().find(|register| register.channel == index)?;
+    let link = system.links_of(host).find(|link| link.index == crossing.link)?;
+    let bus = link.buses.iter().find(|bus| bus.name() == crossing.bus)?;
+    let source = name_of(system, channel.source);
+    let (size_bytes, slots) = (register.layout.max_size_bytes(), register.layout.slots());
+    let description = format!(
+        "{}\n{source}\n{size_bytes}\n{slots}\n{:?}\n{}",
+        channel.name, crossing.clock, register.offset_bytes
+    );
+    Some(FarMemory {
+        place: bus.port_place(role)?,
+        offset_bytes: register.offset_bytes,
+        // 0 is what fresh memory has.
+        key: DIGEST.checksum(description.as_bytes()).max(1),
+        clock: crossing.clock,
+    })
 }
 
 fn deeper(one: PortKind, other: PortKind) -> PortKind {

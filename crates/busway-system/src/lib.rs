@@ -29,6 +29,7 @@
 //! it includes. Called by the command line, the gateway and partitions at start.
 
 mod diagnostic;
+mod direct;
 mod link;
 mod model;
 mod parse;
@@ -43,6 +44,7 @@ use std::path::{Path, PathBuf};
 
 pub use busway_transport::registry::{BusSettings, HostTable};
 pub use diagnostic::{Diagnostic, Severity, SystemError};
+pub use direct::{FarRegister, PortArea};
 pub use link::{Link, LinkBus, LinkOf};
 pub use model::{
     DEFAULT_LANE, GatewayRules, Host, Iceoryx2Domain, KeepRule, Lane, MAX_DEPTH, Policy, ServicePlan,
@@ -132,10 +134,17 @@ impl System {
     pub fn links_of(&self, host: &str) -> impl Iterator<Item = LinkOf> {
         self.links.iter().enumerate().filter_map(move |(index, link)| {
             let at = link.hosts.iter().position(|name| name == host)?;
-            let buses = link.buses.iter().map(|bus| bus.seen_from(at)).collect();
+            let peer = &link.hosts[1 - at];
+            let buses = link.buses.iter().map(|bus| {
+                let mut settings = bus.seen_from(at);
+                let bytes = |writer| self.port_area(index, bus.name(), writer).bytes;
+                settings.set_port_bytes(bytes(peer), bytes(host));
+                settings
+            });
+            let buses = buses.collect();
             Some(LinkOf {
                 index,
-                peer: link.hosts[1 - at].clone(),
+                peer: peer.clone(),
                 local_is_first: at == 0,
                 buses,
                 clock: link.clock,

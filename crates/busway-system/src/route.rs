@@ -42,32 +42,27 @@ pub enum Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Carrier {
-    /// The gateways of both hosts, over every bus.
+    /// The source's partition writes straight into the other host's memory, and no software runs there.
+    Partition,
+    /// The gateways of both hosts.
     Gateways,
 }
 
 impl System {
     /// The ways of a channel, in the order of its destinations.
     pub fn routes_of(&self, channel: &Channel) -> Vec<Route> {
-        let here = &self.partitions[channel.source.partition].host;
+        let here = host_of(self, channel.source);
         let way = |destination: PortRef| {
-            let there = &self.partitions[destination.partition].host;
+            let there = host_of(self, destination);
             if here == there {
                 return Some(Way::InsideHost);
             }
-            let wanted = channel.bus.as_deref();
-            links_between(&self.links, here, there).find_map(|(link, joins)| {
-                let bus = joins
-                    .buses
-                    .iter()
-                    .map(LinkBus::name)
-                    .find(|bus| wanted.is_none_or(|wanted| wanted == *bus))?;
-                Some(Way::Link {
-                    link,
-                    bus,
-                    carrier: Carrier::Gateways,
-                    clock: joins.clock,
-                })
+            let (link, bus) = link_between(self, channel, here, there)?;
+            Some(Way::Link {
+                link,
+                bus,
+                carrier: self.carrier(channel, link, bus),
+                clock: self.links[link].clock,
             })
         };
         let routes = channel.destinations.iter().map(|&destination| Route {
@@ -76,6 +71,44 @@ impl System {
         });
         routes.collect()
     }
+
+    fn carrier(&self, channel: &Channel, link: usize, bus: &str) -> Carrier {
+        let is_sampling = channel.slots.is_some();
+        if !is_sampling || !busway_transport::registry::is_one_sided(bus) {
+            return Carrier::Gateways;
+        }
+        let area = self.port_area(link, bus, host_of(self, channel.source));
+        // By the source, which no other channel has.
+        let mut registers = area.registers.iter();
+        if registers.any(|register| self.channels[register.channel].source == channel.source) {
+            Carrier::Partition
+        } else {
+            Carrier::Gateways
+        }
+    }
+}
+
+/// The host of a port.
+pub(crate) fn host_of(system: &System, at: PortRef) -> &str {
+    &system.partitions[at.partition].host
+}
+
+/// The link, by its index, and the bus that take a channel from one host to another: the first link that has the wanted bus, else its first
+/// bus.
+pub(crate) fn link_between(
+    system: &System,
+    channel: &Channel,
+    here: &str,
+    there: &str,
+) -> Option<(usize, &'static str)> {
+    let wanted = channel.bus.as_deref();
+    links_between(&system.links, here, there).find_map(|(link, joins)| {
+        let mut buses = joins.buses.iter().map(LinkBus::name);
+        Some((
+            link,
+            buses.find(|bus| wanted.is_none_or(|wanted| wanted == *bus))?,
+        ))
+    })
 }
 
 /// Links that join two hosts, with their index, in the order of the file.

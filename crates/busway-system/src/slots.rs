@@ -10,7 +10,8 @@
 //! N = floor((R + C) / W) + 3
 //! ```
 //!
-//! It holds while writes arrive as they were made: inside a host. What gateways move may arrive several at once; there, and where a reader is interrupted, a read ends after [`READ_RETRIES`] retries with the last
+//! It holds while writes arrive as they were made: inside a host, and where a partition writes into the other host's memory. What gateways move may
+//! arrive several at once; there, and where a reader is interrupted, a read ends after [`READ_RETRIES`] retries with the last
 //! good copy. Called by the parser for the default, and by `busway check` with measured times.
 
 /// Least number of slots of a register.

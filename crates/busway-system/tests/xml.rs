@@ -191,7 +191,7 @@ fn the_example_alone_runs_on_one_host_and_included_on_two() {
     };
     assert_eq!(
         ways,
-        [link("memory", Carrier::Gateways), link("tcp", Carrier::Gateways)]
+        [link("memory", Carrier::Partition), link("tcp", Carrier::Gateways)]
     );
     // A write each millisecond, and a copy that is taken for 2 µs.
     assert_eq!(placed.channels[0].slots, Some(3));
@@ -227,7 +227,7 @@ fn the_toml_file_places_an_xml_module_that_says_nothing_of_hosts() {
         carrier,
         clock: Clock::Ptp,
     };
-    assert_eq!(ways(0), [link("memory", Carrier::Gateways), Way::InsideHost]);
+    assert_eq!(ways(0), [link("memory", Carrier::Partition), Way::InsideHost]);
     assert_eq!(ways(1), [link("tcp", Carrier::Gateways)]);
 
     let error = write("hosts = { gauge = \"x\", vlave = \"y\" }", "")

@@ -19,6 +19,8 @@ pub mod message;
 #[cfg(not(loom))]
 pub mod memory;
 #[cfg(not(loom))]
+pub mod one_sided;
+#[cfg(not(loom))]
 pub mod registry;
 #[cfg(not(loom))]
 pub mod tcp;

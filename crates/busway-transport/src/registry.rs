@@ -1,13 +1,14 @@
 //! The buses that exist, and how a link over one of them is opened by name. A new bus adds one line to `buses!` below.
 //!
 //! Called by the system file (to read and check each host's table of a bus) and by whoever opens links (gateway, ports,
-//! benchmark). Each bus module gives: `NAME`, `settings::{HostSettings, LinkSettings}`, a `Shared: Default` for what all links of
+//! benchmark). Each bus module gives: `NAME`, `settings::{HostSettings, LinkSettings}` (with [`OneSided`]), a `Shared: Default` for what all links of
 //! one process share (listeners), and `open`.
 
 use std::time::Duration;
 
 use crate::link::{Link, LinkIdentity, OpenError};
 use crate::message::Message;
+use crate::one_sided::{OneSided, PortPlace, Role};
 
 /// A setting of a link that can't be right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,6 +57,31 @@ macro_rules! buses {
             }
         }
 
+        impl BusSettings {
+            /// See [`OneSided::port_room_bytes`].
+            pub fn port_room_bytes(&self, role: Role) -> u64 {
+                match self { $(BusSettings::$variant(settings) => settings.port_room_bytes(role)),+ }
+            }
+
+            /// See [`OneSided::set_port_bytes`].
+            pub fn set_port_bytes(&mut self, read_bytes: u64, write_bytes: u64) {
+                match self { $(BusSettings::$variant(settings) => settings.set_port_bytes(read_bytes, write_bytes)),+ }
+            }
+
+            /// See [`OneSided::port_place`].
+            pub fn port_place(&self, role: Role) -> Option<PortPlace> {
+                match self { $(BusSettings::$variant(settings) => settings.port_place(role)),+ }
+            }
+        }
+
+        /// Whether programs can write into the other host's memory over the bus of this name, see [`OneSided`].
+        pub fn is_one_sided(bus: &str) -> bool {
+            $(if bus == crate::$module::NAME {
+                return <crate::$module::settings::LinkSettings as OneSided>::IS_ONE_SIDED;
+            })+
+            false
+        }
+
         impl HostTable {
             /// The bus's name as in the system file.
             pub fn name(&self) -> &'static str {
@@ -93,7 +119,7 @@ macro_rules! buses {
         pub fn link_settings(bus: &str, local: HostTable, peer: HostTable, local_is_first: bool) -> BusSettings {
             match (local, peer) {
                 $((HostTable::$variant(local), HostTable::$variant(peer)) if bus == crate::$module::NAME => {
-                    BusSettings::$variant(crate::$module::settings::LinkSettings { local, peer, local_is_first })
+                    BusSettings::$variant(crate::$module::settings::LinkSettings::new(local, peer, local_is_first))
                 })+
                 (local, peer) => panic!("tables of {} and {} for a link over {bus}", local.name(), peer.name()),
             }

@@ -63,7 +63,7 @@ fn check_says_which_way_each_channel_goes_and_how_many_slots_it_has() {
         "  sensors    1 on vision\n",
         "    ATTITUDE_OUT  sampling source, 64 B, written every 1 ms at most\n",
         "  attitude   sampling, 64 B, from sensors/ATTITUDE_OUT on vision\n",
-        "    to       navigation/ATTITUDE on control: moved by the gateways (memory), PTP keeps the clocks together\n",
+        "    to       navigation/ATTITUDE on control: written by the source's partition into the other host's memory (memory), PTP keeps the clocks together\n",
         "    to       recorder/EVENTS on control: moved by the gateways (tcp), PTP keeps the clocks together\n",
         "    slots    3 by default; ",
         "with 16 retries, if nothing interrupts it",
@@ -100,7 +100,7 @@ fn check_reads_arinc_653_xml_and_tells_channels_as_json() {
     assert_eq!(said["partitions"][0]["ports"][0]["kind"], "sampling");
     let placed = busway(&["check", "--json", &example("arinc653.toml")]);
     let placed: serde_json::Value = serde_json::from_slice(&placed.stdout).expect("one JSON object");
-    assert_eq!(placed["channels"][0]["routes"][0]["carrier"], "gateways");
+    assert_eq!(placed["channels"][0]["routes"][0]["carrier"], "partition");
     assert_eq!(placed["channels"][1]["routes"][0]["carrier"], "gateways");
 }
 

@@ -8,7 +8,7 @@ use busway_transport::{ChannelEnd, ChannelId, ChannelSpec, Direction, Link, Link
 use super::Gateway;
 use super::ports::Ports;
 use super::service::{InLane, InPhase, OutPhase};
-use crate::clock::{Offset, monotonic_ns};
+use crate::clock::{measured, monotonic_ns};
 use crate::iox::description::ServiceDescription;
 use crate::iox::ports::Outgoing;
 use crate::lane::{ChannelKey, Command, Ending, Lane, Report, ReportKind};
@@ -337,7 +337,7 @@ impl Gateway<'_> {
                 heard_ns: there_ns,
                 answered_ns,
             } => {
-                let offset = Offset::measured(asked_ns, there_ns, answered_ns, heard_ns);
+                let offset = measured(asked_ns, there_ns, answered_ns, heard_ns);
                 self.ports.hear_time(index, offset, &mut self.links);
             }
             other => return Some(other),

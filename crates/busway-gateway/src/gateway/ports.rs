@@ -11,14 +11,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use busway_port::carry::{Spout, Tap};
+use busway_port::peer_clock::PeerClock;
 use busway_port::system::{Crossing, crossings_of, module_of, root_of};
 use busway_port::{Partition, PortKind, Store};
-use busway_system::{Clock, System};
+use busway_system::{Carrier, Clock, System};
 use busway_transport::{ChannelEnd, ChannelId, ChannelSpec, Direction, HEAD_BYTES, Keep};
 
 use super::links::LinkState;
 use crate::GatewayError;
-use crate::clock::{Estimator, Offset, Wire, monotonic_ns};
+use crate::clock::{Estimator, Wire, monotonic_ns};
 use crate::counters::{PortCounters, add};
 use crate::iox::ports::Outgoing;
 use crate::lane::port_in::PortIn;
@@ -73,6 +74,9 @@ pub struct Ports {
     by_key: HashMap<(Direction, ChannelKey), usize>,
     /// By link; only where an offset is needed.
     clocks: HashMap<usize, Estimator>,
+    /// By link: partitions that stand for hosts which write straight into this host's memory. What is known of their clocks is told to this host's
+    /// partitions.
+    writers: Vec<(usize, Arc<Partition>)>,
     ask_at: Instant,
     session: u64,
 }
@@ -132,10 +136,13 @@ impl Ports {
             channels: Vec::new(),
             by_key: HashMap::new(),
             clocks: HashMap::new(),
+            writers: Vec::new(),
             ask_at: Instant::now(),
             session,
         };
-        let crossings = crossings_of(system, host);
+        let mut crossings = crossings_of(system, host);
+        // What this host's partitions write into another host's memory is no business of its gateway.
+        crossings.retain(|crossing| crossing.carrier == Carrier::Gateways || !crossing.leaves);
         if crossings.is_empty() {
             return Ok(ports);
         }
@@ -147,7 +154,7 @@ impl Ports {
         );
         let store = Store::open(root, module_of(system, host))?;
         let mut joined: BTreeMap<String, Arc<Partition>> = BTreeMap::new();
-        for (index, crossing) in crossings.into_iter().enumerate() {
+        for crossing in crossings {
             let partition = match joined.get(&crossing.port.partition) {
                 Some(partition) => partition.clone(),
                 None => {
@@ -163,9 +170,17 @@ impl Ports {
             if crossing.clock == Clock::Estimated && !crossing.leaves {
                 ports.clocks.entry(link).or_default();
             }
+            if crossing.carrier == Carrier::Partition {
+                let is_known =
+                    |(of, known): &(usize, Arc<Partition>)| *of == link && Arc::ptr_eq(known, &partition);
+                if crossing.clock == Clock::Estimated && !ports.writers.iter().any(is_known) {
+                    ports.writers.push((link, partition));
+                }
+                continue;
+            }
             ports.channels.push(Channel {
                 crossing,
-                flow: PORT_FLOW | index as FlowId,
+                flow: PORT_FLOW | ports.channels.len() as FlowId,
                 partition,
                 link,
                 phase: Phase::Closed,
@@ -246,11 +261,16 @@ impl Ports {
     }
 
     /// A peer has answered.
-    pub fn hear_time(&mut self, index: usize, offset: Option<Offset>, links: &mut [LinkState]) {
+    pub fn hear_time(&mut self, index: usize, offset: Option<PeerClock>, links: &mut [LinkState]) {
         let (Some(clock), Some(offset)) = (self.clocks.get_mut(&index), offset) else {
             return;
         };
         clock.add(offset);
+        if let Some(best) = clock.best(monotonic_ns()) {
+            for (_, writer) in self.writers.iter().filter(|(link, _)| *link == index) {
+                writer.set_peer_clock(best);
+            }
+        }
         self.open_receivers(Instant::now(), links);
     }
 

@@ -4,6 +4,7 @@ use super::{PortId, Refusal, SystemTime, Validity, create, created, id_of};
 use crate::config::{Direction, PortKind};
 use crate::counters::{Counter, Counting};
 use crate::crash;
+use crate::partition::far::{between, is_since};
 use crate::partition::sampling::{Delivered, Latest, Nothing};
 use crate::partition::{End, Partition, Port};
 use crate::store::layout::port;
@@ -188,16 +189,14 @@ pub(super) fn read(
 #[inline]
 pub(super) fn consume(port: &Port, sequence: u64) -> bool {
     let consumed = port.area.word(port::CONSUMED);
-    // Relaxed: the word orders nothing, it only grows.
-    if consumed.load(Ordering::Relaxed) >= sequence {
+    // Relaxed: the word orders nothing, it only grows within a session.
+    let later = |before: u64| (!is_since(before, sequence)).then_some(sequence);
+    let Ok(before) = consumed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later) else {
         return false;
-    }
-    let before = consumed.fetch_max(sequence, Ordering::Relaxed);
-    if before >= sequence {
-        return false;
-    }
-    if sequence - before > 1 {
-        Counting(&port.area).add(Counter::Overwritten, sequence - before - 1);
+    };
+    let overwritten = between(before, sequence);
+    if overwritten > 0 {
+        Counting(&port.area).add(Counter::Overwritten, overwritten);
     }
     true
 }

@@ -3,6 +3,7 @@
 use super::sampling::{consume, destination, is_fresh, judge, read, refresh_period_ns};
 use super::{PortId, Refusal, ReturnCode, SystemTime, created};
 use crate::config::Direction;
+use crate::partition::far::is_since;
 use crate::partition::{End, Partition};
 use crate::store::layout::port;
 use crate::sync::Ordering;
@@ -103,7 +104,7 @@ pub fn read_updated_sampling_message(
     let Some((latest, sequence)) = latest.and_then(|latest| Some((latest, latest.newest_sequence()?))) else {
         return Ok(nothing(Updated::EmptyPort));
     };
-    if sequence <= port.area.word(port::CONSUMED).load(Ordering::Relaxed) {
+    if is_since(port.area.word(port::CONSUMED).load(Ordering::Relaxed), sequence) {
         return Ok(nothing(Updated::ConsumedMessage));
     }
     let delivered = read(partition, port, latest, buffer)?;
@@ -128,10 +129,8 @@ pub fn get_sampling_port_current_status(
     let port = created(partition, id, true)?;
     let (message, clock) = match &port.end {
         End::SamplingDestination(latest) => {
-            let sample = latest
-                .peek()
-                .map(|sample| (sample.sequence, sample.time_ns as SystemTime));
-            (sample, Some(latest.clock()))
+            let message = latest.peek().map(|message| (message.sequence, message.time_ns));
+            (message, Some(latest.clock()))
         }
         End::SamplingSource(register) => (
             register.latest_time_ns().map(|time_ns| (u64::MAX, time_ns)),
@@ -145,13 +144,15 @@ pub fn get_sampling_port_current_status(
         .is_some_and(|((_, time_ns), clock)| is_fresh(port, clock.now_ns(), time_ns));
     Ok(SamplingPortCurrentStatus {
         refresh_period: refresh_period_ns(port),
-        time_stamp: message.map_or(0, |(_, time_ns)| time_ns),
+        time_stamp: message
+            .zip(clock)
+            .map_or(0, |((_, time_ns), clock)| clock.to_monotonic_ns(time_ns)),
         max_message_size: port.config.max_message_size_bytes,
         port_direction: port.config.direction,
         message_age: if is_message_fresh { Age::Fresh } else { Age::Stale },
         updated: match message {
             None => Updated::EmptyPort,
-            Some((sequence, _)) if sequence <= consumed => Updated::ConsumedMessage,
+            Some((sequence, _)) if is_since(consumed, sequence) => Updated::ConsumedMessage,
             Some(_) => Updated::NewMessage,
         },
     })
@@ -177,17 +178,18 @@ pub fn read_sampling_message_conditional(
     if ref_time_stamp < 0 {
         return Err(Refusal::InvalidParam);
     }
-    let Some((latest, sample)) = latest.and_then(|latest| Some((latest, latest.peek()?))) else {
+    let Some((latest, message)) = latest.and_then(|latest| Some((latest, latest.peek()?))) else {
         return Ok(nothing(0));
     };
-    if sample.time_ns as SystemTime <= ref_time_stamp {
-        return Ok(nothing(sample.time_ns as SystemTime));
+    let time_stamp = latest.clock().to_monotonic_ns(message.time_ns);
+    if time_stamp <= ref_time_stamp {
+        return Ok(nothing(time_stamp));
     }
     let delivered = read(partition, port, latest, buffer)?;
     consume(port, delivered.sequence);
     judge(port, latest, delivered.time_ns);
     Ok(ConditionalRead {
         length: delivered.len_bytes,
-        time_stamp: delivered.time_ns,
+        time_stamp: latest.clock().to_monotonic_ns(delivered.time_ns),
     })
 }

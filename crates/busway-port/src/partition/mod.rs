@@ -3,14 +3,16 @@
 //! Contract: [`Partition`] is one process's handle, to be shared by its threads. What it says of the partition lies in the
 //! partition's file and is the same for all its processes. Called by [`crate::apex`].
 
+pub(crate) mod far;
 mod members;
 pub(crate) mod queuing;
 pub(crate) mod sampling;
-mod wire;
+pub(crate) mod wire;
 
 use crate::config::PortConfig;
 use crate::counters::{Counter, Counters, Counting};
 use crate::lock::{self, Guard};
+use crate::peer_clock::{self, PeerClock};
 use crate::store::layout::{head, port};
 use crate::store::{Store, StoreError};
 use crate::sync::Ordering;
@@ -167,6 +169,11 @@ impl Partition {
             counters.overflows = inlet.overflows();
         }
         Some(counters)
+    }
+
+    /// Tells the host's partitions what is known of the clock of the host that this partition stands for. For one thread of the gateway.
+    pub fn set_peer_clock(&self, clock: PeerClock) {
+        peer_clock::store(&self.body, clock);
     }
 
     pub(crate) fn ports(&self) -> &[Port] {

@@ -1,13 +1,15 @@
-//! The two ends of a sampling channel inside one host.
+//! The two ends of a sampling channel.
 //!
 //! Contract: the writing end is used under its port's lock; the reading end takes no lock that it would wait for, makes no
-//! system call and does not allocate. Called by [`crate::apex`].
+//! system call and does not allocate. The register lies in the host's store, or, for messages from another host, where that host's
+//! partitions write it ([`super::far`]). Called by [`crate::apex`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use busway_core::Window;
 use busway_core::register::{Layout, ReadOutcome, RegisterReader, RegisterWriter, Sample};
 
+use super::far::{FarOrigin, FarWriter, Origin, is_since};
 use crate::config::Clock;
 use crate::counters::{Counter, Counting};
 use crate::crash::{self, Steps};
@@ -15,7 +17,10 @@ use crate::sys::{Area, View};
 use crate::try_cell::TryCell;
 
 /// Sequence before the first message. A store's files are made anew for each session, so it need not differ.
-const START: u64 = 0;
+pub(crate) const START: u64 = 0;
+
+/// How far a sequence may be ahead of its session's; further, it is of another session.
+const MAX_ADVANCE: u64 = 1 << 48;
 
 /// Rounds of a read, each of 17 attempts, before it gives up without a last good copy.
 const ROUNDS: u32 = 64;
@@ -28,15 +33,18 @@ pub(crate) struct Register {
     _area: Area,
     layout: Layout,
     clock: Clock,
+    /// The same channel's registers in other hosts' memory.
+    copies: Vec<FarWriter>,
 }
 
 impl Register {
-    pub(crate) fn new(area: Area, layout: Layout, clock: Clock) -> Self {
+    pub(crate) fn new(area: Area, layout: Layout, clock: Clock, copies: Vec<FarWriter>) -> Self {
         Self {
             window: area.window(),
             _area: area,
             layout,
             clock,
+            copies,
         }
     }
 
@@ -58,12 +66,16 @@ impl Register {
             return false;
         };
         crash::step("resumed");
-        writer.write(&[message], time_ns as u64).is_ok()
+        let mut is_written = writer.write(&[message], time_ns as u64).is_ok();
+        for copy in &self.copies {
+            is_written &= copy.write(message, time_ns, latest);
+        }
+        is_written
     }
 
     /// Source time of the latest message in ns, if there is one.
     pub(crate) fn latest_time_ns(&self) -> Option<i64> {
-        peek(&self.window, self.layout).map(|sample| sample.time_ns as i64)
+        peek(&self.window, self.layout, START).map(|sample| sample.time_ns as i64)
     }
 
     pub(crate) fn clock(&self) -> Clock {
@@ -75,12 +87,12 @@ impl Register {
 #[derive(Debug)]
 pub(crate) struct Latest {
     window: Window,
-    /// Keeps the memory behind `window`.
-    _view: View,
+    /// Keeps the memory behind `window`, if it is the store's.
+    _view: Option<View>,
     layout: Layout,
-    clock: Clock,
+    origin: Origin,
     local: TryCell<Local>,
-    /// Newest sequence that a thread of this process has read while another had `local`. A last good copy that is older would
+    /// Newest number that a thread of this process has read while another had `local`. A last good copy that is older would
     /// go back in time.
     newest: AtomicU64,
 }
@@ -89,16 +101,20 @@ pub(crate) struct Latest {
 #[derive(Debug)]
 struct Local {
     reader: RegisterReader,
+    /// The session that `reader` reads.
+    session: u64,
     /// The last good copy.
     buffer: Box<[u8]>,
-    sample: Option<Sample>,
+    delivered: Option<Delivered>,
 }
 
 /// A message that a read has delivered.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Delivered {
     pub(crate) len_bytes: usize,
+    /// Source time in ns of the clock of [`Latest::clock`].
     pub(crate) time_ns: i64,
+    /// Its number, see [`Origin::number`].
     pub(crate) sequence: u64,
 }
 
@@ -112,37 +128,60 @@ pub(crate) enum Nothing {
 }
 
 impl Latest {
+    /// Reads the register in the host's store.
     pub(crate) fn new(view: View, layout: Layout, clock: Clock) -> Self {
-        let window = view.window();
+        Self::over(view.window(), Some(view), layout, Origin::Store(clock))
+    }
+
+    /// Reads a register that another host's partitions write.
+    pub(crate) fn from_afar(window: Window, layout: Layout, origin: FarOrigin) -> Self {
+        Self::over(window, None, layout, Origin::Far(origin))
+    }
+
+    fn over(window: Window, view: Option<View>, layout: Layout, origin: Origin) -> Self {
         let local = Local {
-            reader: reader(&window, layout),
+            reader: reader(&window, layout, START),
+            session: START,
             buffer: vec![0; layout.max_size_bytes()].into_boxed_slice(),
-            sample: None,
+            delivered: None,
         };
         Self {
             window,
             _view: view,
             layout,
-            clock,
+            origin,
             local: TryCell::new(local),
             newest: AtomicU64::new(START),
         }
     }
 
+    #[inline]
     pub(crate) fn clock(&self) -> Clock {
-        self.clock
+        self.origin.clock()
     }
 
-    /// Sequence of the message that a read would deliver now; `None` before the first.
+    /// Number of the message that a read would deliver now; `None` before the first.
     #[inline]
     pub(crate) fn newest_sequence(&self) -> Option<u64> {
-        let latest = self.layout.peek_latest(&self.window, START).ok()?;
-        (latest != START).then_some(latest)
+        let session = self.origin.session(&self.window)?;
+        let latest = self.layout.peek_latest(&self.window, session).ok()?;
+        let is_of_session = latest.wrapping_sub(session).wrapping_sub(1) < MAX_ADVANCE;
+        is_of_session.then(|| self.origin.number(session, latest))
     }
 
     /// What a read would deliver now, without its payload.
-    pub(crate) fn peek(&self) -> Option<Sample> {
-        peek(&self.window, self.layout)
+    pub(crate) fn peek(&self) -> Option<Delivered> {
+        let session = self.origin.session(&self.window)?;
+        peek(&self.window, self.layout, session).map(|sample| self.delivered(session, sample))
+    }
+
+    #[inline]
+    fn delivered(&self, session: u64, sample: Sample) -> Delivered {
+        Delivered {
+            len_bytes: sample.len_bytes,
+            time_ns: self.origin.time_ns(&self.window, sample),
+            sequence: self.origin.number(session, sample.sequence),
+        }
     }
 
     /// Copies the latest message into `buffer`, which is as long as the longest message.
@@ -158,7 +197,7 @@ impl Latest {
         for _ in 0..ROUNDS {
             let result = match self.local.try_take() {
                 Some(mut local) => {
-                    let result = local.read(buffer, self.newest.load(Ordering::Relaxed), counting);
+                    let result = self.read_with(&mut local, buffer, counting);
                     if result.is_ok() {
                         counting.bump_reads(place);
                     }
@@ -174,65 +213,86 @@ impl Latest {
         Err(Nothing::Contended)
     }
 
+    #[inline]
+    fn read_with(
+        &self,
+        local: &mut Local,
+        buffer: &mut [u8],
+        counting: &Counting<'_>,
+    ) -> Result<Delivered, Nothing> {
+        let Some(session) = self.origin.session(&self.window) else {
+            return self.last_good(local, buffer, counting, Nothing::Empty);
+        };
+        if session != local.session {
+            // The other host has started anew, and counts anew.
+            local.reader = reader(&self.window, self.layout, session);
+            local.session = session;
+        }
+        let before = local.reader.counters().retries;
+        match local.reader.read(buffer) {
+            Ok(ReadOutcome::New(sample)) => {
+                let delivered = self.delivered(session, sample);
+                local.buffer[..sample.len_bytes].copy_from_slice(&buffer[..sample.len_bytes]);
+                local.delivered = Some(delivered);
+                count_retries(&local.reader, before, counting);
+                Ok(delivered)
+            }
+            Ok(ReadOutcome::Unchanged(sample)) => {
+                count_retries(&local.reader, before, counting);
+                Ok(self.delivered(session, sample))
+            }
+            Ok(ReadOutcome::Empty) => self.last_good(local, buffer, counting, Nothing::Empty),
+            // A register that breaks the protocol, too, has had a last good message.
+            Ok(ReadOutcome::Contended | ReadOutcome::LastGood(_)) | Err(_) => {
+                count_retries(&local.reader, before, counting);
+                self.last_good(local, buffer, counting, Nothing::Contended)
+            }
+        }
+    }
+
+    /// Delivers the last good copy, if no other thread has read a newer message.
+    #[cold]
+    fn last_good(
+        &self,
+        local: &Local,
+        buffer: &mut [u8],
+        counting: &Counting<'_>,
+        otherwise: Nothing,
+    ) -> Result<Delivered, Nothing> {
+        let newest = self.newest.load(Ordering::Relaxed);
+        let usable = |last: &Delivered| newest == START || is_since(last.sequence, newest);
+        let last = local.delivered.filter(usable).ok_or(otherwise)?;
+        buffer[..last.len_bytes].copy_from_slice(&local.buffer[..last.len_bytes]);
+        counting.add(Counter::LastGood, 1);
+        Ok(last)
+    }
+
     /// A read while another thread of this process has `local`.
     #[cold]
     fn read_beside(&self, buffer: &mut [u8], counting: &Counting<'_>) -> Result<Delivered, Nothing> {
-        let mut reader = reader(&self.window, self.layout);
+        let session = self.origin.session(&self.window).ok_or(Nothing::Empty)?;
+        let mut reader = reader(&self.window, self.layout, session);
         let outcome = reader.read(buffer);
         count_retries(&reader, 0, counting);
         match outcome {
             Ok(ReadOutcome::New(sample) | ReadOutcome::Unchanged(sample)) => {
-                self.newest.fetch_max(sample.sequence, Ordering::Relaxed);
+                let delivered = self.delivered(session, sample);
+                self.raise_newest(delivered.sequence);
                 counting.add(Counter::Reads, 1);
-                Ok(sample.into())
+                Ok(delivered)
             }
             Ok(ReadOutcome::Empty) => Err(Nothing::Empty),
             _ => Err(Nothing::Contended),
         }
     }
-}
 
-impl Local {
-    #[inline]
-    fn read(
-        &mut self,
-        buffer: &mut [u8],
-        newest: u64,
-        counting: &Counting<'_>,
-    ) -> Result<Delivered, Nothing> {
-        let before = self.reader.counters().retries;
-        match self.reader.read(buffer) {
-            Ok(ReadOutcome::New(sample)) => {
-                self.buffer[..sample.len_bytes].copy_from_slice(&buffer[..sample.len_bytes]);
-                self.sample = Some(sample);
-                count_retries(&self.reader, before, counting);
-                Ok(sample.into())
-            }
-            Ok(ReadOutcome::Unchanged(sample)) => {
-                count_retries(&self.reader, before, counting);
-                Ok(sample.into())
-            }
-            Ok(ReadOutcome::Empty) => Err(Nothing::Empty),
-            // A register that breaks the protocol, too, has had a last good message.
-            Ok(ReadOutcome::Contended | ReadOutcome::LastGood(_)) | Err(_) => {
-                count_retries(&self.reader, before, counting);
-                let sample = self.sample.filter(|sample| sample.sequence >= newest);
-                let sample = sample.ok_or(Nothing::Contended)?;
-                buffer[..sample.len_bytes].copy_from_slice(&self.buffer[..sample.len_bytes]);
-                counting.add(Counter::LastGood, 1);
-                Ok(sample.into())
-            }
-        }
-    }
-}
-
-impl From<Sample> for Delivered {
-    fn from(sample: Sample) -> Self {
-        Self {
-            len_bytes: sample.len_bytes,
-            time_ns: sample.time_ns as i64,
-            sequence: sample.sequence,
-        }
+    /// Notes that a message was read, unless a later one of its session was.
+    fn raise_newest(&self, number: u64) {
+        let later = |newest: u64| (!is_since(newest, number)).then_some(number);
+        // Relaxed: the word orders nothing. An error says that nothing had to be changed.
+        let _ = self
+            .newest
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 }
 
@@ -251,14 +311,14 @@ fn count_retries(reader: &RegisterReader, before: u64, counting: &Counting<'_>) 
     }
 }
 
-fn reader(window: &Window, layout: Layout) -> RegisterReader {
-    RegisterReader::new(window.clone(), layout, START)
-        .expect("the file was made, or checked, to be as long as this layout")
+fn reader(window: &Window, layout: Layout, session: u64) -> RegisterReader {
+    RegisterReader::new(window.clone(), layout, session)
+        .expect("the memory was made, or checked, to be as long as this layout")
 }
 
 /// The header of the latest message; `None` before the first, or if the writer overtakes every attempt.
-fn peek(window: &Window, layout: Layout) -> Option<Sample> {
-    let mut reader = reader(window, layout);
+fn peek(window: &Window, layout: Layout, session: u64) -> Option<Sample> {
+    let mut reader = reader(window, layout, session);
     for _ in 0..ROUNDS * 17 {
         let attempt = reader.begin().ok()??;
         let sample = attempt.sample();

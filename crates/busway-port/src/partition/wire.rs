@@ -1,13 +1,17 @@
 //! Connects the ports of a partition with the channels of its module.
 //!
-//! Contract: maps for writing what the partition writes, its own file and the channels of its source ports, and everything
-//! else read-only. Called when a process joins.
+//! Contract: maps for writing what the partition writes, its own file, the channels of its source ports and their registers in other
+//! hosts' memory, and everything else read-only. Called when a process joins.
 
+use busway_core::{Window, register};
+use busway_transport::one_sided::PortMemory;
+
+use super::far::{FarOrigin, FarWriter};
 use super::queuing::{Inlet, Outlet, Outlets};
 use super::sampling::{Latest, Register};
 use super::{End, Port};
-use crate::config::{ChannelConfig, PartitionConfig, PortRef};
-use crate::store::layout::{ChannelLayout, PartitionLayout, outlet, port};
+use crate::config::{ChannelConfig, FarMemory, ModuleError, PartitionConfig, PortRef};
+use crate::store::layout::{ChannelLayout, PartitionLayout, SamplingLayout, head, outlet, port};
 use crate::store::{Store, StoreError};
 use crate::sys::{Area, View};
 use crate::waiters::WAITER_WORDS;
@@ -39,12 +43,20 @@ fn connect(store: &Store, reference: &PortRef, area: &Area) -> Result<End, Store
     let (opened, layout) = store.open_channel(channel)?;
     let is_source = channel.source == *reference;
     Ok(match (layout, is_source) {
-        (ChannelLayout::Sampling(register), true) => {
-            End::SamplingSource(Register::new(opened.area()?, register, channel.clock))
+        (ChannelLayout::Sampling(_), true) if channel.landing.is_some() => End::Unconnected,
+        (ChannelLayout::Sampling(layout), true) => {
+            let body = opened.area()?;
+            let copies = copies(channel, layout, &body)?;
+            End::SamplingSource(Register::new(body, layout.register, channel.clock, copies))
         }
-        (ChannelLayout::Sampling(register), false) => {
-            End::SamplingDestination(Latest::new(opened.view()?, register, channel.clock))
-        }
+        (ChannelLayout::Sampling(layout), false) => End::SamplingDestination(match &channel.landing {
+            Some(far) => {
+                let host = store.open_partition(source_partition(store, channel)?)?.view()?;
+                let (window, origin) = landing(channel, far, layout.register, &host)?;
+                Latest::from_afar(window, layout.register, origin)
+            }
+            None => Latest::new(opened.view()?, layout.register, channel.clock),
+        }),
         (ChannelLayout::Queuing(layouts), true) => {
             let body = opened.area()?;
             let mut outlets = Vec::with_capacity(layouts.len());
@@ -72,17 +84,78 @@ fn connect(store: &Store, reference: &PortRef, area: &Area) -> Result<End, Store
     })
 }
 
+/// The writing ends of a channel's registers in other hosts' memory.
+fn copies(
+    channel: &ChannelConfig,
+    layout: SamplingLayout,
+    body: &Area,
+) -> Result<Vec<FarWriter>, StoreError> {
+    let control = body.part(layout.copies_offset(), layout.copies_bytes());
+    let far = channel.copies.iter().enumerate();
+    far.map(|(index, far)| {
+        let memory = open(channel, far)?;
+        FarWriter::new(memory, far, layout.register, control.clone(), index)
+            .ok_or_else(|| too_small(channel, far))
+    })
+    .collect()
+}
+
+/// A register that another host's partitions write: where it lies, and how its messages are read. `host` is the body of the file of the
+/// partition that stands for that host.
+pub(crate) fn landing(
+    channel: &ChannelConfig,
+    far: &FarMemory,
+    layout: register::Layout,
+    host: &View,
+) -> Result<(Window, FarOrigin), StoreError> {
+    let memory = open(channel, far)?;
+    let window = memory.part(far.offset_bytes, layout.required_bytes());
+    let window = window.ok_or_else(|| too_small(channel, far))?;
+    let head = host.part(0, head::BYTES);
+    Ok((window, FarOrigin::new(memory, far, head)))
+}
+
+/// The partition that a channel's source belongs to.
+pub(crate) fn source_partition<'s>(
+    store: &'s Store,
+    channel: &ChannelConfig,
+) -> Result<&'s PartitionConfig, StoreError> {
+    let partition = store.module().partition(&channel.source.partition);
+    partition.ok_or_else(|| missing(&channel.source))
+}
+
+fn open(channel: &ChannelConfig, far: &FarMemory) -> Result<PortMemory, StoreError> {
+    far.place.open().map_err(|error| StoreError::Far {
+        channel: channel.name.clone(),
+        reason: error.to_string(),
+    })
+}
+
+fn too_small(channel: &ChannelConfig, far: &FarMemory) -> StoreError {
+    StoreError::Far {
+        channel: channel.name.clone(),
+        reason: format!(
+            "its register does not fit the ports' part of {}: give both hosts the same system file",
+            far.place.path().display()
+        ),
+    }
+}
+
 /// The part of another partition's file that belongs to the port `reference`, read-only.
 fn port_view(store: &Store, reference: &PortRef) -> Result<View, StoreError> {
     let module = store.module();
-    // The module was validated when the store was opened: every channel's ports exist.
-    let missing = || crate::config::ModuleError::NoPort {
-        channel: String::new(),
-        port: reference.clone(),
-    };
-    let partition = module.partition(&reference.partition).ok_or_else(missing)?;
-    let (index, _) = module.port(reference).ok_or_else(missing)?;
+    let partition = module.partition(&reference.partition);
+    let partition = partition.ok_or_else(|| missing(reference))?;
+    let (index, _) = module.port(reference).ok_or_else(|| missing(reference))?;
     let layout = PartitionLayout::new(partition.ports.len());
     let view = store.open_partition(partition)?.view()?;
     Ok(view.part(layout.port_offset(index), port::STRIDE))
+}
+
+/// Never seen: the module was validated when the store was opened, so every channel's ports exist.
+fn missing(reference: &PortRef) -> StoreError {
+    StoreError::Module(ModuleError::NoPort {
+        channel: String::new(),
+        port: reference.clone(),
+    })
 }

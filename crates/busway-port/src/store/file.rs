@@ -22,7 +22,7 @@ use crate::sys::{Area, View};
 
 const MAGIC: u64 = u64::from_ne_bytes(*b"buswport");
 /// Counts up with every change of a layout in this crate.
-pub(crate) const LAYOUT_VERSION: u64 = 1;
+pub(crate) const LAYOUT_VERSION: u64 = 2;
 const TEXT: usize = 128;
 /// Longer is no text of ours.
 const MAX_TEXT_BYTES: u64 = 1 << 24;
@@ -65,6 +65,14 @@ pub enum StoreError {
         found: String,
         /// What the configuration has in its place.
         wanted: String,
+    },
+    /// Memory that another host shares could not be had.
+    #[error("channel {channel}: {reason}")]
+    Far {
+        /// Name of the channel.
+        channel: String,
+        /// Why, with the file and the mend.
+        reason: String,
     },
     /// Sizes that fit no address space.
     #[error("channel {channel} needs more memory than there are addresses: {reason}")]

@@ -25,6 +25,10 @@ pub(crate) mod head {
     pub(crate) const MODE: usize = 8;
     /// `START_CONDITION_TYPE` of this incarnation.
     pub(crate) const START_CONDITION: usize = 16;
+    /// In a partition that stands for another host: what is known of its clock (module `peer_clock`). Written by the gateway.
+    pub(crate) const PEER_CLOCK: usize = 64;
+    /// Length of [`PEER_CLOCK`].
+    pub(crate) const PEER_CLOCK_BYTES: usize = 32;
     /// u64 a member place: how many processes have had the place so far.
     pub(crate) const GENERATIONS: usize = 128;
     /// Where the ports begin.
@@ -88,6 +92,15 @@ pub(crate) mod outlet {
     pub(crate) const BYTES: usize = 128;
 }
 
+/// What follows the register of a sampling channel whose source's processes write registers of other hosts too. Written by the partition with the
+/// source port, under the port's lock.
+pub(crate) mod copies {
+    /// u64, drawn by the first write in this store; 0 before.
+    pub(crate) const SESSION: usize = 0;
+    /// u64 a far register: sequence of the message that was written there last.
+    pub(crate) const WRITTEN: usize = 8;
+}
+
 /// A partition's body.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PartitionLayout {
@@ -111,10 +124,42 @@ impl PartitionLayout {
 /// A channel's body.
 #[derive(Debug, Clone)]
 pub(crate) enum ChannelLayout {
-    /// The register and nothing else.
-    Sampling(register::Layout),
+    /// The register, and what its far copies need.
+    Sampling(SamplingLayout),
     /// For each destination an outlet and a ring.
     Queuing(Vec<OutletLayout>),
+}
+
+/// A sampling channel's body.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SamplingLayout {
+    pub(crate) register: register::Layout,
+    /// Registers in other hosts' memory.
+    pub(crate) copies: usize,
+    /// Whether the register lies in memory that another host writes: then there is nothing here.
+    pub(crate) has_landing: bool,
+}
+
+impl SamplingLayout {
+    /// Where [`copies`] begin.
+    pub(crate) fn copies_offset(self) -> usize {
+        self.register.required_bytes().next_multiple_of(128)
+    }
+
+    pub(crate) fn copies_bytes(self) -> usize {
+        if self.copies == 0 {
+            return 0;
+        }
+        (copies::WRITTEN + 8 * self.copies).next_multiple_of(128)
+    }
+
+    fn body_bytes(self) -> usize {
+        if self.has_landing {
+            0
+        } else {
+            self.copies_offset() + self.copies_bytes()
+        }
+    }
 }
 
 /// One destination of a queuing channel.
@@ -140,9 +185,12 @@ impl ChannelLayout {
             _ => None,
         };
         if depth(&channel.source).is_none() {
-            return register::Layout::new(channel.slots, max_size_bytes)
-                .map(Self::Sampling)
-                .map_err(|error| size(error.to_string()));
+            let register = register::Layout::new(channel.slots, max_size_bytes);
+            return Ok(Self::Sampling(SamplingLayout {
+                register: register.map_err(|error| size(error.to_string()))?,
+                copies: channel.copies.len(),
+                has_landing: channel.landing.is_some(),
+            }));
         }
         let mut offset = 0_usize;
         let mut outlets = Vec::new();
@@ -162,7 +210,7 @@ impl ChannelLayout {
 
     pub(crate) fn body_bytes(&self) -> usize {
         match self {
-            Self::Sampling(register) => register.required_bytes().next_multiple_of(128),
+            Self::Sampling(layout) => layout.body_bytes(),
             Self::Queuing(outlets) => outlets.last().map_or(0, |last| {
                 last.offset + outlet::BYTES + last.ring.required_bytes().next_multiple_of(128)
             }),

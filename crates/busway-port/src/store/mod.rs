@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 pub use file::StoreError;
 pub(crate) use file::{FileSpec, Opened};
 
-use crate::config::{ChannelConfig, Module, PartitionConfig, PortKind};
+use crate::config::{ChannelConfig, FarMemory, Module, PartitionConfig, PortKind};
 use crate::partition::{JoinError, Partition};
 use layout::{ChannelLayout, PartitionLayout};
 
@@ -149,6 +149,12 @@ fn describe_channel(module: &Module, channel: &ChannelConfig) -> String {
             PortKind::Queuing { .. } => text += &format!("when full {:?}\n", channel.when_full),
         }
     }
+    for copy in &channel.copies {
+        text += &format!("copy in {}\n", describe_far(copy));
+    }
+    if let Some(landing) = &channel.landing {
+        text += &format!("written from afar in {}\n", describe_far(landing));
+    }
     for destination in &channel.destinations {
         text += &format!("destination {destination}");
         if let Some(PortKind::Queuing { max_messages }) = module.port(destination).map(|(_, port)| port.kind)
@@ -158,4 +164,14 @@ fn describe_channel(module: &Module, channel: &ChannelConfig) -> String {
         text += "\n";
     }
     text
+}
+
+fn describe_far(far: &FarMemory) -> String {
+    let at = far.place.offset_bytes() + far.offset_bytes as u64;
+    format!(
+        "{} at {at}, key {:x}, {:?} clock",
+        far.place.path().display(),
+        far.key,
+        far.clock
+    )
 }

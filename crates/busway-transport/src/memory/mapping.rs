@@ -21,6 +21,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use super::settings::{Medium, Place};
+pub use crate::one_sided::Role;
 
 /// Why a window can't be had. The link tries again, so each text names the file and what would mend it.
 #[derive(Debug, thiserror::Error)]
@@ -56,15 +57,6 @@ pub enum MapError {
         /// What it is.
         kind: &'static str,
     },
-}
-
-/// What the local host does with a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Reads it; a read-only mapping.
-    Reads,
-    /// Writes it.
-    Writes,
 }
 
 /// Which file is mapped, to notice that its path names another one now.

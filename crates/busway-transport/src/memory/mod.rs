@@ -25,11 +25,12 @@ mod inbox;
 mod landings;
 mod layout;
 mod link;
-mod mapping;
+pub(crate) mod mapping;
 mod outbox;
 mod place;
 mod receiver;
 mod sender;
+mod set_aside;
 mod sync;
 mod talk;
 

@@ -11,6 +11,7 @@ use busway_core::Medium as Ordering;
 use serde::{Deserialize, Deserializer, de};
 
 use super::layout::{MINIMUM_WINDOW_BYTES, WINDOW_ALIGNMENT_BYTES};
+use super::set_aside::PortBytes;
 use crate::registry::{self, SettingError};
 
 /// Length of the device where the file names none, in bytes.
@@ -160,6 +161,8 @@ pub struct LinkSettings {
     pub peer: HostSettings,
     /// Whether this host stands first in the link's `hosts`.
     pub local_is_first: bool,
+    /// Bytes set aside for ports.
+    pub ports: PortBytes,
 }
 
 /// A window, found: a range of a file or device and what its mapping needs.
@@ -193,6 +196,10 @@ pub struct Resolved {
     pub read: Place,
     /// The window that this host writes.
     pub write: Place,
+    /// The end of the window that this host reads, set aside for ports.
+    pub read_ports: Place,
+    /// The end of the window that this host writes, set aside for ports.
+    pub write_ports: Place,
     /// Where this host's own FIFOs are made.
     pub doorbell: DoorbellPlace,
     /// Where the peer's FIFOs would be found.
@@ -204,9 +211,9 @@ pub struct Resolved {
 }
 
 /// What one host's table says, without regard to the other's.
-struct Windows {
-    read: Place,
-    write: Place,
+pub(super) struct Windows {
+    pub(super) read: Place,
+    pub(super) write: Place,
 }
 
 fn error(
@@ -232,7 +239,7 @@ impl HostSettings {
         self.timeout.unwrap_or(DEFAULT_TIMEOUT)
     }
 
-    fn windows(&self, local: bool, is_first: bool) -> Result<Windows, SettingError> {
+    pub(super) fn windows(&self, local: bool, is_first: bool) -> Result<Windows, SettingError> {
         let medium = self.medium.unwrap_or_default();
         let write_medium = self.write_medium.unwrap_or(medium);
         match (&self.path, &self.read, &self.write) {
@@ -389,6 +396,16 @@ impl WindowSettings {
 }
 
 impl LinkSettings {
+    /// Joins two hosts' tables; nothing is set aside for ports.
+    pub fn new(local: HostSettings, peer: HostSettings, local_is_first: bool) -> LinkSettings {
+        LinkSettings {
+            local,
+            peer,
+            local_is_first,
+            ports: PortBytes::default(),
+        }
+    }
+
     /// Judges both hosts' tables together.
     ///
     /// # Errors
@@ -432,11 +449,17 @@ impl LinkSettings {
             (self.local.heartbeat(), self.local.timeout()),
             (self.peer.heartbeat(), self.peer.timeout()),
         )?;
+        let doorbell = self.local.doorbell(&local.read);
+        let peer_doorbell = self.peer.doorbell(&peer.read);
+        let (read, read_ports) = local.read.split(self.ports.read);
+        let (write, write_ports) = local.write.split(self.ports.write);
         Ok(Resolved {
-            doorbell: self.local.doorbell(&local.read),
-            peer_doorbell: self.peer.doorbell(&peer.read),
-            read: local.read,
-            write: local.write,
+            doorbell,
+            peer_doorbell,
+            read,
+            write,
+            read_ports,
+            write_ports,
             heartbeat: self.local.heartbeat(),
             timeout: self.local.timeout(),
         })

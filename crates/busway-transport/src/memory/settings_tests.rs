@@ -5,11 +5,7 @@ fn host(text: &str) -> HostSettings {
 }
 
 fn link(local: &str, peer: &str) -> LinkSettings {
-    LinkSettings {
-        local: host(local),
-        peer: host(peer),
-        local_is_first: true,
-    }
+    LinkSettings::new(host(local), host(peer), true)
 }
 
 #[test]

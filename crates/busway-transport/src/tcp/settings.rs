@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::memory::settings::Size;
+use crate::one_sided::OneSided;
 use crate::registry::{SettingError, duration, validate_heartbeat};
 
 /// One host's table: `tcp.vision = { listen = "192.0.2.1:7400" }`.
@@ -61,7 +62,19 @@ pub enum Role {
     Connect(SocketAddr),
 }
 
+// Messages are moved: a connection has no memory of the other host.
+impl OneSided for LinkSettings {}
+
 impl LinkSettings {
+    /// Joins two hosts' tables.
+    pub fn new(local: HostSettings, peer: HostSettings, local_is_first: bool) -> LinkSettings {
+        LinkSettings {
+            local,
+            peer,
+            local_is_first,
+        }
+    }
+
     /// Checks both tables, alone and against each other.
     ///
     /// # Errors

@@ -102,6 +102,7 @@ fn way_text(route: &RouteReport<'_>) -> String {
             bus, carrier, clock, ..
         } => {
             let carrier = match carrier {
+                Carrier::Partition => "written by the source's partition into the other host's memory",
                 Carrier::Gateways => "moved by the gateways",
             };
             let clock = match clock {
