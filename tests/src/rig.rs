@@ -28,6 +28,9 @@ pub enum Bus {
 }
 
 impl Bus {
+    /// All of them.
+    pub const ALL: [Bus; 2] = [Bus::Memory, Bus::Tcp];
+
     /// As the system file and the status call it.
     pub fn name(self) -> &'static str {
         match self {
@@ -360,7 +363,8 @@ fn test_program() -> PathBuf {
     beside_the_test("busway-test-program")
 }
 
-pub(crate) fn beside_the_test(name: &str) -> PathBuf {
+/// The program `name` that `cargo` has built beside the test.
+pub fn beside_the_test(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("Linux says where the test lies");
     test.parent()
         .and_then(Path::parent)
