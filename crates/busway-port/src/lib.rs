@@ -3,7 +3,8 @@
 //! A *module* is a set of partitions with ports, and channels that join one source port with any number of destination
 //! ports ([`Module`]). A *store* is a directory in shared memory that holds its state ([`Store`]): one file a channel,
 //! one a partition. A *partition* is one or several Linux processes that [`join`](Store::join) it by name. Then the
-//! services of the standard are functions of [`apex`], and [`SamplingSource`] and its kin are typed ports on top of them.
+//! services of the standard are functions of [`apex`], [`SamplingSource`] and its kin are ports on top of them, and [`typed`] has those whose messages are
+//! values of a type.
 //!
 //! - Nobody moves the data: a sampling channel is a register of [`busway_core::register`] and a queuing channel has a ring
 //!   of [`busway_core::ring`] for each destination. Reading a sampling port takes no lock, makes no system call and does
@@ -53,6 +54,8 @@ mod sys;
 pub mod system;
 #[cfg(not(loom))]
 mod try_cell;
+#[cfg(not(loom))]
+pub mod typed;
 
 #[cfg(not(loom))]
 pub use config::{

@@ -1,4 +1,4 @@
-//! Ports as Rust values: of bytes, or of a type that is its bytes.
+//! Ports of bytes as Rust values.
 //!
 //! Contract: a thin layer on [`crate::apex`]; every method is one service, and every error the service's return code. A port
 //! is created if that is still to be done, and found otherwise, so that any process of a partition may come first.
@@ -152,7 +152,7 @@ impl Partition {
         Ok((id, size))
     }
 
-    fn config_of(
+    pub(crate) fn config_of(
         &self,
         name: &str,
         direction: Direction,
