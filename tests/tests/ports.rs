@@ -289,10 +289,7 @@ fn a_running_system_is_looked_at_from_the_command_line_and_no_partition_notices(
         .iter()
         .filter_map(|it| it["port"].as_str())
         .collect();
-    assert_eq!(
-        names,
-        BTreeSet::from(["/a/source/OUT", "sink/IN", "source/OUT"])
-    );
+    assert_eq!(names, BTreeSet::from(["/a/source/OUT", "sink/IN", "source/OUT"]));
     assert_eq!(sink.counters("IN").expect("configured"), before);
     ask(&["write", "source/OUT", "--text", "intruder"]);
     eventually("the intruder's message arrives", || {

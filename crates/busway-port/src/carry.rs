@@ -157,7 +157,14 @@ impl Tap {
             }
             End::QueuingDestination(inlet) => {
                 let lost = inlet.overflows();
-                let (len_bytes, time_ns, behind) = inlet.look(self.position, buffer)?;
+                let Some((len_bytes, time_ns, behind)) = inlet.look(self.position, buffer) else {
+                    if inlet.is_damaged() {
+                        let _lock = self.held.lock();
+                        inlet.skip_damage();
+                        self.position = None;
+                    }
+                    return None;
+                };
                 self.position = Some(behind);
                 Carried {
                     len_bytes,

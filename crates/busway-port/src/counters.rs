@@ -4,7 +4,7 @@
 //! Called by the ports.
 
 use crate::store::layout::MAX_MEMBERS;
-use crate::store::layout::port::{COUNTERS, READS};
+use crate::store::layout::port::{COUNTERS, DAMAGED, READS};
 use crate::sync::{AtomicU64, Ordering};
 use crate::sys::Area;
 
@@ -21,6 +21,8 @@ pub(crate) enum Counter {
     Overflows,
     Contended,
     TakenOver,
+    /// Has a place of its own.
+    Damaged,
 }
 
 /// What a port has seen since its store was made.
@@ -48,6 +50,8 @@ pub struct Counters {
     pub contended: u64,
     /// Times that the port's lock was taken over from a process that had died with it.
     pub taken_over: u64,
+    /// Messages of a queue that the receiver threw away, since the sender's partition had scribbled over them.
+    pub damaged: u64,
 }
 
 /// The counters of one port.
@@ -105,11 +109,15 @@ impl Counters {
             overflows: load(Counter::Overflows),
             contended: load(Counter::Contended),
             taken_over: load(Counter::TakenOver),
+            damaged: load(Counter::Damaged),
         }
     }
 }
 
 #[inline]
 fn offset(counter: Counter) -> usize {
-    COUNTERS + counter as usize * 8
+    match counter {
+        Counter::Damaged => DAMAGED,
+        _ => COUNTERS + counter as usize * 8,
+    }
 }

@@ -116,6 +116,7 @@ pub fn send_queuing_message(
     let counting = Counting(&port.area);
     if let End::QueuingSource(outlets) = &port.end {
         let attempt = || {
+            outlets.settle();
             outlets.has_room().then(|| {
                 let overflows = outlets.send(message);
                 counting.bump(Counter::Writes);

@@ -8,10 +8,11 @@
 //! A message is in the queue from its commit word on, and out of it from the consumer's record on: a process killed in
 //! between loses nothing and repeats nothing that a service had returned.
 
-use busway_core::Window;
 use busway_core::ring::{Position, PushError, RingConsumer, RingProducer};
+use busway_core::{LINE_BYTES, Window};
 
 use crate::config::{Clock, WhenFull};
+use crate::counters::{Counter, Counting};
 use crate::crash::{self, Steps};
 use crate::store::layout::{OutletLayout, Record, outlet, port};
 use crate::sync::{AtomicU64, Ordering};
@@ -20,6 +21,9 @@ use crate::waiters::is_anybody_there;
 
 /// Offset of the lines' credit in the credit words (`busway_core::ring`).
 const CREDIT_LINES: usize = 0;
+
+/// Offset of the payloads' credit beside it.
+const CREDIT_DATA: usize = 8;
 
 /// Looks for the credit of a payload whose line has credit: far more than a store takes to become visible.
 const CREDIT_SPINS: u32 = 1000;
@@ -110,6 +114,22 @@ impl Outlet {
             .store(position.line, Ordering::Relaxed);
     }
 
+    /// Goes on where the destination stands, if the record is one that its credits make impossible: then a process of this partition has scribbled over
+    /// the channel, or the destination over its credits, and without this nothing would ever pass again.
+    fn settle(&self) {
+        let credit = |offset| self.far.word(port::CREDIT + offset).load(Ordering::Acquire);
+        // Lines before data, against the order in which they are written: the payload's credit is never behind.
+        let line = credit(CREDIT_LINES);
+        let data = credit(CREDIT_DATA);
+        let (ring, stands) = (self.layout.ring, self.record().load());
+        let is_possible = stands.line.wrapping_sub(line) <= ring.lines() as u64
+            && stands.data.wrapping_sub(data) <= ring.data_bytes() as u64
+            && is_aligned(stands.data);
+        if !is_possible && is_aligned(data) {
+            self.stand(Position { line, data });
+        }
+    }
+
     /// Puts the record behind a message that a sender had committed when it died.
     fn recover(&self) {
         let position = self.record().load();
@@ -139,6 +159,11 @@ impl Outlet {
     }
 }
 
+/// Whether a payload can begin at `data`.
+fn is_aligned(data: u64) -> bool {
+    data.is_multiple_of(LINE_BYTES as u64)
+}
+
 impl Outlets {
     pub(crate) fn new(outlets: Vec<Outlet>, when_full: WhenFull, clock: Clock) -> Self {
         Self {
@@ -154,6 +179,11 @@ impl Outlets {
             outlet.recover();
             outlet.wake();
         }
+    }
+
+    /// Puts the ends right that are impossible. For the holder of the port's lock, before it asks for room.
+    pub(crate) fn settle(&self) {
+        self.outlets.iter().for_each(Outlet::settle);
     }
 
     /// Whether a message would be taken now.
@@ -281,7 +311,10 @@ impl Inlet {
     /// there is none, or if the ring is damaged.
     pub(crate) fn take(&self, buffer: &mut [u8]) -> Option<Taken> {
         let mut consumer = self.consumer()?;
-        let message = consumer.peek().ok()??;
+        let Ok(Some(message)) = consumer.peek() else {
+            self.skip_damage();
+            return None;
+        };
         consumer.copy(0, buffer.get_mut(..message.len_bytes)?).ok()?;
         crash::step("copied");
         consumer.release_later();
@@ -295,6 +328,57 @@ impl Inlet {
             len_bytes: message.len_bytes,
             overflowed: self.tell_overflows(),
         })
+    }
+
+    /// Throws away what no receiver can take, if the queue [`is_damaged`](Self::is_damaged), for the holder of the port's lock. The next message tells of
+    /// it as of an overflow.
+    pub(crate) fn skip_damage(&self) {
+        let Some((lines, there)) = self.damage() else {
+            return;
+        };
+        self.record().store(there);
+        if let Some(mut consumer) = self.consumer() {
+            let _ = consumer.flush_credits();
+        }
+        Counting(&self.area).add(Counter::Damaged, lines);
+        let told = self.overflows().wrapping_sub(1);
+        self.area
+            .word(port::OVERFLOWS_TOLD)
+            .store(told, Ordering::Relaxed);
+        self.wake();
+    }
+
+    /// Whether the sender says to have sent messages, and the first of them is not there: only a sender that has scribbled over the ring leaves that.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.damage().is_some()
+    }
+
+    /// How many messages are not there, and where those behind them begin.
+    fn damage(&self) -> Option<(u64, Position)> {
+        let (here, there) = (self.record().load(), self.sent()?);
+        let lines = there.line.wrapping_sub(here.line);
+        let is_possible = (1..=self.layout.ring.lines() as u64).contains(&lines)
+            && there.data.wrapping_sub(here.data) <= self.layout.ring.data_bytes() as u64
+            && is_aligned(there.data);
+        // A look at the ring only now: a message before the position that the sender said is there, unless it is damaged.
+        (is_possible && !self.has_message()).then_some((lines, there))
+    }
+
+    /// Where the sender says to stand, if it did not move meanwhile.
+    fn sent(&self) -> Option<Position> {
+        // Acquire: partner is the Release in `Record::store`, which stands behind the commit words. So a message before this position is there.
+        let word = |offset| {
+            self.control
+                .word(outlet::PRODUCER + offset)
+                .load(Ordering::Acquire)
+        };
+        let turn = word(0);
+        let copy = 8 + 16 * (turn & 1) as usize;
+        let position = Position {
+            line: word(copy),
+            data: word(copy + 8),
+        };
+        (word(0) == turn).then_some(position)
     }
 
     /// Empties the queue, for the holder of the port's lock.
@@ -311,6 +395,7 @@ impl Inlet {
         }
         self.record().store(consumer.position());
         let _ = consumer.flush_credits();
+        self.skip_damage();
         self.tell_overflows();
         self.wake();
     }

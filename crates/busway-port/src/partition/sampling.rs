@@ -25,6 +25,13 @@ const MAX_ADVANCE: u64 = 1 << 48;
 /// Rounds of a read, each of 17 attempts, before it gives up without a last good copy.
 const ROUNDS: u32 = 64;
 
+/// No register has seen so many messages, and readers take a number up to twice that for one of their session: what is larger was not counted.
+const MOST_MESSAGES: u64 = 1 << 47;
+
+/// How far a writer that finds an impossible number goes on behind the last that it knows: more than other processes of the partition, of which it does
+/// not know, can have written and not counted.
+const SAFE_DISTANCE: u64 = 4096;
+
 /// The writing end.
 #[derive(Debug)]
 pub(crate) struct Register {
@@ -35,16 +42,26 @@ pub(crate) struct Register {
     clock: Clock,
     /// The same channel's registers in other hosts' memory.
     copies: Vec<FarWriter>,
+    /// The highest sequence that this process knows to be written; only grows. Under the port's lock.
+    known: AtomicU64,
 }
 
 impl Register {
-    pub(crate) fn new(area: Area, layout: Layout, clock: Clock, copies: Vec<FarWriter>) -> Self {
+    /// The writing end of the register in `area`, to which `written` messages were written at least.
+    pub(crate) fn new(
+        area: Area,
+        layout: Layout,
+        clock: Clock,
+        copies: Vec<FarWriter>,
+        written: u64,
+    ) -> Self {
         Self {
             window: area.window(),
             _area: area,
             layout,
             clock,
             copies,
+            known: AtomicU64::new(START + written.min(MOST_MESSAGES)),
         }
     }
 
@@ -61,12 +78,28 @@ impl Register {
         let Ok(latest) = self.layout.latest(&self.window) else {
             return false;
         };
-        let memory = Steps(self.window.clone());
+        let known = self.known.load(Ordering::Relaxed);
+        let is_possible = (known..=START + MOST_MESSAGES).contains(&latest);
+        // A process of this partition has scribbled over the register: no reader would take a number behind an impossible one.
+        let latest = if is_possible {
+            latest
+        } else {
+            known + SAFE_DISTANCE
+        };
+        let mut memory = Steps(self.window.clone());
+        // Readers count on the index to be one behind before a slot is written.
+        if !is_possible && self.layout.prepare(&mut memory, latest).is_err() {
+            return false;
+        }
         let Ok(mut writer) = RegisterWriter::resume(memory, self.layout, START, latest) else {
             return false;
         };
         crash::step("resumed");
-        let mut is_written = writer.write(&[message], time_ns as u64).is_ok();
+        let written = writer.write(&[message], time_ns as u64);
+        if let Ok(sequence) = written {
+            self.known.store(sequence, Ordering::Relaxed);
+        }
+        let mut is_written = written.is_ok();
         for copy in &self.copies {
             is_written &= copy.write(message, time_ns, latest);
         }

@@ -12,7 +12,7 @@ fn ends() -> (Register, Latest, Area) {
     let register = all.part(0, layout.required_bytes());
     let view = View::map(&file, layout.required_bytes()).expect("read-only");
     (
-        Register::new(register, layout, Clock::Monotonic, Vec::new()),
+        Register::new(register, layout, Clock::Monotonic, Vec::new(), 0),
         Latest::new(view, layout, Clock::Monotonic),
         all.part(layout.required_bytes(), port::STRIDE),
     )

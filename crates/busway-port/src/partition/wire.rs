@@ -11,6 +11,7 @@ use super::queuing::{Inlet, Outlet, Outlets};
 use super::sampling::{Latest, Register};
 use super::{End, Port};
 use crate::config::{ChannelConfig, FarMemory, ModuleError, PartitionConfig, PortRef};
+use crate::counters::Counting;
 use crate::store::layout::{ChannelLayout, PartitionLayout, SamplingLayout, head, outlet, port};
 use crate::store::{Store, StoreError};
 use crate::sys::{Area, View};
@@ -47,7 +48,14 @@ fn connect(store: &Store, reference: &PortRef, area: &Area) -> Result<End, Store
         (ChannelLayout::Sampling(layout), true) => {
             let body = opened.area()?;
             let copies = copies(channel, layout, &body)?;
-            End::SamplingSource(Register::new(body, layout.register, channel.clock, copies))
+            let written = Counting(area).load().writes;
+            End::SamplingSource(Register::new(
+                body,
+                layout.register,
+                channel.clock,
+                copies,
+                written,
+            ))
         }
         (ChannelLayout::Sampling(layout), false) => End::SamplingDestination(match &channel.landing {
             Some(far) => {

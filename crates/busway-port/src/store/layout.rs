@@ -69,6 +69,8 @@ pub(crate) mod port {
     pub(crate) const INTENT: usize = 232;
     /// See [`INTENT`].
     pub(crate) const INTENT_LINE: usize = 240;
+    /// u64, one more counter. Any process of the partition adds.
+    pub(crate) const DAMAGED: usize = 248;
     /// u64 a member place: sampling messages read by the processes that have had the place. Only the holder of the place adds, one
     /// thread at a time, so that a read costs no locked instruction.
     pub(crate) const READS: usize = 256;
