@@ -2,13 +2,11 @@
 #![allow(dead_code)] // Each test program uses a part of this.
 
 use std::ffi::OsStr;
-use std::fmt::Write;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, OnceLock};
 
-use busway_port::{Direction, PortKind};
 use tempfile::TempDir;
 
 #[path = "../../../busway-port/examples/shared/mod.rs"]
@@ -152,7 +150,8 @@ pub struct System(TempDir);
 impl System {
     pub fn new() -> Self {
         let system = Self(tempfile::tempdir_in("/dev/shm").expect("make a directory"));
-        fs::write(system.file(), toml()).expect("write the system file");
+        let text = format!("[host.local]\n{}", shared::toml::text(|_| "local"));
+        fs::write(system.file(), text).expect("write the system file");
         system
     }
 
@@ -174,39 +173,4 @@ impl System {
         command.env("BUSWAY_STORE", self.store());
         command
     }
-}
-
-/// The shared module as a system file.
-fn toml() -> String {
-    let module = shared::module();
-    let mut text = String::from("[host.local]\n");
-    for partition in &module.partitions {
-        let (name, id) = (&partition.name, partition.identifier);
-        let _ = writeln!(text, "[[partition]]\nname = {name:?}\nid = {id}");
-        for port in &partition.ports {
-            let (name, size) = (&port.name, port.max_message_size_bytes);
-            let _ = writeln!(text, "[[partition.port]]\nname = {name:?}\nmax_size = {size}");
-            let _ = writeln!(
-                text,
-                "direction = \"{}\"\nkind = \"{}\"",
-                port.direction, port.kind
-            );
-            let _ = match port.kind {
-                PortKind::Queuing { max_messages } => writeln!(text, "max_messages = {max_messages}"),
-                PortKind::Sampling if port.direction == Direction::Destination => {
-                    writeln!(text, "refresh_period = \"1s\"")
-                }
-                PortKind::Sampling => Ok(()),
-            };
-        }
-    }
-    for channel in &module.channels {
-        let destinations: Vec<String> = channel.destinations.iter().map(ToString::to_string).collect();
-        let (name, source) = (&channel.name, channel.source.to_string());
-        let _ = writeln!(
-            text,
-            "[[channel]]\nname = {name:?}\nsource = {source:?}\ndestinations = {destinations:?}"
-        );
-    }
-    text
 }

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // Each program uses a part of this.
 
 pub mod script;
+pub mod toml;
 
 use busway_port::{
     ChannelConfig, Direction, Module, PartitionConfig, PortConfig, PortKind, PortRef, WhenFull,

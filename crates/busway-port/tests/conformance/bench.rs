@@ -7,8 +7,18 @@
 pub(crate) const HOUR_NS: &str = "3600000000000";
 
 /// Where rules are put to the test.
+///
+/// A bench gives a reply only when nothing is under way any more: what was sent has arrived, or waits for room. Within a host that is so by nature;
+/// over a bus the bench waits for it, so that the rules read the same.
 pub(crate) trait Bench {
     type Process: Process;
+
+    /// How many messages the channel `command` holds beside those in its destination's queue: over a bus, those that wait for room on the
+    /// sender's host.
+    const HELD_BACK: usize = 0;
+
+    /// How much older than it is a message may be made on its way, in ns: the error to which hosts know each other's clocks.
+    const STAMP_ERROR_NS: i64 = 0;
 
     /// A bench of its own, with nothing written and no port created.
     fn new() -> Self;

@@ -4,6 +4,9 @@ use crate::sampling::{destination, source};
 use crate::{Bench, HOUR_NS, Process, script, until};
 
 crate::rules! {
+    the_extensions_know_no_identifier_that_was_not_created
+    the_extensions_read_no_source_port
+    the_extensions_find_a_port_without_a_channel_empty
     read_updated_returns_each_message_once_a_destination
     a_plain_read_consumes_too
     consumed_is_known_to_all_processes_of_the_partition
@@ -18,6 +21,48 @@ fn both<B: Bench>(bench: &B) -> (B::Process, B::Process) {
     source(&mut sensors);
     destination(&mut navigation);
     (sensors, navigation)
+}
+
+fn the_extensions_know_no_identifier_that_was_not_created<B: Bench>() {
+    let bench = B::new();
+    let mut sensors = bench.process("sensors");
+    // 1 is ATTITUDE_OUT's, which is configured and not created.
+    for id in ["1", "0", "-1", "99", "2147483647", "-2147483648"] {
+        script(
+            &mut sensors,
+            &[
+                (&format!("read-updated #{id}"), "INVALID_PARAM"),
+                (&format!("read-conditional #{id} -5"), "INVALID_PARAM"),
+                (&format!("current-status #{id}"), "INVALID_PARAM"),
+            ],
+        );
+    }
+}
+
+fn the_extensions_read_no_source_port<B: Bench>() {
+    let bench = B::new();
+    let mut sensors = bench.process("sensors");
+    source(&mut sensors);
+    script(
+        &mut sensors,
+        &[
+            ("read-updated ATTITUDE_OUT", "INVALID_MODE"),
+            ("read-conditional ATTITUDE_OUT 0", "INVALID_MODE"),
+        ],
+    );
+}
+
+fn the_extensions_find_a_port_without_a_channel_empty<B: Bench>() {
+    let bench = B::new();
+    let mut navigation = bench.process("navigation");
+    script(
+        &mut navigation,
+        &[
+            ("create-sampling LOOSE 64 destination 1", "NO_ERROR..."),
+            ("read-updated LOOSE", "NO_ACTION EmptyPort -"),
+            ("read-conditional LOOSE 0", "NO_ACTION 0 -"),
+        ],
+    );
 }
 
 fn read_updated_returns_each_message_once_a_destination<B: Bench>() {
@@ -85,6 +130,7 @@ fn read_conditional_returns_what_is_younger_than_the_reference<B: Bench>() {
     let before = time(navigation.ask("time"));
     script(&mut sensors, &[("write ATTITUDE_OUT 01", "NO_ERROR")]);
     let after = time(navigation.ask("time"));
+    let before = before - B::STAMP_ERROR_NS;
     let reply = navigation.ask(&format!("read-conditional ATTITUDE {}", before - 1));
     assert!(reply.starts_with("NO_ERROR") && reply.ends_with(" 01"), "{reply}");
     let stamp = time(reply);

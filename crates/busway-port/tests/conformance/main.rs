@@ -7,6 +7,7 @@
 
 mod bench;
 mod extensions;
+mod handle;
 mod modes;
 mod queuing;
 mod sampling;
@@ -14,22 +15,16 @@ mod sampling;
 mod support;
 
 pub(crate) use bench::{Bench, HOUR_NS, Process, script, until};
-use busway_port::{Partition, Store};
-use support::{Shell, directory, shared, store};
+use busway_port::Store;
+use handle::Handle;
+pub(crate) use support::shared;
+use support::{Shell, directory, store};
 use tempfile::TempDir;
 
 /// All partitions in this process.
 struct OneProcess {
     store: Store,
     _directory: TempDir,
-}
-
-/// A partition's handle, and the call that waits in a thread of its own.
-struct Handle {
-    partition: std::sync::Arc<Partition>,
-    waiting: Option<std::thread::JoinHandle<String>>,
-    /// Of the thread that waits.
-    priority: String,
 }
 
 impl Bench for OneProcess {
@@ -44,33 +39,7 @@ impl Bench for OneProcess {
     }
 
     fn process(&self, partition: &str) -> Handle {
-        Handle {
-            partition: self.store.join(partition).expect("join").into(),
-            waiting: None,
-            priority: "set-priority 0".into(),
-        }
-    }
-}
-
-impl Process for Handle {
-    fn ask(&mut self, line: &str) -> String {
-        if line.starts_with("set-priority") {
-            self.priority = line.into();
-        }
-        shared::script::answer(&self.partition, line)
-    }
-
-    fn begin(&mut self, line: &str) {
-        let (partition, line, priority) = (self.partition.clone(), line.to_owned(), self.priority.clone());
-        self.waiting = Some(std::thread::spawn(move || {
-            shared::script::answer(&partition, &priority);
-            shared::script::answer(&partition, &line)
-        }));
-    }
-
-    fn end(&mut self) -> String {
-        let waiting = self.waiting.take().expect("a call that waits");
-        waiting.join().expect("the call returns")
+        Handle::new(self.store.join(partition).expect("join"))
     }
 }
 

@@ -19,6 +19,7 @@ crate::rules! {
     who_comes_later_does_not_overtake_who_waits
     the_status_counts_messages_and_waiting_processes
     clear_empties_the_queue_and_an_empty_one_too
+    clear_leaves_what_has_not_reached_the_queue
     a_message_after_an_overflow_is_delivered_with_invalid_config_once
     an_overflow_at_one_destination_costs_the_others_nothing
     clear_forgets_an_overflow
@@ -52,14 +53,33 @@ fn both<B: Bench>(bench: &B, discipline: &str) -> (B::Process, B::Process) {
     (navigation, sensors)
 }
 
-fn fill<P: Process>(sender: &mut P) {
-    for message in [
-        "send COMMAND_OUT 01 0",
-        "send COMMAND_OUT 02 0",
-        "send COMMAND_OUT 03 0",
-    ] {
-        script(sender, &[(message, "NO_ERROR")]);
+/// Depth of the queue of the channel `command` at its destination.
+const DEPTH: usize = 3;
+
+/// How many messages the channel `command` takes while nobody receives.
+fn capacity<B: Bench>() -> usize {
+    DEPTH + B::HELD_BACK
+}
+
+/// Sends the messages `numbers`; message 1 is `01`.
+fn send<P: Process>(sender: &mut P, numbers: impl IntoIterator<Item = usize>) {
+    for number in numbers {
+        script(
+            sender,
+            &[(&format!("send COMMAND_OUT {number:02x} 0"), "NO_ERROR")],
+        );
     }
+}
+
+/// Receives the messages `numbers`, in this order, and nothing behind them.
+fn receive<P: Process>(receiver: &mut P, numbers: impl IntoIterator<Item = usize>) {
+    for number in numbers {
+        script(
+            receiver,
+            &[("receive COMMAND 0", &format!("NO_ERROR {number:02x}"))],
+        );
+    }
+    script(receiver, &[("receive COMMAND 0", "NOT_AVAILABLE")]);
 }
 
 fn create_checks_as_for_sampling_ports_and_the_number_of_messages<B: Bench>() {
@@ -135,16 +155,8 @@ fn messages_arrive_in_order_and_once<B: Bench>() {
     let bench = B::new();
     let (mut navigation, mut sensors) = both(&bench, "fifo");
     for _ in 0..5 {
-        fill(&mut navigation);
-        script(
-            &mut sensors,
-            &[
-                ("receive COMMAND 0", "NO_ERROR 01"),
-                ("receive COMMAND 0", "NO_ERROR 02"),
-                ("receive COMMAND 0", "NO_ERROR 03"),
-                ("receive COMMAND 0", "NOT_AVAILABLE"),
-            ],
-        );
+        send(&mut navigation, 1..=capacity::<B>());
+        receive(&mut sensors, 1..=capacity::<B>());
     }
 }
 
@@ -189,23 +201,15 @@ fn an_empty_queue_is_not_available_or_times_out<B: Bench>() {
 fn a_full_queue_is_not_available_or_times_out_and_the_message_is_not_sent<B: Bench>() {
     let bench = B::new();
     let (mut navigation, mut sensors) = both(&bench, "fifo");
-    fill(&mut navigation);
+    send(&mut navigation, 1..=capacity::<B>());
     script(
         &mut navigation,
         &[
-            ("send COMMAND_OUT 04 0", "NOT_AVAILABLE"),
-            ("send COMMAND_OUT 05 5000000", "TIMED_OUT"),
+            ("send COMMAND_OUT aa 0", "NOT_AVAILABLE"),
+            ("send COMMAND_OUT bb 5000000", "TIMED_OUT"),
         ],
     );
-    script(
-        &mut sensors,
-        &[
-            ("receive COMMAND 0", "NO_ERROR 01"),
-            ("receive COMMAND 0", "NO_ERROR 02"),
-            ("receive COMMAND 0", "NO_ERROR 03"),
-            ("receive COMMAND 0", "NOT_AVAILABLE"),
-        ],
-    );
+    receive(&mut sensors, 1..=capacity::<B>());
 }
 
 fn a_call_that_would_wait_outside_normal_mode_is_invalid_mode<B: Bench>() {
@@ -227,12 +231,12 @@ fn a_call_that_would_wait_outside_normal_mode_is_invalid_mode<B: Bench>() {
             ("receive COMMAND 1", "INVALID_MODE"),
         ],
     );
-    fill(&mut navigation);
+    send(&mut navigation, 1..=capacity::<B>());
     script(
         &mut navigation,
         &[
-            ("send COMMAND_OUT 04 0", "NOT_AVAILABLE"),
-            ("send COMMAND_OUT 04 -1", "INVALID_MODE"),
+            ("send COMMAND_OUT aa 0", "NOT_AVAILABLE"),
+            ("send COMMAND_OUT aa -1", "INVALID_MODE"),
         ],
     );
     script(&mut sensors, &[("receive COMMAND -1", "NO_ERROR 01")]);
@@ -276,8 +280,9 @@ fn a_sender_that_waits_sends_when_there_is_room<B: Bench>() {
     let bench = B::new();
     let (mut navigation, mut sensors) = both(&bench, "fifo");
     let mut watcher = bench.process("navigation");
-    fill(&mut navigation);
-    navigation.begin("send COMMAND_OUT 04 -1");
+    let last = capacity::<B>() + 1;
+    send(&mut navigation, 1..last);
+    navigation.begin(&format!("send COMMAND_OUT {last:02x} -1"));
     until(
         &mut watcher,
         "queuing-status COMMAND_OUT",
@@ -285,14 +290,7 @@ fn a_sender_that_waits_sends_when_there_is_room<B: Bench>() {
     );
     script(&mut sensors, &[("receive COMMAND 0", "NO_ERROR 01")]);
     assert_eq!(navigation.end(), "NO_ERROR");
-    script(
-        &mut sensors,
-        &[
-            ("receive COMMAND 0", "NO_ERROR 02"),
-            ("receive COMMAND 0", "NO_ERROR 03"),
-            ("receive COMMAND 0", "NO_ERROR 04"),
-        ],
-    );
+    receive(&mut sensors, 2..=last);
 }
 
 /// Lets four processes of different priorities wait one after the other, and returns in which order they got messages.
@@ -337,36 +335,39 @@ fn who_comes_later_does_not_overtake_who_waits<B: Bench>() {
     let bench = B::new();
     let (mut navigation, mut sensors) = both(&bench, "fifo");
     let mut late = bench.process("navigation");
-    fill(&mut navigation);
-    navigation.begin("send COMMAND_OUT 04 -1");
+    send(&mut navigation, 1..=capacity::<B>());
+    navigation.begin("send COMMAND_OUT aa -1");
     until(
         &mut late,
         "queuing-status COMMAND_OUT",
         "NO_ERROR 3 3 64 source 1",
     );
-    script(&mut late, &[("send COMMAND_OUT 05 0", "NOT_AVAILABLE")]);
+    script(&mut late, &[("send COMMAND_OUT bb 0", "NOT_AVAILABLE")]);
     script(&mut sensors, &[("receive COMMAND 0", "NO_ERROR 01")]);
     // Either the room is not taken yet, and is another's, or it is taken.
-    script(&mut late, &[("send COMMAND_OUT 05 0", "NOT_AVAILABLE")]);
+    script(&mut late, &[("send COMMAND_OUT bb 0", "NOT_AVAILABLE")]);
     assert_eq!(navigation.end(), "NO_ERROR");
 }
 
 fn the_status_counts_messages_and_waiting_processes<B: Bench>() {
     let bench = B::new();
     let (mut navigation, mut sensors) = both(&bench, "fifo");
-    for number in 0..=3 {
+    for number in 0..=capacity::<B>() {
+        let there = number.min(DEPTH);
+        // The source's status is of its own host: of the queue itself, or of what waits for the way to it.
+        let here = if B::HELD_BACK == 0 { there } else { number - there };
         script(
             &mut navigation,
             &[(
                 "queuing-status COMMAND_OUT",
-                &format!("NO_ERROR {number} 3 64 source 0"),
+                &format!("NO_ERROR {here} 3 64 source 0"),
             )],
         );
         script(
             &mut sensors,
             &[(
                 "queuing-status COMMAND",
-                &format!("NO_ERROR {number} 3 64 destination 0"),
+                &format!("NO_ERROR {there} 3 64 destination 0"),
             )],
         );
         navigation.ask("send COMMAND_OUT 01 0");
@@ -377,7 +378,7 @@ fn clear_empties_the_queue_and_an_empty_one_too<B: Bench>() {
     let bench = B::new();
     let (mut navigation, mut sensors) = both(&bench, "fifo");
     for _ in 0..3 {
-        fill(&mut navigation);
+        send(&mut navigation, 1..=DEPTH);
         script(
             &mut sensors,
             &[
@@ -387,6 +388,14 @@ fn clear_empties_the_queue_and_an_empty_one_too<B: Bench>() {
             ],
         );
     }
+}
+
+fn clear_leaves_what_has_not_reached_the_queue<B: Bench>() {
+    let bench = B::new();
+    let (mut navigation, mut sensors) = both(&bench, "fifo");
+    send(&mut navigation, 1..=capacity::<B>());
+    script(&mut sensors, &[("clear COMMAND", "NO_ERROR")]);
+    receive(&mut sensors, DEPTH + 1..=capacity::<B>());
 }
 
 /// The channel `alarm`: a sender at `sensors`, receivers at `navigation` and `display`.

@@ -135,10 +135,7 @@ fn an_identifier_that_was_not_created_is_invalid_param_everywhere<B: Bench>() {
             &[
                 (&format!("write #{id} -"), "INVALID_PARAM"),
                 (&format!("read #{id}"), "INVALID_PARAM"),
-                (&format!("read-updated #{id}"), "INVALID_PARAM"),
-                (&format!("read-conditional #{id} -5"), "INVALID_PARAM"),
                 (&format!("sampling-status #{id}"), "INVALID_PARAM"),
-                (&format!("current-status #{id}"), "INVALID_PARAM"),
             ],
         );
     }
@@ -173,14 +170,7 @@ fn read_of_a_source_port_is_invalid_mode<B: Bench>() {
     let bench = B::new();
     let mut sensors = bench.process("sensors");
     source(&mut sensors);
-    script(
-        &mut sensors,
-        &[
-            ("read ATTITUDE_OUT", "INVALID_MODE"),
-            ("read-updated ATTITUDE_OUT", "INVALID_MODE"),
-            ("read-conditional ATTITUDE_OUT -1", "INVALID_MODE"),
-        ],
-    );
+    script(&mut sensors, &[("read ATTITUDE_OUT", "INVALID_MODE")]);
 }
 
 fn read_of_an_empty_port_is_no_action_and_leaves_it_invalid<B: Bench>() {
@@ -314,7 +304,6 @@ fn a_port_without_a_channel_takes_messages_and_stays_empty<B: Bench>() {
         &[
             ("create-sampling LOOSE 64 destination 1", "NO_ERROR..."),
             ("read LOOSE", "NO_ACTION"),
-            ("read-updated LOOSE", "NO_ACTION EmptyPort -"),
             ("create-queuing LOOSE_QUEUE 64 3 destination fifo", "NO_ERROR..."),
             ("receive LOOSE_QUEUE 0", "NOT_AVAILABLE"),
         ],
