@@ -4,6 +4,7 @@
 //! * [`program`]: child processes that report.
 //! * [`role`]: what the Rust program under test can be told to do.
 //! * [`ports`]: ARINC 653 partitions on those hosts.
+//! * [`quiet`]: when nothing is under way between ports any more.
 //! * [`stream`]: messages from one host to another, and what the gateways count of them.
 //! * [`mod@wait`]: waiting for something, with a deadline that only guards against hanging.
 //! * [`skip`]: saying that a test can't run here.
@@ -14,6 +15,7 @@
 
 pub mod ports;
 pub mod program;
+pub mod quiet;
 pub mod rig;
 pub mod role;
 pub mod skip;

@@ -1,0 +1,144 @@
+//! The rules of ARINC 653 for ports, with the partitions on two hosts and a gateway on each: the suite of `busway-port`, over every bus.
+//!
+//! `sensors` is on host `a`; `navigation` and `display` are on host `b`. So `attitude` and `alarm` go from `a` to `b`, `command` from `b` to `a`.
+//!
+//! What differs by nature between one host and two is a number of the bench, and the rules take it into account:
+//! - a full queue fills the one on the sender's host before the sender notices (`HELD_BACK`);
+//! - stamps are set back by the error to which hosts know each other's clocks (`STAMP_ERROR_NS`).
+//!
+//! What holds inside one host only: that a message is there when the service that sent it returns, with time-out 0. Here each service's effect is waited for
+//! ([`Ways::settle`]) before the next is called.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use busway_system::System;
+use busway_tests::ports::join;
+use busway_tests::quiet::Ways;
+use busway_tests::{Bus, Rig};
+use busway_transport::registry::BUS_NAMES;
+
+#[path = "../../../crates/busway-port/tests/conformance/bench.rs"]
+mod bench;
+#[path = "../../../crates/busway-port/tests/conformance/handle.rs"]
+mod handle;
+#[path = "../../../crates/busway-port/examples/shared/mod.rs"]
+mod shared;
+
+pub(crate) use bench::{Bench, HOUR_NS, Process, script, until};
+use handle::Handle;
+
+/// A test for each rule and bus.
+macro_rules! rules {
+    ($($rule:ident)*) => {
+        mod over_memory {
+            $(crate::rule! { $rule Memory })*
+        }
+        mod over_tcp {
+            $(crate::rule! { $rule Tcp })*
+        }
+    };
+}
+macro_rules! rule {
+    // The channel has several destinations and waits for the slowest, which is a setting of busway-port alone: no system file describes it.
+    (a_channel_that_waits_takes_a_message_only_when_all_destinations_have_room $bus:ident) => {
+        const _: fn() = super::a_channel_that_waits_takes_a_message_only_when_all_destinations_have_room::<
+            crate::TwoHosts<crate::$bus>,
+        >;
+    };
+    ($rule:ident $bus:ident) => {
+        #[test]
+        fn $rule() {
+            super::$rule::<crate::TwoHosts<crate::$bus>>();
+        }
+    };
+}
+pub(crate) use {rule, rules};
+
+#[path = "../../../crates/busway-port/tests/conformance/extensions.rs"]
+mod extensions;
+#[path = "../../../crates/busway-port/tests/conformance/modes.rs"]
+mod modes;
+#[path = "../../../crates/busway-port/tests/conformance/queuing.rs"]
+mod queuing;
+#[path = "../../../crates/busway-port/tests/conformance/sampling.rs"]
+mod sampling;
+
+#[test]
+fn the_rules_are_put_to_every_bus_that_exists() {
+    assert_eq!(Bus::ALL.map(Bus::name).as_slice(), BUS_NAMES);
+}
+
+/// A bus as a type.
+trait Over {
+    const BUS: Bus;
+}
+
+struct Memory;
+struct Tcp;
+
+impl Over for Memory {
+    const BUS: Bus = Bus::Memory;
+}
+
+impl Over for Tcp {
+    const BUS: Bus = Bus::Tcp;
+}
+
+/// Two hosts joined by a bus.
+struct TwoHosts<B> {
+    rig: Rig,
+    ways: Arc<Ways>,
+    bus: PhantomData<B>,
+}
+
+impl<B: Over> Bench for TwoHosts<B> {
+    type Process = OnAHost;
+
+    const HELD_BACK: usize = shared::DEPTH;
+
+    /// A second: the error is the time that a question to the other gateway takes, which a busy machine may stretch.
+    const STAMP_ERROR_NS: i64 = 1_000_000_000;
+
+    fn new() -> Self {
+        let host_of = |partition: &str| if partition == "sensors" { "a" } else { "b" };
+        let rig = Rig::pair_with(B::BUS, &shared::toml::text(host_of));
+        let system = System::load(&rig.system).expect("the test's system file is right");
+        Self {
+            ways: Ways::open(&system).into(),
+            rig,
+            bus: PhantomData,
+        }
+    }
+
+    fn process(&self, partition: &str) -> OnAHost {
+        OnAHost {
+            handle: Handle::new(join(&self.rig.system, partition)),
+            ways: self.ways.clone(),
+        }
+    }
+}
+
+/// A process of a partition of one of the hosts.
+struct OnAHost {
+    handle: Handle,
+    ways: Arc<Ways>,
+}
+
+impl Process for OnAHost {
+    fn ask(&mut self, line: &str) -> String {
+        let reply = self.handle.ask(line);
+        self.ways.settle();
+        reply
+    }
+
+    fn begin(&mut self, line: &str) {
+        self.handle.begin(line);
+    }
+
+    fn end(&mut self) -> String {
+        let reply = self.handle.end();
+        self.ways.settle();
+        reply
+    }
+}
