@@ -9,9 +9,11 @@ mod support;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use busway_port::apex::{self, Refusal};
+use busway_port::carry::Tap;
 use busway_port::{
     Discipline, Partition, QueuingDestination, QueuingSource, SamplingDestination, SamplingSource,
 };
@@ -312,6 +314,43 @@ fn messages_that_a_source_has_scribbled_over_are_thrown_away_counted_and_told_on
         received.overflowed
     });
     assert_eq!(told, [true, false]);
+}
+
+#[test]
+fn a_gateway_carries_on_behind_messages_that_a_source_has_scribbled_over() {
+    let (directory, sensors, navigation) = partitions();
+    let out = navigation
+        .queuing_source("COMMAND_OUT", Discipline::Fifo)
+        .expect("configured");
+    let mut tap = Tap::open(&Arc::new(sensors), "COMMAND", 7).expect("configured");
+    let mut bytes = buffer();
+    let mut next = || {
+        let carried = tap.next(&mut bytes)?;
+        Some((carried.sequence, bytes[0]))
+    };
+    for number in 1..=3 {
+        out.send(&[number], 0).expect("room");
+    }
+    assert_eq!(next(), Some((1, 1)));
+    // The commit word of the second message's line.
+    let vandal = Vandal::open(directory.path(), "command");
+    vandal.strike(&Blow {
+        word: 16 + 8,
+        value: Value::Anything(0),
+    });
+    assert_eq!(next(), None, "the first message is under way");
+    tap.confirm(1);
+    let mut next = || {
+        let carried = tap.next(&mut bytes)?;
+        Some((carried.sequence, bytes[0]))
+    };
+    assert_eq!(next(), None, "the second and the third are gone");
+    out.send(&[4], 0).expect("room");
+    assert_eq!(
+        next(),
+        Some((4, 4)),
+        "their numbers are missing, which tells the other host"
+    );
 }
 
 #[test]
