@@ -82,6 +82,9 @@ counters! {
     duplicates,
     /// Of a length that the channel does not have.
     refused,
+    /// Messages, or room in a queue, that the lane came upon by looking when a sleep had run its time, since nobody had rung: next to none, except
+    /// where a process was killed before it could ring.
+    unrung,
     /// Times that the channel was opened.
     opened,
 }

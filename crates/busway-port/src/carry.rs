@@ -11,12 +11,15 @@
 //!   gateway or link fails, as long as both hosts run; a full one holds its senders back or overflows, as any queue.
 //! - A message keeps its source time ([`Carried::time_ns`]).
 //!
+//! - An end has a [`Bell`], which rings when a message waits, or when a full queue has room again.
+//!
 //! Nothing here waits, allocates (after `open`) or logs. Called by the gateway's lanes.
 
 use std::sync::Arc;
 
 use busway_core::ring::Position;
 
+pub use crate::bell::Bell;
 use crate::config::Direction;
 use crate::counters::{Counter, Counting};
 use crate::crash;
@@ -76,6 +79,17 @@ impl Held {
         guard
     }
 
+    /// The port's bell; `None` where there is none, or it can't be had.
+    fn bell(&self) -> Option<Bell> {
+        let port = self.port();
+        let path = port.bell_path.as_ref()?;
+        Bell::open(path, &port.area)
+            .inspect_err(|error| {
+                tracing::warn!("{error}; the gateway looks at {} by itself", port.config.name)
+            })
+            .ok()
+    }
+
     /// Relaxed throughout: the words are written under the port's lock, which orders them.
     fn load(&self, word: usize) -> u64 {
         self.port().area.word(word).load(Ordering::Relaxed)
@@ -93,6 +107,7 @@ impl Held {
 /// Takes the messages of a channel that leaves this host. One a port at a time.
 #[derive(Debug)]
 pub struct Tap {
+    bell: Option<Bell>,
     held: Held,
     origin: u64,
     /// Queuing: behind the last message that [`next`](Self::next) gave; `None`: at the queue's front.
@@ -114,11 +129,24 @@ impl Tap {
         let origin = held.load(port::ORIGIN);
         drop(lock);
         Some(Self {
+            bell: held.bell(),
             held,
             origin,
             position: None,
             last: 0,
         })
+    }
+
+    /// Rings when a message waits; `None`: look now and then.
+    #[must_use]
+    pub fn bell(&self) -> Option<&Bell> {
+        self.bell.as_ref()
+    }
+
+    /// Whether every message is kept until it is confirmed: a queuing port.
+    #[must_use]
+    pub fn keeps_all(&self) -> bool {
+        matches!(self.held.port().end, End::QueuingDestination(_))
     }
 
     /// Whose numbers the messages carry.
@@ -203,6 +231,7 @@ impl Tap {
 /// Gives the messages of a channel that comes from another host to its destinations here. One a port at a time.
 #[derive(Debug)]
 pub struct Spout {
+    bell: Option<Bell>,
     held: Held,
 }
 
@@ -211,7 +240,10 @@ impl Spout {
     #[must_use]
     pub fn open(partition: &Arc<Partition>, name: &str) -> Option<Self> {
         let held = Held::find(partition, name, Direction::Source)?;
-        let spout = Self { held };
+        let spout = Self {
+            bell: held.bell(),
+            held,
+        };
         let lock = spout.held.lock();
         if let End::QueuingSource(outlets) = &spout.held.port().end {
             spout.settle(outlets);
@@ -234,6 +266,12 @@ impl Spout {
     #[must_use]
     pub fn max_message_size_bytes(&self) -> usize {
         self.held.port().config.max_message_size_bytes
+    }
+
+    /// Rings when a full queue has room again; `None`: look now and then.
+    #[must_use]
+    pub fn bell(&self) -> Option<&Bell> {
+        self.bell.as_ref()
     }
 
     /// Whether the message `sequence` of `origin`, or a later one, was delivered before.

@@ -17,6 +17,7 @@
 //!
 //! The reasons are in `docs/decisions/005-ports.md` and `007-ports-across-hosts.md`.
 
+mod bell;
 mod lock;
 mod sync;
 mod waiters;
@@ -24,6 +25,7 @@ mod waiters;
 /// What the loom tests look at, and nobody else.
 #[cfg(loom)]
 pub mod for_loom {
+    pub use crate::bell::{after_publishing, arm, disarm, is_due};
     pub use crate::lock::{Company, lock};
     pub use crate::waiters::{Discipline, WAITER_WORDS, Waiters, Words, before_last_look, is_anybody_there};
 }

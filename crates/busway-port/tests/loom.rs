@@ -7,7 +7,8 @@
 #![allow(unsafe_code)] // Sharing the guarded cell.
 
 use busway_port::for_loom::{
-    Company, Discipline, WAITER_WORDS, Waiters, Words, before_last_look, is_anybody_there, lock,
+    Company, Discipline, WAITER_WORDS, Waiters, Words, after_publishing, arm, before_last_look, disarm,
+    is_anybody_there, is_due, lock,
 };
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -210,5 +211,89 @@ fn the_place_of_a_dead_process_passes_to_the_next() {
             alive
         );
         assert_eq!(waiters.waiting(), 1);
+    });
+}
+
+/// A gateway falls asleep while a partition writes. It sees the message, or it is rung.
+fn ring(is_careful: bool) {
+    explore(move || {
+        let shared = Shared::new();
+        let (bell, message, rung) = (0, 1, 2);
+        let writer = shared.clone();
+        let thread = thread::spawn(move || {
+            writer.words[message].store(1, Ordering::Release);
+            if is_careful {
+                after_publishing();
+            }
+            is_due(&writer.words[bell], &writer.words[rung])
+        });
+        arm(&shared.words[bell]);
+        let seen = shared.words[message].load(Ordering::Acquire) == 1;
+        let is_rung = thread.join().unwrap();
+        assert!(seen || is_rung, "asleep for ever");
+    });
+}
+
+#[test]
+fn a_gateway_that_falls_asleep_sees_the_message_or_is_rung() {
+    ring(true);
+}
+
+#[test]
+#[should_panic(expected = "asleep for ever")]
+fn ringing_without_the_fence_is_caught() {
+    ring(false);
+}
+
+#[test]
+fn a_gateway_that_falls_asleep_again_is_rung_again() {
+    explore(|| {
+        let shared = Shared::new();
+        let (bell, message, rung, fifo) = (0, 1, 2, 3);
+        let writer = shared.clone();
+        let thread = thread::spawn(move || {
+            for number in [1, 2] {
+                writer.words[message].store(number, Ordering::Release);
+                after_publishing();
+                if is_due(&writer.words[bell], &writer.words[rung]) {
+                    writer.words[fifo].store(1, Ordering::Relaxed);
+                }
+            }
+        });
+        arm(&shared.words[bell]);
+        disarm(&shared.words[bell]);
+        shared.words[fifo].store(0, Ordering::Relaxed);
+        arm(&shared.words[bell]);
+        let seen = shared.words[message].load(Ordering::Acquire);
+        thread.join().unwrap();
+        let is_rung = shared.words[fifo].load(Ordering::Relaxed) == 1;
+        assert!(seen == 2 || is_rung, "seen {seen} of 2, and asleep for ever");
+    });
+}
+
+#[test]
+fn two_writers_of_a_process_wake_a_gateway_that_neither_of_their_messages_reached() {
+    explore(|| {
+        let shared = Shared::new();
+        let (bell, rung, fifo) = (0, 1, 2);
+        let writers: Vec<_> = [3, 4]
+            .map(|message| {
+                let writer = shared.clone();
+                thread::spawn(move || {
+                    writer.words[message].store(1, Ordering::Release);
+                    after_publishing();
+                    if is_due(&writer.words[bell], &writer.words[rung]) {
+                        writer.words[fifo].store(1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .into();
+        arm(&shared.words[bell]);
+        let seen = [3, 4].map(|message| shared.words[message].load(Ordering::Acquire));
+        for writer in writers {
+            writer.join().unwrap();
+        }
+        let is_rung = shared.words[fifo].load(Ordering::Relaxed) == 1;
+        assert!(seen == [1, 1] || is_rung, "seen {seen:?}, and asleep for ever");
     });
 }

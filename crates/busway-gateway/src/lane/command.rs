@@ -96,6 +96,57 @@ pub enum PortEnd {
 }
 
 impl PortEnd {
+    /// From now on whoever has work for this end rings; the lane looks once more before it sleeps.
+    pub(super) fn arm(&mut self) {
+        match self {
+            PortEnd::Out(out) => out.arm(),
+            PortEnd::In(input) => input.arm(),
+        }
+    }
+
+    /// The lane is awake.
+    pub(super) fn disarm(&self) {
+        let bell = match self {
+            PortEnd::Out(out) => out.bell(),
+            PortEnd::In(input) => input.bell(),
+        };
+        if let Some(bell) = bell {
+            bell.disarm();
+        }
+    }
+
+    /// epoll has said that there is something.
+    pub(super) fn set_ready(&mut self) {
+        match self {
+            PortEnd::Out(out) => out.set_ready(),
+            PortEnd::In(input) => input.set_ready(),
+        }
+    }
+
+    /// Whether what it moves next was to be announced by its bell.
+    pub(super) fn awaits_ring(&self) -> bool {
+        match self {
+            PortEnd::Out(out) => !out.awaits_credit(),
+            PortEnd::In(input) => input.awaits_room(),
+        }
+    }
+
+    /// So many messages were found although nobody had rung.
+    pub(super) fn note_unrung(&self, messages: usize) {
+        match self {
+            PortEnd::Out(out) => out.note_unrung(messages),
+            PortEnd::In(input) => input.note_unrung(messages),
+        }
+    }
+
+    /// Whether it must be looked at although nothing wakes the lane.
+    pub(super) fn is_polled(&self) -> bool {
+        match self {
+            PortEnd::Out(out) => out.is_polled(),
+            PortEnd::In(input) => input.is_polled(),
+        }
+    }
+
     pub(super) fn report(&self, flow: FlowId, reason: Option<String>) -> Report {
         let (key, kind) = match self {
             PortEnd::Out(out) => (out.key(), ReportKind::SenderEnded),

@@ -89,6 +89,7 @@ impl Lane {
             cursor: 0,
             last_moved: None,
             gap_ns: u64::from(u32::MAX),
+            is_unrung: false,
             sleeper,
         };
         let thread = std::thread::Builder::new()
@@ -161,6 +162,8 @@ struct Worker {
     last_moved: Option<Instant>,
     /// Moving average of the time between turns that moved something.
     gap_ns: u64,
+    /// The sleep before this turn ran its time.
+    is_unrung: bool,
     sleeper: Sleeper,
 }
 
@@ -252,14 +255,19 @@ impl Worker {
     /// Gives every channel of ports its turn. One that has failed is given up.
     fn turn_ports(&mut self, eager: bool) -> usize {
         let mut moved = 0;
+        let is_unrung = std::mem::take(&mut self.is_unrung);
         let reports = &mut self.outgoing_reports;
         self.ports.retain_mut(|(flow, port)| {
+            let awaits_ring = is_unrung && port.awaits_ring();
             let result = match port {
                 PortEnd::Out(out) => out.pump(),
                 PortEnd::In(input) => input.pump(eager),
             };
             let failure = match result {
                 Ok(messages) => {
+                    if awaits_ring && messages > 0 {
+                        port.note_unrung(messages);
+                    }
                     moved += messages;
                     return true;
                 }
@@ -273,9 +281,10 @@ impl Worker {
 
     fn sleep(&mut self, now: Instant, idle: Duration) {
         self.sleeper.arm();
+        self.ports.iter_mut().for_each(|(_, port)| port.arm());
         if self.look_again(now) > 0 {
             self.note_progress(now);
-            self.sleeper.disarm();
+            self.disarm();
             return;
         }
         for flow in &self.flows {
@@ -283,21 +292,28 @@ impl Worker {
                 .watch_blocked(flow.outbound.iter().flat_map(Outbound::blocked));
         }
         let blocked = self.ports.iter().filter_map(|(_, port)| match port {
-            PortEnd::Out(out) if out.is_blocked() => Some(out.wait_for()),
+            PortEnd::Out(out) if out.awaits_credit() => Some(out.wait_for()),
             _ => None,
         });
         self.sleeper.watch_blocked(blocked);
         let woken = self.sleeper.ask(self.sleep_for(idle));
-        self.sleeper.disarm();
+        self.disarm();
+        self.is_unrung = !woken.is_by_event;
         self.wake(woken);
+    }
+
+    fn disarm(&mut self) {
+        self.sleeper.disarm();
+        self.ports.iter().for_each(|(_, port)| port.disarm());
     }
 
     /// What came between the last look and the arming of the doorbells rings no bell: messages and credits are looked for once more.
     fn look_again(&mut self, now: Instant) -> usize {
+        let mut moved = self.turn_ports(false);
         if !self.sleeper.has_doorbells() {
-            return 0;
+            self.send_reports();
+            return moved;
         }
-        let mut moved = 0;
         for flow in &mut self.flows {
             if let Some(inbound) = &mut flow.inbound {
                 moved += inbound.pump(now, false, &mut self.outgoing_reports, flow.id);
@@ -306,12 +322,12 @@ impl Worker {
                 moved += outbound.pump(now, wait::realtime_ns(), &mut self.outgoing_reports, flow.id);
             }
         }
-        moved += self.turn_ports(false);
         self.send_reports();
         moved
     }
 
-    /// How long to sleep at most: iceoryx2 and ports wake nobody by themselves, so flows without companion events must be looked at.
+    /// How long to sleep at most: iceoryx2 wakes nobody by itself, so flows without companion events must be looked at. Ports ring; but one who is
+    /// killed before it could is noticed after the longest sleep.
     fn sleep_for(&self, idle: Duration) -> Duration {
         const LONG: Duration = Duration::from_millis(500);
         const WOKEN: Duration = Duration::from_millis(20);
@@ -327,10 +343,7 @@ impl Worker {
                 }
             }
         }
-        let ports_polled = self.ports.iter().any(|(_, port)| match port {
-            PortEnd::Out(_) => true,
-            PortEnd::In(input) => input.is_unfinished(),
-        });
+        let ports_polled = self.ports.iter().any(|(_, port)| port.is_polled());
         if self.sleeper.must_poll || ports_polled {
             longest = longest.min(cap);
         }
@@ -344,9 +357,7 @@ impl Worker {
     fn wake(&mut self, woken: Woken) {
         for &flow in woken.flows() {
             for (_, port) in self.ports.iter_mut().filter(|(id, _)| *id == flow) {
-                if let PortEnd::In(input) = port {
-                    input.set_ready();
-                }
+                port.set_ready();
             }
             if let Some(flow) = self.flows.iter_mut().find(|candidate| candidate.id == flow) {
                 flow.last_moved = Some(Instant::now());
@@ -465,9 +476,12 @@ impl Worker {
                 }
             }
             Command::AddPort(id, port) => {
-                if let PortEnd::In(input) = &port {
-                    self.sleeper
-                        .watch_flow(id, None, std::iter::once(input.wait_for()));
+                match &port {
+                    PortEnd::Out(out) => self.sleeper.watch_flow(id, out.bell_fd(), std::iter::empty()),
+                    PortEnd::In(input) => {
+                        self.sleeper
+                            .watch_flow(id, input.bell_fd(), std::iter::once(input.wait_for()));
+                    }
                 }
                 self.ports.push((id, port));
                 self.find_polled();

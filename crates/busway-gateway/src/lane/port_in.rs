@@ -3,9 +3,10 @@
 //! Called by the lane that owns it; never blocks. A message for a full queue that holds its senders back waits in the bus's channel. What came before is
 //! thrown away: a queue's sender repeats what it does not know to have arrived.
 
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
-use busway_port::carry::{Carried, Spout};
+use busway_port::carry::{Bell, Carried, Spout};
 use busway_transport::{ChannelError, Head, Kind, Landing, Receiver, Sink, Verdict, WaitFor};
 
 use super::ChannelKey;
@@ -23,6 +24,8 @@ pub struct PortIn {
     receiver: Box<dyn Receiver>,
     /// epoll has said that there is something.
     is_ready: bool,
+    /// The bell was armed some time, so it may have been rung, even late.
+    was_armed: bool,
     /// Polls since the last message.
     quiet_polls: u32,
     sink: PortSink,
@@ -53,6 +56,7 @@ impl PortIn {
             key,
             receiver,
             is_ready: true,
+            was_armed: false,
             quiet_polls: 0,
             sink: PortSink {
                 spout,
@@ -75,14 +79,47 @@ impl PortIn {
         self.receiver.wait_for()
     }
 
-    /// epoll has said that there is something.
+    /// epoll has said that there is something, or that the bell was rung.
     pub fn set_ready(&mut self) {
         self.is_ready = true;
+        if let Some(bell) = self.bell().filter(|_| self.was_armed) {
+            bell.clear();
+        }
     }
 
-    /// Whether it must be polled although nothing wakes the lane: for room in a queue, or for credits owed.
-    pub fn is_unfinished(&self) -> bool {
-        self.sink.is_put_off || self.quiet_polls < AFTER_POLLS
+    /// From now on who makes room in a queue rings, if a message waits for that.
+    pub fn arm(&mut self) {
+        if self.awaits_room()
+            && let Some(bell) = self.bell()
+        {
+            bell.arm();
+            self.was_armed = true;
+        }
+    }
+
+    /// Whether it must be polled although nothing wakes the lane: for credits owed, or for room in a queue that nobody announces.
+    pub fn is_polled(&self) -> bool {
+        self.quiet_polls < AFTER_POLLS || self.awaits_room() && self.sink.spout.bell().is_none()
+    }
+
+    /// Whether a message waits for room in a queue.
+    pub fn awaits_room(&self) -> bool {
+        self.sink.is_put_off
+    }
+
+    /// Rings when a full queue has room.
+    pub fn bell(&self) -> Option<&Bell> {
+        self.sink.spout.bell()
+    }
+
+    /// The bell's descriptor.
+    pub fn bell_fd(&self) -> Option<RawFd> {
+        self.bell().map(|bell| bell.fd().as_raw_fd())
+    }
+
+    /// So many messages found room although nobody had rung.
+    pub fn note_unrung(&self, messages: usize) {
+        add(&self.sink.counters.unrung, messages as u64);
     }
 
     /// Takes what has arrived. `eager` reads descriptors even though epoll has said nothing. Returns how many messages came.
@@ -90,7 +127,8 @@ impl PortIn {
     /// # Errors
     /// The channel has ended or failed.
     pub fn pump(&mut self, eager: bool) -> Result<usize, ChannelError> {
-        let is_quiet = !self.is_ready && !eager && !self.is_unfinished();
+        let is_unfinished = self.awaits_room() || self.quiet_polls < AFTER_POLLS;
+        let is_quiet = !self.is_ready && !eager && !is_unfinished;
         if is_quiet && matches!(self.receiver.wait_for(), WaitFor::Fd { .. }) {
             return Ok(0);
         }

@@ -3,9 +3,10 @@
 //! Called by the lane that owns it; never blocks. A sampling channel is looked at for a newer message, a queuing channel for the next one. What is in a
 //! queue stays there until the other host has it: a full channel, or one that fails, loses nothing and holds the senders back as any full queue.
 
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
-use busway_port::carry::Tap;
+use busway_port::carry::{Bell, Tap};
 use busway_transport::{ChannelError, Flushed, HEAD_BYTES, Head, Kind, Refused, Sender, WaitFor};
 
 use super::ChannelKey;
@@ -19,6 +20,8 @@ const BUDGET: usize = 64;
 const POOL_BYTES: usize = 4 << 20;
 /// Most buffers.
 const MAX_BUFFERS: usize = 32;
+/// Looks for credits, on a bus that does not wake the lane for each, after the last message or credit.
+const CREDIT_LOOKS: u32 = 64;
 
 /// See the module.
 pub struct PortOut {
@@ -38,8 +41,12 @@ pub struct PortOut {
     confirmed: u64,
     /// Something was accepted that the bus has not taken yet.
     waiting: bool,
+    /// The channel had no room, or no buffer was free, when the next message was to be taken.
+    starved: bool,
     /// Something was given to the sender since the last flush.
     touched: bool,
+    /// Looks for credits that found none.
+    credit_looks: u32,
 }
 
 impl PortOut {
@@ -65,7 +72,9 @@ impl PortOut {
             accepted: 0,
             confirmed: 0,
             waiting: false,
+            starved: false,
             touched: false,
+            credit_looks: 0,
         }
     }
 
@@ -74,9 +83,54 @@ impl PortOut {
         self.key
     }
 
-    /// Whether the channel holds something back.
-    pub fn is_blocked(&self) -> bool {
-        self.waiting || self.pending.is_some()
+    /// Whether the other host, or the bus, has to do something before this side can go on.
+    pub fn awaits_credit(&self) -> bool {
+        self.waiting || self.starved || self.pending.is_some() || self.awaits_confirmation()
+    }
+
+    /// Whether a queue keeps messages that the other host is not known to have.
+    fn awaits_confirmation(&self) -> bool {
+        self.confirmed != self.accepted && self.tap.keeps_all()
+    }
+
+    /// Whether it must be looked at although nothing wakes the lane.
+    pub fn is_polled(&self) -> bool {
+        let credits_are = match self.sender.wait_for() {
+            WaitFor::Fd { .. } => false,
+            // Rings when there is room again, but not for every message that the other host has taken.
+            WaitFor::Doorbell => self.awaits_confirmation() && self.credit_looks < CREDIT_LOOKS,
+            WaitFor::Poll => self.awaits_credit(),
+        };
+        credits_are || self.tap.bell().is_none()
+    }
+
+    /// Rings when a message waits.
+    pub fn bell(&self) -> Option<&Bell> {
+        self.tap.bell()
+    }
+
+    /// The bell's descriptor.
+    pub fn bell_fd(&self) -> Option<RawFd> {
+        self.bell().map(|bell| bell.fd().as_raw_fd())
+    }
+
+    /// From now on who has written or sent a message rings.
+    pub fn arm(&self) {
+        if let Some(bell) = self.bell() {
+            bell.arm();
+        }
+    }
+
+    /// epoll has said that the bell was rung.
+    pub fn set_ready(&self) {
+        if let Some(bell) = self.bell() {
+            bell.clear();
+        }
+    }
+
+    /// So many messages were found although nobody had rung.
+    pub fn note_unrung(&self, messages: usize) {
+        add(&self.counters.unrung, messages as u64);
     }
 
     /// How to learn that it can go on.
@@ -90,6 +144,7 @@ impl PortOut {
     /// The channel has failed; what was not confirmed is still in the queue.
     pub fn pump(&mut self) -> Result<usize, ChannelError> {
         let mut taken = 0;
+        self.starved = false;
         if let Some(message) = self.pending.take() {
             self.send(message)?;
         }
@@ -98,7 +153,7 @@ impl PortOut {
             taken += 1;
             self.send(message)?;
         }
-        if taken > 0 || self.touched || self.waiting || self.sender.outstanding() > 0 {
+        if taken > 0 || self.touched || self.waiting || self.starved || self.sender.outstanding() > 0 {
             self.touched = false;
             self.waiting = self.sender.flush()? == Flushed::Waiting;
         }
@@ -109,14 +164,15 @@ impl PortOut {
     /// The next message, in a free buffer.
     fn next(&mut self) -> Option<Outgoing> {
         let count = self.pool.len();
+        self.starved = true;
         let free = (0..count)
             .map(|step| (self.cursor + step) % count)
             .find(|index| Arc::get_mut(&mut self.pool[*index]).is_some())?;
         let buffer = Arc::get_mut(&mut self.pool[free])?;
         if !self.sender.has_room((HEAD_BYTES + buffer.len()) as u64) {
-            self.waiting = true;
             return None;
         }
+        self.starved = false;
         let carried = self.tap.next(buffer)?;
         self.cursor = free + 1;
         let head = Head {
@@ -149,6 +205,7 @@ impl PortOut {
             Err(Refused::Failed(_, error)) => return Err(error),
         }
         self.accepted = sequence;
+        self.credit_looks = 0;
         Ok(())
     }
 
@@ -161,6 +218,9 @@ impl PortOut {
         if confirmed > self.confirmed {
             self.tap.confirm(confirmed);
             self.confirmed = confirmed;
+            self.credit_looks = 0;
+        } else {
+            self.credit_looks = self.credit_looks.saturating_add(1);
         }
     }
 }

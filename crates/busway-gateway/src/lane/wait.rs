@@ -61,6 +61,8 @@ pub fn realtime_ns() -> u64 {
 pub struct Woken {
     flows: [FlowId; BATCH],
     count: usize,
+    /// Something happened, rather than that the time was over.
+    pub is_by_event: bool,
 }
 
 impl Woken {
@@ -177,6 +179,7 @@ impl Sleeper {
         let mut woken = Woken {
             flows: [0; BATCH],
             count: 0,
+            is_by_event: false,
         };
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; BATCH];
         let mut patience = Timespec {
@@ -195,6 +198,7 @@ impl Sleeper {
         let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events, Some(&patience)) else {
             return woken;
         };
+        woken.is_by_event = !ready.is_empty();
         for event in ready.iter() {
             match event.data.u64() {
                 OWN_BELL => silence(&self.bell),

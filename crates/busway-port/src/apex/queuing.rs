@@ -133,6 +133,7 @@ pub fn send_queuing_message(
             event: &|| outlets.full_word(),
         };
         turn.take(time_out)?;
+        port.ringers.ring();
     }
     Ok(())
 }
@@ -183,6 +184,7 @@ pub fn receive_queuing_message(
         }
         .take(time_out)?,
     };
+    port.ringers.ring();
     Ok(Received {
         length: taken.len_bytes,
         overflowed: taken.overflowed,
@@ -230,8 +232,10 @@ pub fn clear_queuing_port(partition: &Partition, id: PortId) -> Result<(), Refus
         return Err(Refusal::InvalidMode);
     }
     if let End::QueuingDestination(inlet) = &port.end {
-        let _lock = partition.lock(port);
+        let lock = partition.lock(port);
         inlet.clear();
+        drop(lock);
+        port.ringers.ring();
     }
     Ok(())
 }

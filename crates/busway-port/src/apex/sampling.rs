@@ -87,6 +87,7 @@ pub fn write_sampling_message(partition: &Partition, id: PortId, message: &[u8])
         Counting(&port.area).bump(Counter::Writes);
         crash::step("before-unlock");
         drop(lock);
+        port.ringers.ring();
         crash::step("unlocked");
     }
     Ok(())

@@ -9,6 +9,9 @@ pub(crate) mod queuing;
 pub(crate) mod sampling;
 pub(crate) mod wire;
 
+use std::path::PathBuf;
+
+use crate::bell::Ringers;
 use crate::config::PortConfig;
 use crate::counters::{Counter, Counters, Counting};
 use crate::lock::{self, Guard};
@@ -21,6 +24,7 @@ use crate::waiters::Waiters;
 pub(crate) use members::Members;
 use queuing::{Inlet, Outlets};
 use sampling::{Latest, Register};
+pub(crate) use wire::port_view;
 
 /// Why a process could not join a partition.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +78,10 @@ pub(crate) struct Port {
     pub(crate) area: Area,
     /// The waiting table in it.
     table: Area,
+    /// Whom to wake after a write, a send or a receive.
+    pub(crate) ringers: Ringers,
+    /// Where the gateway's bell is, at a port of the gateway.
+    pub(crate) bell_path: Option<PathBuf>,
     pub(crate) end: End,
 }
 
@@ -94,6 +102,7 @@ impl Port {
             // A register's newest message says where to go on.
             End::SamplingSource(_) | End::SamplingDestination(_) | End::Unconnected => {}
         }
+        self.ringers.ring();
     }
 }
 

@@ -10,11 +10,13 @@ use super::far::{FarOrigin, FarWriter};
 use super::queuing::{Inlet, Outlet, Outlets};
 use super::sampling::{Latest, Register};
 use super::{End, Port};
+use crate::bell::Ringers;
 use crate::config::{ChannelConfig, FarMemory, ModuleError, PartitionConfig, PortRef};
 use crate::counters::Counting;
 use crate::store::layout::{ChannelLayout, PartitionLayout, SamplingLayout, head, outlet, port};
 use crate::store::{Store, StoreError};
 use crate::sys::{Area, View};
+use crate::system::is_other_host;
 use crate::waiters::WAITER_WORDS;
 
 /// All ports of the partition `config`, whose body is `body`.
@@ -28,6 +30,8 @@ pub(super) fn ports(store: &Store, config: &PartitionConfig, body: &Area) -> Res
         ports.push(Port {
             config: port_config.clone(),
             table: area.part(port::WAITERS, WAITER_WORDS * 8),
+            ringers: Ringers::of(store, &reference)?,
+            bell_path: is_other_host(&config.name).then(|| store.bell_path(&reference)),
             area,
             end,
         });
@@ -150,7 +154,7 @@ fn too_small(channel: &ChannelConfig, far: &FarMemory) -> StoreError {
 }
 
 /// The part of another partition's file that belongs to the port `reference`, read-only.
-fn port_view(store: &Store, reference: &PortRef) -> Result<View, StoreError> {
+pub(crate) fn port_view(store: &Store, reference: &PortRef) -> Result<View, StoreError> {
     let module = store.module();
     let partition = module.partition(&reference.partition);
     let partition = partition.ok_or_else(|| missing(reference))?;

@@ -78,8 +78,11 @@ pub(crate) mod port {
     pub(crate) const CREDIT: usize = READS + MAX_MEMBERS * 8;
     /// Who waits at the port (module `waiters`). Under the lock; the other side reads its first word.
     pub(crate) const WAITERS: usize = CREDIT + 2 * CREDIT_BYTES;
+    /// u64 on lines of its own, odd while the gateway that has the port sleeps (module `bell`). Written by the gateway; the other side
+    /// reads it.
+    pub(crate) const BELL: usize = (WAITERS + WAITER_WORDS * 8).next_multiple_of(128);
     /// Distance of ports.
-    pub(crate) const STRIDE: usize = (WAITERS + WAITER_WORDS * 8).next_multiple_of(128);
+    pub(crate) const STRIDE: usize = BELL + 128;
 }
 
 /// What stands before each ring in a queuing channel's body. Written by the partition with the source port.

@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | `partition-NAME` | the processes of that partition | the partitions at the other ends of its queuing channels |
 //! | `channel-NAME` | the partition with the source port | the partitions with the destination ports |
+//! | `bell-PARTITION+PORT` | FIFO: whoever wakes the gateway | the gateway |
 
 mod file;
 pub(crate) mod layout;
@@ -16,8 +17,9 @@ use std::path::{Path, PathBuf};
 pub use file::StoreError;
 pub(crate) use file::{FileSpec, Opened};
 
-use crate::config::{ChannelConfig, FarMemory, Module, PartitionConfig, PortKind};
+use crate::config::{ChannelConfig, FarMemory, Module, PartitionConfig, PortKind, PortRef};
 use crate::partition::{JoinError, Partition};
+use crate::system::is_other_host;
 use layout::{ChannelLayout, PartitionLayout};
 
 /// A module and the directory that holds its state.
@@ -51,6 +53,11 @@ impl Store {
         let store = Self { root, module };
         for partition in &store.module.partitions {
             store.open_partition(partition)?;
+            if is_other_host(&partition.name) {
+                for port in &partition.ports {
+                    crate::bell::make(&store.bell_path(&PortRef::new(&partition.name, &port.name)))?;
+                }
+            }
         }
         for channel in &store.module.channels {
             store.open_channel(channel)?;
@@ -86,6 +93,13 @@ impl Store {
     #[must_use]
     pub fn module(&self) -> &Module {
         &self.module
+    }
+
+    /// The FIFO by which the gateway is woken that has the port `reference`.
+    pub(crate) fn bell_path(&self, reference: &PortRef) -> PathBuf {
+        let [partition, port] = [&reference.partition, &reference.port].map(|name| file::escape(name));
+        // An escaped name has no `+`.
+        self.root.join(format!("bell-{partition}+{port}"))
     }
 
     pub(crate) fn open_partition(&self, partition: &PartitionConfig) -> Result<Opened, StoreError> {

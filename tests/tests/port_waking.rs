@@ -1,0 +1,121 @@
+//! A gateway that has nothing to carry sleeps, and is woken by who writes, sends or receives: shown by what it counts, not by the clock.
+
+use std::time::Duration;
+
+use busway_port::Discipline;
+use busway_port::apex::{INFINITE, OperatingMode, set_partition_mode};
+use busway_tests::ports::{join, read, receive};
+use busway_tests::{Bus, Rig, eventually, on_each_bus};
+
+on_each_bus!(
+    a_lone_message_crosses_an_idle_gateway_without_waiting_for_a_poll,
+    room_in_a_full_queue_is_announced_to_the_gateway_that_waits_for_it,
+);
+
+const SYSTEM: &str = r#"
+[[partition]]
+name = "source"
+host = "a"
+ports = [
+  { name = "LATEST", kind = "sampling", direction = "source", max_size = 8 },
+  { name = "QUEUE", kind = "queuing", direction = "source", max_size = 8, max_messages = 4 },
+]
+[[partition]]
+name = "sink"
+host = "b"
+ports = [
+  { name = "LATEST", kind = "sampling", direction = "destination", max_size = 8, refresh_period = "1s" },
+  { name = "QUEUE", kind = "queuing", direction = "destination", max_size = 8, max_messages = 4 },
+]
+[[channel]]
+name = "latest"
+source = "source/LATEST"
+destinations = ["sink/LATEST"]
+[[channel]]
+name = "queue"
+source = "source/QUEUE"
+destinations = ["sink/QUEUE"]
+"#;
+
+/// Lone messages of each kind.
+const COUNT: u64 = 40;
+
+/// Long enough for a lane to fall asleep, far shorter than its sleep: for 50 ms it looks for credits that it owes or awaits.
+const PAUSE: Duration = Duration::from_millis(80);
+
+/// A counter of a channel, as soon as the gateway's status says that `moved` messages went through it.
+fn counted(rig: &Rig, host: usize, channel: &str, (moving, moved): (&str, u64), counter: &str) -> u64 {
+    eventually("the status tells of all messages", || {
+        let status = rig.status(host)?;
+        let port = status.ports.into_iter().find(|port| port.channel == channel)?;
+        (port.counters[moving] >= moved).then(|| port.counters[counter])
+    })
+}
+
+fn a_lone_message_crosses_an_idle_gateway_without_waiting_for_a_poll(bus: Bus) {
+    let rig = Rig::pair_with(bus, SYSTEM);
+    let (source, sink) = (join(&rig.system, "source"), join(&rig.system, "sink"));
+    let latest = source.sampling_source("LATEST").expect("configured");
+    let queue = source
+        .queuing_source("QUEUE", Discipline::Fifo)
+        .expect("configured");
+    let latest_in = sink.sampling_destination("LATEST", i64::MAX).expect("configured");
+    let queue_in = sink
+        .queuing_destination("QUEUE", Discipline::Fifo)
+        .expect("configured");
+    for partition in [&source, &sink] {
+        set_partition_mode(partition, OperatingMode::Normal).expect("it was starting");
+    }
+    for number in 1..=COUNT {
+        std::thread::sleep(PAUSE);
+        latest.write(&number.to_le_bytes()).expect("a source port");
+        eventually("the message arrives", || {
+            read(latest_in).filter(|(read, _)| *read == number)
+        });
+        std::thread::sleep(PAUSE);
+        queue.send(&number.to_le_bytes(), 0).expect("room");
+        assert_eq!(receive(queue_in, Duration::from_secs(30)), Some((number, false)));
+    }
+    for channel in ["latest", "queue"] {
+        let unrung = counted(&rig, 0, channel, ("sent", COUNT), "unrung");
+        // One that comes just when a sleep has run its time may be seen before its bell is rung.
+        assert!(
+            unrung <= COUNT / 10,
+            "{channel}: {unrung} of {COUNT} found by looking"
+        );
+    }
+}
+
+fn room_in_a_full_queue_is_announced_to_the_gateway_that_waits_for_it(bus: Bus) {
+    let rig = Rig::pair_with(bus, SYSTEM);
+    let (source, sink) = (join(&rig.system, "source"), join(&rig.system, "sink"));
+    let queue = source
+        .queuing_source("QUEUE", Discipline::Fifo)
+        .expect("configured");
+    let queue_in = sink
+        .queuing_destination("QUEUE", Discipline::Fifo)
+        .expect("configured");
+    for partition in [&source, &sink] {
+        set_partition_mode(partition, OperatingMode::Normal).expect("it was starting");
+    }
+    // Four fill the queue over there, four the one here.
+    let mut sent = 0_u64;
+    while sent < 8 {
+        queue
+            .send(&(sent + 1).to_le_bytes(), INFINITE)
+            .expect("room, soon");
+        sent += 1;
+    }
+    let first = counted(&rig, 1, "queue", ("received", 4), "unrung");
+    for number in 1..=COUNT {
+        std::thread::sleep(PAUSE);
+        assert_eq!(receive(queue_in, Duration::from_secs(30)), Some((number, false)));
+        // There is room as soon as the gateway over there has given the next one, and the one here knows.
+        queue
+            .send(&(sent + 1).to_le_bytes(), INFINITE)
+            .expect("room, soon");
+        sent += 1;
+    }
+    let unrung = counted(&rig, 1, "queue", ("received", COUNT), "unrung") - first;
+    assert!(unrung <= COUNT / 10, "{unrung} of {COUNT} found by looking");
+}
