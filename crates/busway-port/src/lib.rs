@@ -41,6 +41,8 @@ mod counters;
 #[cfg(not(loom))]
 mod crash;
 #[cfg(not(loom))]
+mod fast_clock;
+#[cfg(not(loom))]
 pub mod observe;
 #[cfg(not(loom))]
 mod partition;

@@ -1,9 +1,10 @@
 //! Sampling ports: ARINC 653 Part 1, section 3.6.2.1.
 
 use super::{PortId, Refusal, SystemTime, Validity, create, created, id_of};
-use crate::config::{Direction, PortKind};
+use crate::config::{Clock, Direction, PortKind};
 use crate::counters::{Counter, Counting};
 use crate::crash;
+use crate::fast_clock;
 use crate::partition::far::{between, is_since};
 use crate::partition::sampling::{Delivered, Latest, Nothing};
 use crate::partition::{End, Partition, Port};
@@ -205,7 +206,7 @@ pub(super) fn consume(port: &Port, sequence: u64) -> bool {
 /// Judges a message just read by its source time, and remembers the judgement for the port's status.
 #[inline]
 pub(super) fn judge(port: &Port, latest: &Latest, time_ns: SystemTime) -> Validity {
-    let is_valid = is_fresh(port, latest.clock().now_ns(), time_ns);
+    let is_valid = is_within_refresh_period(port, latest.clock(), time_ns);
     let last = port.area.word(port::LAST_VALIDITY);
     if last.load(Ordering::Relaxed) != u64::from(is_valid) {
         last.store(u64::from(is_valid), Ordering::Relaxed);
@@ -218,11 +219,11 @@ pub(super) fn judge(port: &Port, latest: &Latest, time_ns: SystemTime) -> Validi
     }
 }
 
-/// Whether a message written at `time_ns` is within the port's refresh period at `now_ns`. One from the future, which a writer
+/// Whether a message written at `time_ns` of `clock` is within the port's refresh period now. One from the future, which a writer
 /// with a clock of its own could claim, is fresh as long as the claim is within a refresh period too.
 #[inline]
-pub(super) fn is_fresh(port: &Port, now_ns: SystemTime, time_ns: SystemTime) -> bool {
-    now_ns.abs_diff(time_ns) <= refresh_period_ns(port) as u64
+pub(super) fn is_within_refresh_period(port: &Port, clock: Clock, time_ns: SystemTime) -> bool {
+    fast_clock::is_within(clock, time_ns, refresh_period_ns(port) as u64)
 }
 
 #[inline]

@@ -1,6 +1,6 @@
 //! Sampling port extensions: ARINC 653 Part 2.
 
-use super::sampling::{consume, destination, is_fresh, judge, read, refresh_period_ns};
+use super::sampling::{consume, destination, is_within_refresh_period, judge, read, refresh_period_ns};
 use super::{PortId, Refusal, ReturnCode, SystemTime, created};
 use crate::config::Direction;
 use crate::partition::far::is_since;
@@ -141,7 +141,7 @@ pub fn get_sampling_port_current_status(
     let consumed = port.area.word(port::CONSUMED).load(Ordering::Relaxed);
     let is_message_fresh = message
         .zip(clock)
-        .is_some_and(|((_, time_ns), clock)| is_fresh(port, clock.now_ns(), time_ns));
+        .is_some_and(|((_, time_ns), clock)| is_within_refresh_period(port, clock, time_ns));
     Ok(SamplingPortCurrentStatus {
         refresh_period: refresh_period_ns(port),
         time_stamp: message

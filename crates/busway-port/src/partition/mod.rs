@@ -138,6 +138,7 @@ impl Partition {
             });
         };
         let opened = store.open_partition(config)?;
+        crate::fast_clock::prepare();
         let body = opened.area()?;
         let ports = wire::ports(store, config, &body)?;
         let members = Members::join(opened.file, &body, name, |incarnation| {
