@@ -18,6 +18,13 @@ use crate::rig::Rig;
 pub enum Task {
     /// Writes 1, 2, 3 .. into a sampling port, one a millisecond.
     Write,
+    /// Writes the time of `CLOCK_MONOTONIC` in ns into a sampling port, once a millisecond.
+    WriteTime,
+    /// Writes into the sampling ports `OUT` of all [`TORTURE_BYTES`] without a pause.
+    Flood,
+    /// Reads the sampling ports `IN` of all [`TORTURE_BYTES`] without a pause, in two threads. Reports how many different messages each port has returned to
+    /// each thread at least; ends with an error if one was torn or came late.
+    Check,
     /// Sends `from`, `from` + 1 .. `to` into a queuing port, waiting as long as it takes.
     Send {
         /// The first number.
@@ -38,6 +45,14 @@ pub struct Work {
     pub port: String,
     /// What to do.
     pub task: Task,
+}
+
+/// Longest messages of the ports of the torture test, in bytes. Their names end with it.
+pub const TORTURE_BYTES: [usize; 3] = [64, 4 << 10, 64 << 10];
+
+/// Length in words of message `number` of a port for `size_bytes`: it consists of its number, over and over.
+pub fn torture_words(number: u64, size_bytes: usize) -> usize {
+    1 + (number.wrapping_mul(0x9E37_79B9) % (size_bytes as u64 / 8)) as usize
 }
 
 /// Joins a partition, on whichever of the hosts it is.

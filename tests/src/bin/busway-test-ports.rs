@@ -2,12 +2,12 @@
 
 use std::io::Read;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use busway_port::Discipline;
-use busway_port::apex::{OperatingMode, Refusal, set_partition_mode};
-use busway_tests::ports::{Task, Work, join};
+use busway_port::apex::{OperatingMode, Refusal, get_time, set_partition_mode};
+use busway_port::{Discipline, Partition};
+use busway_tests::ports::{TORTURE_BYTES, Task, Work, join, torture_words};
 
 /// Reports at most this often.
 const REPORT: Duration = Duration::from_millis(20);
@@ -41,6 +41,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
+        Task::WriteTime => {
+            let port = partition.sampling_source(&work.port)?;
+            while !stop.load(Ordering::Relaxed) {
+                port.write(&get_time().to_le_bytes())?;
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        Task::Flood => flood(&partition, &stop)?,
+        Task::Check => check_in_two_threads(&partition, &stop),
         Task::Send { from, to } => {
             let port = partition.queuing_source(&work.port, Discipline::Fifo)?;
             set_partition_mode(&partition, OperatingMode::Normal)?;
@@ -61,4 +70,81 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     Ok(())
+}
+
+fn flood(partition: &Partition, stop: &AtomicBool) -> Result<(), Refusal> {
+    let mut ports = Vec::new();
+    for size_bytes in TORTURE_BYTES {
+        ports.push((
+            size_bytes,
+            partition.sampling_source(&format!("OUT{size_bytes}"))?,
+        ));
+    }
+    let mut message = Vec::new();
+    for number in 1_u64.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        for (size_bytes, port) in &ports {
+            message.clear();
+            let words = torture_words(number, *size_bytes);
+            message.extend(std::iter::repeat_n(number.to_le_bytes(), words).flatten());
+            port.write(&message)?;
+        }
+    }
+    Ok(())
+}
+
+/// Reports how many different messages every port has returned to every thread.
+fn check_in_two_threads(partition: &Partition, stop: &AtomicBool) {
+    let different = [AtomicU64::new(0), AtomicU64::new(0)];
+    std::thread::scope(|scope| {
+        let readers = different
+            .each_ref()
+            .map(|different| scope.spawn(move || check(partition, stop, different)));
+        while readers.iter().all(|reader| !reader.is_finished()) {
+            let least = different.iter().map(|it| it.load(Ordering::Relaxed)).min();
+            println!("{}", least.unwrap_or_default());
+            std::thread::sleep(REPORT);
+        }
+        // A reader that found something wrong has ended: say so now, and don't wait for the other.
+        if !stop.load(Ordering::Relaxed) {
+            std::process::exit(1);
+        }
+    });
+}
+
+/// Counts in `different` how many different messages the port with the fewest has returned.
+fn check(partition: &Partition, stop: &AtomicBool, different: &AtomicU64) {
+    const HOUR_NS: i64 = 3_600_000_000_000;
+    let mut ports = TORTURE_BYTES.map(|size_bytes| {
+        let port = partition.sampling_destination(&format!("IN{size_bytes}"), HOUR_NS);
+        (size_bytes, port.expect("configured"), 0_u64, 0_u64)
+    });
+    let mut buffer = vec![0; TORTURE_BYTES[2]];
+    while !stop.load(Ordering::Relaxed) {
+        for (size_bytes, port, last, count) in &mut ports {
+            let length = match port.read(&mut buffer) {
+                Ok(read) => read.length,
+                Err(Refusal::NoAction) => continue,
+                Err(refusal) => panic!("{refusal}"),
+            };
+            let words = buffer[..length].as_chunks::<8>().0;
+            let number = u64::from_le_bytes(words[0]);
+            assert_eq!(
+                words.len(),
+                torture_words(number, *size_bytes),
+                "message {number} has another's length"
+            );
+            assert!(
+                words.iter().all(|word| *word == words[0]),
+                "message {number} is torn"
+            );
+            assert!(number >= *last, "message {number} came after {last}");
+            *count += u64::from(number != *last);
+            *last = number;
+        }
+        let least = ports.iter().map(|(.., count)| *count).min();
+        different.store(least.unwrap_or_default(), Ordering::Relaxed);
+    }
 }

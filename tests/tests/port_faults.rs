@@ -1,0 +1,252 @@
+//! Hosts cut off and back, sources killed, writers that never pause: what ports on the other host see of it, over every bus.
+
+use std::time::Duration;
+
+use busway_port::apex::{OperatingMode, Validity, get_time, set_partition_mode};
+use busway_port::{Discipline, Partition, SamplingDestination};
+use busway_tests::ports::{TORTURE_BYTES, Task, join, read, receive, run};
+use busway_tests::skip::skipped;
+use busway_tests::{Bus, Rig, eventually, holds_for, on_each_bus};
+use rustix::process::Signal;
+
+on_each_bus!(
+    a_message_goes_invalid_and_stays_while_a_gateway_is_dead_or_stopped_and_then_everything_goes_on,
+    a_queue_whose_source_is_killed_delivers_what_was_sent_and_goes_on_with_the_next_source,
+    eight_readers_on_the_other_host_of_a_writer_that_never_pauses_see_whole_messages_in_order,
+);
+
+/// Far more than a message takes, even on a busy machine.
+const REFRESH_NS: i64 = 700_000_000;
+
+const PORTS: &str = r#"
+[[partition]]
+name = "source"
+host = "a"
+ports = [
+  { name = "OUT", kind = "sampling", direction = "source", max_size = 8 },
+  { name = "QUEUE", kind = "queuing", direction = "source", max_size = 8, max_messages = 4 },
+]
+[[partition]]
+name = "near"
+host = "a"
+ports = [{ name = "IN", kind = "sampling", direction = "destination", max_size = 8, refresh_period = "1s" }]
+[[partition]]
+name = "sink"
+host = "b"
+ports = [
+  { name = "IN", kind = "sampling", direction = "destination", max_size = 8, refresh_period = "1s" },
+  { name = "QUEUE", kind = "queuing", direction = "destination", max_size = 8, max_messages = 4 },
+]
+[[channel]]
+source = "source/OUT"
+destinations = ["near/IN", "sink/IN"]
+[[channel]]
+source = "source/QUEUE"
+destinations = ["sink/QUEUE"]
+"#;
+
+/// How a host is cut off.
+#[derive(Debug, Clone, Copy)]
+enum Outage {
+    /// The gateway of a host is killed, and started at the end.
+    Killed(usize),
+    /// The gateway of a host neither sends nor takes anything.
+    Stopped(usize),
+    /// The cable between the hosts is out.
+    Cable,
+}
+
+impl Outage {
+    fn begin(self, rig: &mut Rig) {
+        match self {
+            Outage::Killed(host) => rig.gateway(host).kill(),
+            Outage::Stopped(host) => rig.gateway(host).signal(Signal::STOP),
+            Outage::Cable => rig.hosts.set_cable(0, 1, false).expect("a cable"),
+        }
+    }
+
+    fn end(self, rig: &mut Rig) {
+        match self {
+            Outage::Killed(host) => rig.start_gateway(host),
+            Outage::Stopped(host) => rig.gateway(host).signal(Signal::CONT),
+            Outage::Cable => rig.hosts.set_cable(0, 1, true).expect("a cable"),
+        }
+    }
+}
+
+fn normal(partition: &Partition) {
+    set_partition_mode(partition, OperatingMode::Normal).expect("it was starting");
+}
+
+/// Reads a port whose messages are the times of their writing, and checks that none is valid for longer than the refresh period.
+fn look(port: SamplingDestination<'_>) -> Option<(i64, Validity)> {
+    let before_ns = get_time();
+    let (written_ns, read) = read(port)?;
+    let age_ns = before_ns - written_ns as i64;
+    assert!(
+        read.validity == Validity::Invalid || age_ns <= REFRESH_NS,
+        "a message of {age_ns} ns is valid"
+    );
+    Some((written_ns as i64, read.validity))
+}
+
+/// Waits for a valid message that was written after `after_ns`.
+fn valid(port: SamplingDestination<'_>, after_ns: i64, when: &str) -> i64 {
+    let (written_ns, _) = eventually(&format!("a valid message {when}"), || {
+        look(port).filter(|(written_ns, validity)| *written_ns > after_ns && *validity == Validity::Valid)
+    });
+    written_ns
+}
+
+/// Lets an outage begin while a source writes, does `meanwhile`, and lets it end when the other host has noticed.
+fn goes_invalid_and_comes_back(
+    rig: &mut Rig,
+    outage: Outage,
+    near: SamplingDestination<'_>,
+    far: SamplingDestination<'_>,
+    meanwhile: impl FnOnce(),
+) {
+    valid(far, get_time(), &format!("before {outage:?}"));
+    outage.begin(rig);
+    let cut_ns = get_time();
+    meanwhile();
+    eventually(&format!("the message goes stale: {outage:?}"), || {
+        look(far).filter(|(_, validity)| *validity == Validity::Invalid)
+    });
+    holds_for(
+        Duration::from_millis(200),
+        "the stale message is returned",
+        || look(far).is_some_and(|(_, validity)| validity == Validity::Invalid),
+    );
+    valid(
+        near,
+        cut_ns,
+        &format!("on the source's own host during {outage:?}"),
+    );
+    outage.end(rig);
+    valid(far, get_time(), &format!("after {outage:?}"));
+}
+
+fn a_message_goes_invalid_and_stays_while_a_gateway_is_dead_or_stopped_and_then_everything_goes_on(bus: Bus) {
+    let mut rig = Rig::pair_with(bus, PORTS);
+    let (sink, near) = (join(&rig.system, "sink"), join(&rig.system, "near"));
+    let far = sink.sampling_destination("IN", REFRESH_NS).expect("configured");
+    let near = near.sampling_destination("IN", REFRESH_NS).expect("configured");
+    let _source = run(&rig, 0, "source", "OUT", Task::WriteTime);
+    for outage in [
+        Outage::Killed(0),
+        Outage::Killed(1),
+        Outage::Stopped(0),
+        Outage::Stopped(1),
+    ] {
+        goes_invalid_and_comes_back(&mut rig, outage, near, far, || {});
+    }
+}
+
+fn a_queue_whose_source_is_killed_delivers_what_was_sent_and_goes_on_with_the_next_source(bus: Bus) {
+    let rig = Rig::pair_with(bus, PORTS);
+    let sink = join(&rig.system, "sink");
+    let port = sink
+        .queuing_destination("QUEUE", Discipline::Fifo)
+        .expect("configured");
+    normal(&sink);
+    let mut last = 0;
+    for _ in 0..3 {
+        let mut source = run(
+            &rig,
+            0,
+            "source",
+            "QUEUE",
+            Task::Send {
+                from: last + 1,
+                to: u64::MAX,
+            },
+        );
+        let next = |last: u64| {
+            let (number, lost) = eventually("the next message", || receive(port, Duration::from_secs(1)));
+            assert_eq!((number, lost), (last + 1, false));
+            number
+        };
+        last = (0..50).fold(last, |last, _| next(last));
+        source.kill();
+        while let Some((number, lost)) = receive(port, Duration::from_millis(300)) {
+            assert_eq!((number, lost), (last + 1, false));
+            last = number;
+        }
+    }
+}
+
+#[test]
+fn ports_survive_a_cable_that_is_cut() {
+    let mut rig = match Rig::isolated_pair(Bus::Tcp, PORTS) {
+        Ok(rig) => rig,
+        Err(what) => return skipped(&what),
+    };
+    rig.start_gateways();
+    let (sink, near) = (join(&rig.system, "sink"), join(&rig.system, "near"));
+    let far = sink.sampling_destination("IN", REFRESH_NS).expect("configured");
+    let near = near.sampling_destination("IN", REFRESH_NS).expect("configured");
+    let queue = sink
+        .queuing_destination("QUEUE", Discipline::Fifo)
+        .expect("configured");
+    let source = join(&rig.system, "source");
+    let out = source
+        .queuing_source("QUEUE", Discipline::Fifo)
+        .expect("configured");
+    let _writer = run(&rig, 0, "source", "OUT", Task::WriteTime);
+    normal(&sink);
+    let (mut sent, mut received) = (0_u64, 0_u64);
+    let fill = |messages: std::ops::RangeInclusive<u64>| {
+        for message in messages {
+            eventually("room", || out.send(&message.to_le_bytes(), 0).ok());
+        }
+    };
+    let mut next = || {
+        let next = eventually("the next message", || receive(queue, Duration::from_secs(1)));
+        received += 1;
+        assert_eq!(next, (received, false));
+        received
+    };
+    for _ in 0..2 {
+        // Some cross before the cut, the others wait for its end: as many as there is room for on this side.
+        fill(sent + 1..=sent + 2);
+        next();
+        goes_invalid_and_comes_back(&mut rig, Outage::Cable, near, far, || fill(sent + 3..=sent + 5));
+        sent += 5;
+        while next() < sent {}
+    }
+    assert_eq!(receive(queue, Duration::from_millis(200)), None);
+}
+
+fn eight_readers_on_the_other_host_of_a_writer_that_never_pauses_see_whole_messages_in_order(bus: Bus) {
+    const DIFFERENT: u64 = 50;
+    let mut more = String::new();
+    let port = |name: String, direction: &str, size: usize, rest: &str| {
+        format!(
+            "{{ name = {name:?}, kind = \"sampling\", direction = {direction:?}, max_size = {size}{rest} }}"
+        )
+    };
+    let refresh = ", refresh_period = \"1h\"";
+    let sources = TORTURE_BYTES.map(|size| port(format!("OUT{size}"), "source", size, ""));
+    let sinks = TORTURE_BYTES.map(|size| port(format!("IN{size}"), "destination", size, refresh));
+    for (name, host, ports) in [("source", "a", sources), ("sink", "b", sinks)] {
+        let ports = ports.join(", ");
+        more += &format!("[[partition]]\nname = {name:?}\nhost = {host:?}\nports = [{ports}]\n");
+    }
+    for size in TORTURE_BYTES {
+        more += &format!("[[channel]]\nsource = \"source/OUT{size}\"\ndestinations = [\"sink/IN{size}\"]\n");
+    }
+    let rig = Rig::pair_with(bus, &more);
+    let _writer = run(&rig, 0, "source", "", Task::Flood);
+    let mut readers = [(); 4].map(|()| run(&rig, 1, "sink", "", Task::Check));
+    for reader in &mut readers {
+        eventually("every thread sees different messages of every size", || {
+            assert!(reader.ended().is_none(), "something was wrong");
+            let different: u64 = reader.last_line()?.parse().expect("a number");
+            (different > DIFFERENT).then_some(())
+        });
+    }
+    for reader in &mut readers {
+        assert!(reader.finish().success(), "something was wrong");
+    }
+}
