@@ -220,8 +220,6 @@ fn a_queue_under_blows(channel: &str, ports: (&str, &str), longest: usize, round
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
-
     #[test]
     fn readers_of_a_register_that_its_source_scribbles_over_are_safe_and_recover(rounds in rounds()) {
         let (directory, sensors, navigation) = partitions();
