@@ -132,7 +132,15 @@ fn write_slots(slots: &SlotsReport, routes: &[RouteReport<'_>], to: &mut String)
         (Some(_), Some(needed)) => format!("a read may retry: slots = {needed} makes that impossible"),
     };
     writeln!(to, "    slots    {}{chosen}; {retries}", slots.count)?;
-    let by_gateways = |route: &RouteReport<'_>| matches!(route.way, Way::Link { .. });
+    let by_gateways = |route: &RouteReport<'_>| {
+        matches!(
+            route.way,
+            Way::Link {
+                carrier: Carrier::Gateways,
+                ..
+            }
+        )
+    };
     if slots.no_retry && routes.iter().any(by_gateways) {
         writeln!(
             to,

@@ -85,7 +85,10 @@ pub enum TcpReport {
 pub struct WindowReport {
     pub path: PathBuf,
     pub offset_bytes: u64,
+    /// The whole window.
     pub length_bytes: u64,
+    /// At its end, for the registers of sampling channels.
+    pub ports_bytes: u64,
     pub medium: &'static str,
 }
 
@@ -151,8 +154,8 @@ impl BusReport {
             BusSettings::Memory(link) => {
                 let resolved = link.resolve().expect("a System's links have been validated");
                 BusReport::Memory {
-                    reads: resolved.read.into(),
-                    writes: resolved.write.into(),
+                    reads: WindowReport::new(resolved.read, &resolved.read_ports),
+                    writes: WindowReport::new(resolved.write, &resolved.write_ports),
                 }
             }
             BusSettings::Tcp(link) => match link.role().expect("a System's links have been validated") {
@@ -163,13 +166,14 @@ impl BusReport {
     }
 }
 
-impl From<Place> for WindowReport {
-    fn from(place: Place) -> Self {
+impl WindowReport {
+    fn new(link: Place, ports: &Place) -> Self {
         WindowReport {
-            path: place.path,
-            offset_bytes: place.offset,
-            length_bytes: place.length,
-            medium: match place.medium {
+            path: link.path,
+            offset_bytes: link.offset,
+            length_bytes: link.length + ports.length,
+            ports_bytes: ports.length,
+            medium: match link.medium {
                 Medium::Coherent => "coherent",
                 Medium::WriteCombining => "write-combining",
                 Medium::Device => "device",

@@ -136,8 +136,12 @@ fn bus_text(bus: &BusReport) -> String {
 }
 
 fn window_text(window: &WindowReport) -> String {
+    let ports = match window.ports_bytes {
+        0 => String::new(),
+        bytes => format!(", of it {} for ports", bytes_text(bytes)),
+    };
     format!(
-        "{} from {:#x}, {} ({})",
+        "{} from {:#x}, {} ({}{ports})",
         window.path.display(),
         window.offset_bytes,
         bytes_text(window.length_bytes),
