@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use busway_port::Discipline;
-use busway_port::apex::{INFINITE, OperatingMode, set_partition_mode};
+use busway_port::apex::{OperatingMode, set_partition_mode};
 use busway_port::system::crossings_of;
 use busway_system::{Carrier, System};
 use busway_tests::ports::{join, read, receive};
@@ -44,6 +44,9 @@ const COUNT: u64 = 40;
 
 /// Long enough for a lane to fall asleep, far shorter than its sleep: for 50 ms it looks for credits that it owes or awaits.
 const PAUSE: Duration = Duration::from_millis(80);
+
+/// Only guards against hanging.
+const PATIENCE_NS: i64 = 30_000_000_000;
 
 /// A counter of a channel, as soon as the gateway's status says that `moved` messages went through it.
 fn counted(rig: &Rig, host: usize, channel: &str, (moving, moved): (&str, u64), counter: &str) -> u64 {
@@ -108,7 +111,7 @@ fn room_in_a_full_queue_is_announced_to_the_gateway_that_waits_for_it(bus: Bus) 
     let mut sent = 0_u64;
     while sent < 8 {
         queue
-            .send(&(sent + 1).to_le_bytes(), INFINITE)
+            .send(&(sent + 1).to_le_bytes(), PATIENCE_NS)
             .expect("room, soon");
         sent += 1;
     }
@@ -118,7 +121,7 @@ fn room_in_a_full_queue_is_announced_to_the_gateway_that_waits_for_it(bus: Bus) 
         assert_eq!(receive(queue_in, Duration::from_secs(30)), Some((number, false)));
         // There is room as soon as the gateway over there has given the next one, and the one here knows.
         queue
-            .send(&(sent + 1).to_le_bytes(), INFINITE)
+            .send(&(sent + 1).to_le_bytes(), PATIENCE_NS)
             .expect("room, soon");
         sent += 1;
     }

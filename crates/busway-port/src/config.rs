@@ -139,6 +139,9 @@ pub struct ChannelConfig {
     pub slots: usize,
     /// What becomes of a message for a full queue. Not looked at for a sampling channel.
     pub when_full: WhenFull,
+    /// The disciplines that the configuration gives queuing ports of this channel: a process that creates such a port must ask for
+    /// the same. Of other ports, the one that it asks for counts.
+    pub disciplines: Vec<(PortRef, Discipline)>,
     /// Clock of the source time stamps.
     pub clock: Clock,
 }
@@ -161,6 +164,7 @@ impl ChannelConfig {
             landing: None,
             slots: 4,
             when_full,
+            disciplines: Vec::new(),
             clock: Clock::Monotonic,
         }
     }

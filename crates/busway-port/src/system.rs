@@ -14,8 +14,8 @@ use busway_system::{self as file, Carrier, System, Way};
 use busway_transport::one_sided::Role;
 
 use crate::config::{
-    ChannelConfig, Clock, DIGEST, Direction, FarMemory, MAX_NAME_LENGTH_BYTES, Module, PartitionConfig,
-    PortConfig, PortKind, PortRef, WhenFull,
+    ChannelConfig, Clock, DIGEST, Direction, Discipline, FarMemory, MAX_NAME_LENGTH_BYTES, Module,
+    PartitionConfig, PortConfig, PortKind, PortRef, WhenFull,
 };
 use crate::store::Store;
 
@@ -46,6 +46,8 @@ pub struct Crossing {
     pub carrier: Carrier,
     /// How the two hosts compare times.
     pub clock: file::Clock,
+    /// Index in [`System::lanes`] of the lane that moves the messages.
+    pub lane: usize,
 }
 
 /// The directory that holds the ports of `host`: what the file says, else one in `/dev/shm` that is named after the module and the host.
@@ -181,15 +183,30 @@ fn channel_of(system: &System, host: &str, index: usize, channel: &file::Channel
         copies,
         landing,
         slots: channel.slots.map_or(4, |slots| slots as usize),
-        // By all destinations of the channel, so that all hosts come to the same.
-        when_full: if channel.destinations.len() == 1 {
-            WhenFull::Wait
-        } else {
-            WhenFull::Overflow
+        when_full: match channel.when_full {
+            Some(file::WhenFull::Overflow) => WhenFull::Overflow,
+            Some(file::WhenFull::Wait) | None => WhenFull::Wait,
         },
+        disciplines: disciplines(system, channel),
         // Stamps of another host are brought to this clock when they arrive.
         clock: Clock::Monotonic,
     })
+}
+
+/// The disciplines that the file gives ports of a channel.
+fn disciplines(system: &System, channel: &file::Channel) -> Vec<(PortRef, Discipline)> {
+    let ends = std::iter::once(&channel.source).chain(&channel.destinations);
+    let given = ends.filter_map(|at| {
+        let file::PortKind::Queuing { discipline, .. } = system.port(*at).kind else {
+            return None;
+        };
+        let discipline = match discipline? {
+            file::Discipline::Fifo => Discipline::Fifo,
+            file::Discipline::Priority => Discipline::Priority,
+        };
+        Some((name_of(system, *at), discipline))
+    });
+    given.collect()
 }
 
 /// The other hosts that a channel joins with `host`, once each.
@@ -229,6 +246,7 @@ fn crossings(system: &System, host: &str, index: usize, channel: &file::Channel)
             bus,
             carrier,
             clock,
+            lane: channel.lane,
         });
     }
     found

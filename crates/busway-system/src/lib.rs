@@ -53,11 +53,11 @@ pub use model::{
 pub use pattern::Pattern;
 pub use ports::{
     Channel, Clock, Direction, Discipline, MAX_MESSAGE_BYTES, MAX_MESSAGES, MAX_NAME_BYTES, Partition, Port,
-    PortKind, PortRef,
+    PortKind, PortRef, WhenFull,
 };
 pub use route::{Carrier, Route, Way};
 
-/// The XML namespace of Busway's elements in an ARINC 653 module: `Place`, `Rate` and `Bus`.
+/// The XML namespace of Busway's elements in an ARINC 653 module: `Place`, `Rate`, `Bus` and `Queue`.
 pub const XML_NAMESPACE: &str = xml::NAMESPACE;
 
 /// Name of the one host of a system that is an ARINC 653 XML file alone.

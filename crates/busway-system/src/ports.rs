@@ -69,7 +69,7 @@ pub enum PortKind {
     Queuing {
         /// Messages that the port holds, 1 to [`MAX_MESSAGES`].
         max_messages: u32,
-        /// In which order waiting processes are served; `None`: as the program that creates the port asks.
+        /// In which order waiting processes are served: a program that creates the port must ask for this one; `None`: as it asks.
         discipline: Option<Discipline>,
     },
 }
@@ -116,8 +116,23 @@ pub struct Channel {
     pub bus: Option<String>,
     /// Slots of the register of a sampling channel, 3 to 4096; `None` for a queuing channel. Every host computes the same.
     pub slots: Option<u32>,
+    /// What becomes of a message for a full queue; `None` for a sampling channel. Every host comes to the same.
+    pub when_full: Option<WhenFull>,
+    /// Index in [`crate::System::lanes`] of the lane on which gateways move its messages: 0, the default lane, where the file names
+    /// none.
+    pub lane: usize,
     /// Whether the file gives `slots`, and not [`crate::slots::default_slots`].
     pub slots_from_file: bool,
+}
+
+/// What becomes of a message for a full queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WhenFull {
+    /// The sender waits until all destinations have room, or its time-out passes: the default with one destination.
+    Wait,
+    /// The full destination loses the message and is told so; nobody else notices: the default with several.
+    Overflow,
 }
 
 /// How hosts that a link joins compare times.

@@ -329,7 +329,7 @@ fn lanes_are_named_once_known_and_used() {
         &[
             "s.toml:9:8: service[0].lane: there is no lane \"contrl\"; write \"control\"",
             "s.toml:11:8: warning: lane[0].name: no service runs on the lane \"control\"; \
-         add services = [..] to it, or lane = \"control\" to a [[service]]",
+         add services = [..] to it, or lane = \"control\" to a [[service]] or a [[channel]]",
         ],
     );
     let twice = "[[lane]]\nname = \"l\"\nservices = [\"a\"]\n[[lane]]\nname = \"l\"\nservices = [\"b\"]\n";

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use busway_system::System;
+use busway_system::{System, WhenFull};
 
 /// Three hosts: `a` and `b` joined by memory and TCP, `c` by nothing. Lines 1 to 8.
 const HOSTS: &str = r#"[host.a]
@@ -338,5 +338,67 @@ fn a_module_names_a_file_that_can_be_read() {
     assert!(
         error.contains("nonexistent.xml can't be read: No such file"),
         "{error}"
+    );
+}
+
+/// A queuing source and destination that fit, on the hosts `a` and `b`; lines 9 to 16.
+const QUEUES: &str = r#"[[partition]]
+name = "p"
+host = "a"
+ports = [{ name = "OUT", kind = "queuing", direction = "source", max_size = 64, max_messages = 4 }]
+[[partition]]
+name = "q"
+host = "b"
+ports = [{ name = "IN", kind = "queuing", direction = "destination", max_size = 64, max_messages = 4 }]
+"#;
+
+#[test]
+fn a_full_queue_has_one_of_two_meanings_and_a_sampling_channel_none() {
+    module(
+        &format!(
+            "{QUEUES}[[channel]]\nsource = \"p/OUT\"\ndestinations = [\"q/IN\"]\nwhen_full = \"drop\"\n"
+        ),
+        &["s.toml:20:13: channel[0].when_full: \"drop\" is unknown; write `wait` or `overflow`"],
+    );
+    channel(
+        "source = \"p/OUT\"\ndestinations = [\"q/IN\"]\nwhen_full = \"wait\"\n",
+        &[
+            "s.toml:20:13: channel[0].when_full: a sampling channel is never full; remove the word: a newer message replaces an older one",
+        ],
+    );
+}
+
+#[test]
+fn a_full_queue_means_what_the_file_says_else_what_suits_the_number_of_destinations() {
+    let meaning = |more: &str| {
+        let text =
+            format!("{HOSTS}{QUEUES}[[channel]]\nsource = \"p/OUT\"\ndestinations = [\"q/IN\"]\n{more}");
+        let system = System::parse(&text, Path::new("s.toml")).expect("right");
+        system.channels[0].when_full
+    };
+    assert_eq!(meaning(""), Some(WhenFull::Wait));
+    assert_eq!(meaning("when_full = \"wait\"\n"), Some(WhenFull::Wait));
+    assert_eq!(meaning("when_full = \"overflow\"\n"), Some(WhenFull::Overflow));
+}
+
+#[test]
+fn a_channel_runs_on_the_lane_that_it_names() {
+    let lanes = "[[lane]]\nname = \"other\"\nservices = [\"x\"]\n[[lane]]\nname = \"loop\"\n";
+    let text = |lane: &str| {
+        format!(
+            "{HOSTS}{QUEUES}[[channel]]\nsource = \"p/OUT\"\ndestinations = [\"q/IN\"]\nlane = {lane:?}\n{lanes}"
+        )
+    };
+    let system = System::parse(&text("loop"), Path::new("s.toml")).expect("right");
+    assert_eq!(system.lanes[system.channels[0].lane].name, "loop");
+    assert!(!system.warnings.iter().any(|it| it.to_string().contains("loop")));
+    let lines = said(&text("lop"));
+    assert_eq!(
+        lines,
+        [
+            "s.toml:20:8: channel[0].lane: there is no lane \"lop\"; write \"loop\"",
+            "s.toml:25:8: warning: lane[1].name: no service runs on the lane \"loop\"; add services = [..] to it, or lane = \"loop\" to a \
+             [[service]] or a [[channel]]",
+        ]
     );
 }

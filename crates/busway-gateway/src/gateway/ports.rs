@@ -36,8 +36,6 @@ const ASK: Duration = Duration::from_secs(1);
 const PORT_FLOW: FlowId = 1 << 31;
 /// Messages under way at most; the queues themselves may be deeper.
 const MOST_UNDER_WAY: usize = 256;
-/// The lane of ports.
-const LANE: usize = 0;
 
 /// How far a channel is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,7 +230,7 @@ impl Ports {
             }
             if matches!(self.channels[number].phase, Phase::Open | Phase::Ending) {
                 let channel = &self.channels[number];
-                lanes[LANE].tell(Command::EndPort(channel.flow));
+                lanes[channel.crossing.lane].tell(Command::EndPort(channel.flow));
             }
             self.forget(number, links);
         }
@@ -295,7 +293,7 @@ impl Ports {
                 channel: id.0,
             };
             let spec = channel.spec();
-            match link.link.open_receiver(id, &spec, LANE as u32) {
+            match link.link.open_receiver(id, &spec, channel.crossing.lane as u32) {
                 Ok(landing) => {
                     link.say(&Say::OpenPort {
                         channel: id.0,
@@ -356,9 +354,10 @@ impl Ports {
         if !is_alike {
             return Err("it has another kind or size by this host's system file".into());
         }
+        let lane = channel.crossing.lane as u32;
         links[key.link]
             .link
-            .open_sender(ChannelId(key.channel), &spec, landing, LANE as u32)
+            .open_sender(ChannelId(key.channel), &spec, landing, lane)
             .map_err(|error| error.to_string())?;
         channel.phase = Phase::Opening;
         channel.key = Some(key);
@@ -392,14 +391,16 @@ impl Ports {
         let (partition, name) = (&channel.partition, &channel.crossing.port.port);
         let counters = channel.counters.clone();
         let link = &mut links[key.link];
+        let number_of_lane = channel.crossing.lane;
+        let lane = &lanes[number_of_lane];
         let made = match end {
             ChannelEnd::Sender(sender) => {
-                link.give_doorbell(key.link, &lanes[LANE], LANE as u32, sender.wait_for());
+                link.give_doorbell(key.link, lane, number_of_lane as u32, sender.wait_for());
                 Tap::open(partition, name, self.session)
                     .map(|tap| PortEnd::Out(Box::new(PortOut::new(key, tap, sender, wire, counters))))
             }
             ChannelEnd::Receiver(receiver) => {
-                link.give_doorbell(key.link, &lanes[LANE], LANE as u32, receiver.wait_for());
+                link.give_doorbell(key.link, lane, number_of_lane as u32, receiver.wait_for());
                 Spout::open(partition, name)
                     .map(|spout| PortEnd::In(Box::new(PortIn::new(key, spout, receiver, wire, counters))))
             }
@@ -408,7 +409,7 @@ impl Ports {
         channel.complaint = None;
         add(&channel.counters.opened, 1);
         let made = made.expect("the crossing's port is in the module that it comes from");
-        lanes[LANE].tell(Command::AddPort(channel.flow, made));
+        lane.tell(Command::AddPort(channel.flow, made));
     }
 
     /// The peer asks to end a channel that this host sends.
@@ -419,7 +420,8 @@ impl Ports {
         match self.channels[number].phase {
             Phase::Open => {
                 self.channels[number].phase = Phase::Ending;
-                lanes[LANE].tell(Command::EndPort(self.channels[number].flow));
+                let channel = &self.channels[number];
+                lanes[channel.crossing.lane].tell(Command::EndPort(channel.flow));
             }
             Phase::Ending => {}
             _ => self.ended(number, None, links),
@@ -444,7 +446,7 @@ impl Ports {
         match channel.phase {
             Phase::Open => {
                 channel.phase = Phase::Ending;
-                lanes[LANE].tell(Command::EndPort(channel.flow));
+                lanes[channel.crossing.lane].tell(Command::EndPort(channel.flow));
             }
             Phase::Ending => {}
             _ => self.forget(number, links),

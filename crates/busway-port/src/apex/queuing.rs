@@ -58,11 +58,12 @@ pub struct QueuingPortStatus {
     pub waiting_processes: usize,
 }
 
-/// CREATE_QUEUING_PORT. `queuing_discipline` is the port's from now on.
+/// CREATE_QUEUING_PORT. `queuing_discipline` is the port's from now on; where the configuration gives one, it must be that.
 ///
 /// # Errors
 /// In this order: [`Refusal::InvalidConfig`] for an unknown name; [`Refusal::NoAction`] for a second creation;
-/// [`Refusal::InvalidConfig`] for another size, number of messages or direction; [`Refusal::InvalidMode`] outside the start modes.
+/// [`Refusal::InvalidConfig`] for another size, number of messages, discipline or direction; [`Refusal::InvalidMode`] outside the start
+/// modes.
 pub fn create_queuing_port(
     partition: &Partition,
     name: &str,
@@ -76,7 +77,12 @@ pub fn create_queuing_port(
         name,
         false,
         (max_message_size, port_direction),
-        |configured| max_messages(configured) == max_nb_message,
+        |configured| {
+            max_messages(configured) == max_nb_message
+                && configured
+                    .discipline
+                    .is_none_or(|given| given == queuing_discipline)
+        },
         |created| {
             let discipline = queuing_discipline as u64;
             created

@@ -12,7 +12,7 @@ pub(crate) mod wire;
 use std::path::PathBuf;
 
 use crate::bell::Ringers;
-use crate::config::PortConfig;
+use crate::config::{Discipline, PortConfig};
 use crate::counters::{Counter, Counters, Counting};
 use crate::lock::{self, Guard};
 use crate::peer_clock::{self, PeerClock};
@@ -78,6 +78,8 @@ pub(crate) struct Port {
     pub(crate) area: Area,
     /// The waiting table in it.
     table: Area,
+    /// The discipline that the configuration gives it.
+    pub(crate) discipline: Option<Discipline>,
     /// Whom to wake after a write, a send or a receive.
     pub(crate) ringers: Ringers,
     /// Where the gateway's bell is, at a port of the gateway.

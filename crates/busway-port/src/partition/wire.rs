@@ -11,7 +11,7 @@ use super::queuing::{Inlet, Outlet, Outlets};
 use super::sampling::{Latest, Register};
 use super::{End, Port};
 use crate::bell::Ringers;
-use crate::config::{ChannelConfig, FarMemory, ModuleError, PartitionConfig, PortRef};
+use crate::config::{ChannelConfig, Discipline, FarMemory, ModuleError, PartitionConfig, PortRef};
 use crate::counters::Counting;
 use crate::store::layout::{ChannelLayout, PartitionLayout, SamplingLayout, head, outlet, port};
 use crate::store::{Store, StoreError};
@@ -30,6 +30,7 @@ pub(super) fn ports(store: &Store, config: &PartitionConfig, body: &Area) -> Res
         ports.push(Port {
             config: port_config.clone(),
             table: area.part(port::WAITERS, WAITER_WORDS * 8),
+            discipline: discipline(store, &reference),
             ringers: Ringers::of(store, &reference)?,
             bell_path: is_other_host(&config.name).then(|| store.bell_path(&reference)),
             area,
@@ -151,6 +152,15 @@ fn too_small(channel: &ChannelConfig, far: &FarMemory) -> StoreError {
             far.place.path().display()
         ),
     }
+}
+
+/// The discipline that the configuration gives the port `reference`.
+fn discipline(store: &Store, reference: &PortRef) -> Option<Discipline> {
+    let channels = store.module().channels.iter();
+    let mut given = channels.flat_map(|channel| &channel.disciplines);
+    given
+        .find(|(port, _)| port == reference)
+        .map(|(_, discipline)| *discipline)
 }
 
 /// The part of another partition's file that belongs to the port `reference`, read-only.

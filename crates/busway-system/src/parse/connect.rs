@@ -8,8 +8,8 @@ use std::collections::{HashMap, HashSet};
 use super::draft::{Draft, DraftChannel, DraftEnd, DraftPartition, Spot};
 use crate::diagnostic::{Notes, nearest, one_of};
 use crate::link::Link;
-use crate::model::Host;
-use crate::ports::{Channel, Direction, Partition, Port, PortKind, PortRef};
+use crate::model::{Host, Lane};
+use crate::ports::{Channel, Direction, Partition, Port, PortKind, PortRef, WhenFull};
 use crate::slots::default_slots;
 
 /// What channels are judged against.
@@ -18,6 +18,7 @@ struct Module<'a> {
     partitions: Vec<Partition>,
     by_name: HashMap<&'a str, usize>,
     links: &'a [Link],
+    lanes: &'a [Lane],
     /// Which channel a port is in already, by its key.
     taken: HashMap<PortRef, String>,
 }
@@ -26,6 +27,7 @@ pub(super) fn connect(
     draft: &Draft,
     hosts: &[Host],
     links: &[Link],
+    lanes: &[Lane],
     notes: &mut Notes<'_>,
 ) -> (Vec<Partition>, Vec<Channel>) {
     let (partitions, by_name) = partitions(draft, hosts, notes);
@@ -34,6 +36,7 @@ pub(super) fn connect(
         partitions,
         by_name,
         links,
+        lanes,
         taken: HashMap::new(),
     };
     let mut channels: Vec<Channel> = Vec::new();
@@ -232,6 +235,7 @@ impl Module<'_> {
             return None;
         }
         self.warn_of_idle_bus(source, &destinations, written, notes);
+        self.warn_of_idle_lane(source, &destinations, written, notes);
         Some(self.finish(source, destinations, written, notes))
     }
 
@@ -264,8 +268,11 @@ impl Module<'_> {
                 None
             }
         };
+        let when_full = when_full(&port.kind, destinations.len(), written, notes);
         Channel {
             name: self.name(source),
+            lane: self.lane(written, notes),
+            when_full,
             source,
             destinations,
             bus: written.bus.as_ref().map(|(bus, _)| bus.clone()),
@@ -424,6 +431,46 @@ impl Module<'_> {
         }
     }
 
+    /// The place of the channel's lane.
+    fn lane(&self, written: &DraftChannel, notes: &mut Notes<'_>) -> usize {
+        let Some((name, spot)) = &written.lane else {
+            return 0;
+        };
+        let names = || self.lanes.iter().map(|lane| lane.name.as_str());
+        let found = names().position(|known| known == name);
+        if found.is_none() {
+            let mend = match nearest(name, names()) {
+                Some(near) => format!("write {near:?}"),
+                None => format!("add [[lane]] with name = {name:?} to the system file"),
+            };
+            notes.error_at(&spot.place, &spot.key, format!("there is no lane {name:?}"), mend);
+        }
+        found.unwrap_or(0)
+    }
+
+    fn warn_of_idle_lane(
+        &self,
+        source: PortRef,
+        destinations: &[PortRef],
+        written: &DraftChannel,
+        notes: &mut Notes<'_>,
+    ) {
+        let inside = |at: &PortRef| self.host(*at) == self.host(source);
+        if let Some((lane, spot)) = &written.lane
+            && destinations.iter().all(inside)
+        {
+            notes.warning_at(
+                &spot.place,
+                &spot.key,
+                format!(
+                    "the channel stays inside host {:?}: no lane moves its messages",
+                    self.host(source)
+                ),
+                format!("remove {lane:?}"),
+            );
+        }
+    }
+
     fn warn_of_idle_bus(
         &self,
         source: PortRef,
@@ -467,6 +514,37 @@ impl Module<'_> {
                     );
                 }
             }
+        }
+    }
+}
+
+/// What becomes of a message for a full queue: as the file says, else by the number of destinations.
+fn when_full(
+    kind: &PortKind,
+    destinations: usize,
+    written: &DraftChannel,
+    notes: &mut Notes<'_>,
+) -> Option<WhenFull> {
+    let asked = written.when_full.as_ref();
+    match kind {
+        PortKind::Queuing { .. } => Some(asked.map_or(
+            if destinations == 1 {
+                WhenFull::Wait
+            } else {
+                WhenFull::Overflow
+            },
+            |(when_full, _)| *when_full,
+        )),
+        PortKind::Sampling { .. } => {
+            if let Some((_, spot)) = asked {
+                notes.error_at(
+                    &spot.place,
+                    &spot.key,
+                    "a sampling channel is never full",
+                    "remove the word: a newer message replaces an older one",
+                );
+            }
+            None
         }
     }
 }

@@ -4,7 +4,7 @@
 //! only be judged together.
 
 use crate::diagnostic::{Notes, Place};
-use crate::ports::{MAX_NAME_BYTES, Port};
+use crate::ports::{MAX_NAME_BYTES, Port, WhenFull};
 
 /// Everything found in a system file and in the module file that it includes.
 #[derive(Debug, Default)]
@@ -56,6 +56,8 @@ pub(crate) struct DraftChannel {
     pub(crate) ends_elsewhere: bool,
     pub(crate) bus: Option<(String, Spot)>,
     pub(crate) slots: Option<(u32, Spot)>,
+    pub(crate) when_full: Option<(WhenFull, Spot)>,
+    pub(crate) lane: Option<(String, Spot)>,
     pub(crate) spot: Spot,
 }
 

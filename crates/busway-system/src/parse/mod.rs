@@ -68,11 +68,11 @@ pub(crate) fn system(text: &str, file: &Path, files: &mut Files<'_>) -> Result<S
     let gateway = rules::gateway(&root, &mut notes);
     let lanes = rules::lanes(&root, &mut notes);
     let services = rules::services(&root, &lanes, &mut notes);
-    rules::check_lanes_are_used(&root, &lanes, &services, &mut notes);
     let mut draft = Draft::default();
     let module = module::read(&root, file, files, &mut draft, &mut notes);
     partitions::read(&root, &mut draft, &mut notes);
-    let (partitions, channels) = connect::connect(&draft, &hosts, &links, &mut notes);
+    rules::check_lanes_are_used(&root, &lanes, &services, &draft, &mut notes);
+    let (partitions, channels) = connect::connect(&draft, &hosts, &links, &lanes, &mut notes);
 
     let warnings = notes.finish()?;
     Ok(System {
@@ -98,6 +98,7 @@ fn xml_alone(text: &str, file: &Path, files: &mut Files<'_>) -> Result<System, S
     }
     for channel in &mut module.draft.channels {
         channel.bus = None;
+        channel.lane = None;
     }
     let hosts = vec![Host {
         name: LOCAL_HOST.to_string(),
@@ -105,7 +106,7 @@ fn xml_alone(text: &str, file: &Path, files: &mut Files<'_>) -> Result<System, S
         status: None,
         ports: None,
     }];
-    let (partitions, channels) = connect::connect(&module.draft, &hosts, &[], &mut notes);
+    let (partitions, channels) = connect::connect(&module.draft, &hosts, &[], &[Lane::default()], &mut notes);
     let warnings = notes.finish()?;
     Ok(System {
         file: file.to_path_buf(),

@@ -2,7 +2,7 @@
 
 use crate::diagnostic::Notes;
 use crate::parse::draft::{Draft, DraftChannel, DraftEnd, DraftPartition, DraftPort, Spot, check_name};
-use crate::ports::{Direction, Discipline, MAX_MESSAGE_BYTES, MAX_MESSAGES, Port, PortKind};
+use crate::ports::{Direction, Discipline, MAX_MESSAGE_BYTES, MAX_MESSAGES, Port, PortKind, WhenFull};
 use crate::read::{At, Fields};
 use crate::slots::{MAX_SLOTS, MIN_SLOTS};
 
@@ -17,13 +17,23 @@ const PORT_KEYS: [&str; 8] = [
     "max_messages",
     "discipline",
 ];
-const CHANNEL_KEYS: [&str; 5] = ["name", "source", "destinations", "bus", "slots"];
+const CHANNEL_KEYS: [&str; 7] = [
+    "name",
+    "source",
+    "destinations",
+    "bus",
+    "lane",
+    "slots",
+    "when_full",
+];
 
 const DIRECTIONS: [(&str, Direction); 2] = [
     ("source", Direction::Source),
     ("destination", Direction::Destination),
 ];
 const DISCIPLINES: [(&str, Discipline); 2] = [("fifo", Discipline::Fifo), ("priority", Discipline::Priority)];
+
+const WHEN_FULL: [(&str, WhenFull); 2] = [("wait", WhenFull::Wait), ("overflow", WhenFull::Overflow)];
 
 /// Keys of a port, with what they mean something for.
 const SAMPLING_ONLY: [&str; 2] = ["refresh_period", "min_write_interval"];
@@ -194,13 +204,22 @@ fn channel(table: &Fields<'_, '_>, notes: &mut Notes<'_>) -> DraftChannel {
         source,
         ends_elsewhere: unreadable || destinations.len() < count,
         destinations,
-        bus: table.get("bus").and_then(|_| {
-            let (bus, span) = table.required("bus", "memory", notes)?;
-            Some((bus.to_string(), Spot::new(span, table.key_of("bus"))))
-        }),
+        bus: text(table, "bus", "memory", notes),
+        lane: text(table, "lane", "control-loop", notes),
         slots: slots(table, notes),
+        when_full: table.get("when_full").and_then(|value| {
+            let found = table.word("when_full", &WHEN_FULL, notes)?;
+            Some((found, Spot::new(value.span(), table.key_of("when_full"))))
+        }),
         spot: Spot::new(table.span.clone(), &table.key),
     }
+}
+
+/// A text that need not be there.
+fn text(table: &Fields<'_, '_>, field: &str, example: &str, notes: &mut Notes<'_>) -> Option<(String, Spot)> {
+    table.get(field)?;
+    let (text, span) = table.required(field, example, notes)?;
+    Some((text.to_string(), Spot::new(span, table.key_of(field))))
 }
 
 fn slots(table: &Fields<'_, '_>, notes: &mut Notes<'_>) -> Option<(u32, Spot)> {

@@ -1,5 +1,6 @@
 //! `[gateway]`, `[[service]]` and `[[lane]]`.
 
+use super::draft::Draft;
 use crate::diagnostic::{Notes, nearest};
 use crate::model::{DEFAULT_LANE, GatewayRules, KeepRule, Lane, MAX_DEPTH, Policy, ServiceRule, Wait};
 use crate::pattern::Pattern;
@@ -182,11 +183,12 @@ fn lane_of(table: &Fields<'_, '_>, lanes: &[Lane], notes: &mut Notes<'_>) -> Opt
     None
 }
 
-/// Warns of lanes that no service can ever be on.
+/// Warns of lanes that no service and no channel of ports can ever be on.
 pub(super) fn check_lanes_are_used(
     root: &Fields<'_, '_>,
     lanes: &[Lane],
     services: &[ServiceRule],
+    draft: &Draft,
     notes: &mut Notes<'_>,
 ) {
     // A second reading, for the places: what is wrong in these tables has been noted already.
@@ -203,14 +205,16 @@ pub(super) fn check_lanes_are_used(
         else {
             continue;
         };
-        let named = services.iter().any(|rule| rule.lane.as_ref() == Some(&lane.name));
+        let channels = draft.channels.iter().flat_map(|channel| &channel.lane);
+        let named = services.iter().any(|rule| rule.lane.as_ref() == Some(&lane.name))
+            || channels.into_iter().any(|(name, _)| *name == lane.name);
         if lane.name != DEFAULT_LANE && lane.services.is_empty() && !named {
             notes.warning(
                 &name.span(),
                 format!("lane[{index}].name"),
                 format!("no service runs on the lane {:?}", lane.name),
                 format!(
-                    "add services = [..] to it, or lane = {:?} to a [[service]]",
+                    "add services = [..] to it, or lane = {:?} to a [[service]] or a [[channel]]",
                     lane.name
                 ),
             );

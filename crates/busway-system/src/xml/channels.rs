@@ -77,11 +77,20 @@ fn ends(
         if child.namespace() == extension::NAMESPACE && name == "Bus" {
             let bus = extension::bus(&child, key, notes);
             channel.bus = bus.name;
+            channel.lane = bus.lane;
             channel.slots = bus.slots;
             continue;
         }
+        if child.namespace() == extension::NAMESPACE && name == "Queue" {
+            channel.when_full = extension::queue(&child, key, notes);
+            continue;
+        }
         if child.is_foreign() || !READ.contains(&name) {
-            let known = if child.is_foreign() { &["Bus"][..] } else { &READ };
+            let known = if child.is_foreign() {
+                &["Bus", "Queue"][..]
+            } else {
+                &READ
+            };
             unknown(&child, key, known, notes);
             continue;
         }

@@ -10,7 +10,8 @@
 //!   </Partition>
 //!   <Connection_Table>
 //!     <Channel ..>
-//!       <busway:Bus Name="memory" Slots="6"/>                  which bus carries it between hosts; both are optional
+//!       <busway:Bus Name="memory" Lane="loop" Slots="6"/>      which bus and lane carry it between hosts; each is optional
+//!       <busway:Queue WhenFull="overflow"/>                    what becomes of a message for a full queue; or "wait"
 //! ```
 //!
 //! Hosts and links are not described here but in the TOML file that includes the module (`[module] xml = ".."`). An XML file that is
@@ -20,6 +21,7 @@ use super::tree::Element;
 use super::{spot, unknown};
 use crate::diagnostic::Notes;
 use crate::parse::draft::Spot;
+use crate::ports::WhenFull;
 use crate::slots::{MAX_SLOTS, MIN_SLOTS};
 
 /// The namespace of the extension elements.
@@ -53,21 +55,21 @@ pub(super) fn rate(element: &Element<'_>, parent: &str, notes: &mut Notes<'_>) -
 /// `Bus`.
 pub(super) struct Bus {
     pub(super) name: Option<(String, Spot)>,
+    pub(super) lane: Option<(String, Spot)>,
     pub(super) slots: Option<(u32, Spot)>,
 }
 
 pub(super) fn bus(element: &Element<'_>, parent: &str, notes: &mut Notes<'_>) -> Bus {
     let key = format!("{parent}/Bus");
-    element.only(&key, &["Name", "Slots"], notes);
-    let name = element.attribute(&["Name"], &key);
-    let slots = element.attribute(&["Slots"], &key);
-    if name.is_none() && slots.is_none() {
+    element.only(&key, &["Name", "Lane", "Slots"], notes);
+    let [name, lane, slots] = ["Name", "Lane", "Slots"].map(|name| element.attribute(&[name], &key));
+    if name.is_none() && lane.is_none() && slots.is_none() {
         let at = spot(element, &key);
         notes.error_at(
             &at.place,
             &at.key,
             "<Bus> says nothing",
-            "add Name=\"memory\" or Slots=\"6\"",
+            "add Name=\"memory\", Lane=\"loop\" or Slots=\"6\"",
         );
     }
     let slots = slots.and_then(|slots| {
@@ -84,6 +86,27 @@ pub(super) fn bus(element: &Element<'_>, parent: &str, notes: &mut Notes<'_>) ->
     });
     Bus {
         name: name.map(|name| (name.value.to_string(), name.spot)),
+        lane: lane.map(|lane| (lane.value.to_string(), lane.spot)),
         slots,
     }
+}
+
+/// `Queue`: what becomes of a message for a full one.
+pub(super) fn queue(element: &Element<'_>, parent: &str, notes: &mut Notes<'_>) -> Option<(WhenFull, Spot)> {
+    let key = format!("{parent}/Queue");
+    element.only(&key, &["WhenFull"], notes);
+    let written = element.required(&["WhenFull"], "overflow", &key, notes)?;
+    let found = match written.value.to_ascii_lowercase().as_str() {
+        "wait" => WhenFull::Wait,
+        "overflow" => WhenFull::Overflow,
+        _ => {
+            written.refuse(
+                "says nothing of a full queue",
+                "write \"wait\" or \"overflow\"",
+                notes,
+            );
+            return None;
+        }
+    };
+    Some((found, written.spot))
 }

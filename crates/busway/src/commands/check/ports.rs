@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use busway_bench::copy_time::{self, CopyTime};
 use busway_system::slots::{longest_read_ns, slots_without_retry};
-use busway_system::{Channel, Host, Partition, PortKind, PortRef, System, Way};
+use busway_system::{Channel, Host, Partition, PortKind, PortRef, System, Way, WhenFull};
 use serde::Serialize;
 
 /// A channel and all its ways.
@@ -17,6 +17,12 @@ pub struct ChannelReport<'a> {
     pub max_size_bytes: u32,
     pub source: End<'a>,
     pub routes: Vec<RouteReport<'a>>,
+    /// What becomes of a message for a full queue; `None` for a sampling channel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub when_full: Option<WhenFull>,
+    /// The lane on which gateways move the messages, if any crosses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lane: Option<&'a str>,
     /// `None` for a queuing channel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<SlotsReport>,
@@ -108,12 +114,16 @@ fn report<'a>(
         to: end(system, route.destination),
         way: route.way,
     });
+    let routes: Vec<RouteReport<'_>> = routes.collect();
+    let crosses = routes.iter().any(|route| matches!(route.way, Way::Link { .. }));
     ChannelReport {
         name: &channel.name,
         kind: source.kind.name(),
         max_size_bytes,
         source: end(system, channel.source),
-        routes: routes.collect(),
+        routes,
+        when_full: channel.when_full,
+        lane: crosses.then(|| system.lanes[channel.lane].name.as_str()),
         slots,
     }
 }

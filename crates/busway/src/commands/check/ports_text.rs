@@ -3,7 +3,9 @@
 use std::fmt::Write;
 
 use busway_system::slots::READ_RETRIES;
-use busway_system::{Carrier, Clock, Direction, Partition, Port, PortKind, Way};
+use busway_system::{
+    Carrier, Clock, DEFAULT_LANE, Direction, Discipline, Partition, Port, PortKind, Way, WhenFull,
+};
 
 use super::ports::{ChannelReport, End, RouteReport, SlotsReport};
 use super::text::bytes_text;
@@ -55,7 +57,17 @@ fn port_text(port: &Port) -> String {
                 text.push_str(&format!(", written every {} at most", time_text(ns)));
             }
         }
-        PortKind::Queuing { max_messages, .. } => text.push_str(&format!(", {max_messages} messages")),
+        PortKind::Queuing {
+            max_messages,
+            discipline,
+        } => {
+            text.push_str(&format!(", {max_messages} messages"));
+            match discipline {
+                Some(Discipline::Fifo) => text.push_str(", created as FIFO only"),
+                Some(Discipline::Priority) => text.push_str(", created as PRIORITY only"),
+                None => {}
+            }
+        }
     }
     text
 }
@@ -83,6 +95,16 @@ pub fn write_channels(channels: &[ChannelReport<'_>], to: &mut String) -> std::f
                 route.to.host,
                 way_text(route)
             )?;
+        }
+        match channel.when_full {
+            Some(WhenFull::Wait) => writeln!(to, "    if full  the sender waits")?,
+            Some(WhenFull::Overflow) => {
+                writeln!(to, "    if full  that destination loses the message, and is told")?
+            }
+            None => {}
+        }
+        if let Some(lane) = channel.lane.filter(|lane| *lane != DEFAULT_LANE) {
+            writeln!(to, "    lane     {lane}")?;
         }
         if let Some(slots) = &channel.slots {
             write_slots(slots, &channel.routes, to)?;
