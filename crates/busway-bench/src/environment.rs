@@ -1,6 +1,7 @@
 //! On what machine and under which circumstances figures were taken; goes into every result file.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs;
 use std::process::{Command, Stdio};
 
@@ -95,6 +96,24 @@ impl Environment {
             self.warnings
                 .push("virtual machine: neighbours may take CPU time".into());
         }
+    }
+}
+
+/// The machine in a line, and a line for each warning.
+impl fmt::Display for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let or_unknown = |what: &Option<String>| what.clone().unwrap_or_else(|| "unknown".to_owned());
+        write!(
+            f,
+            "{}, {} cores, Linux {}, {}",
+            or_unknown(&self.cpu),
+            self.cores,
+            or_unknown(&self.kernel),
+            self.isolation
+        )?;
+        self.warnings
+            .iter()
+            .try_for_each(|warning| write!(f, "\nwarning: {warning}"))
     }
 }
 

@@ -1,12 +1,13 @@
 //! Demonstration and measurement of Busway: ordinary iceoryx2 programs in processes of their own, on two hosts, with a gateway
 //! each.
 //!
-//! Called by the command line (`busway demo`, `busway bench gateway`, for [`copy_time`] `busway check`) and, for [`hosts`] and [`processes`], by end-to-end tests.
+//! Called by the command line (`busway demo`, `busway bench`, for [`copy_time`] `busway check`) and, for [`hosts`] and [`processes`], by end-to-end tests.
 //! The programs under test are this same binary, started again with the hidden subcommand `bench-worker`, which ends in
 //! [`worker::main`]; they use nothing but iceoryx2's user API and know nothing of Busway.
 //!
 //! Linux only: namespaces, `/proc` and futexes.
 
+mod conduct;
 pub mod copy_time;
 pub mod demo;
 pub mod environment;
@@ -14,7 +15,9 @@ pub mod error;
 pub mod gateway;
 pub mod hosts;
 pub mod pattern;
+pub mod ports;
 pub mod processes;
+mod rounds;
 pub mod system;
 pub mod worker;
 

@@ -43,43 +43,74 @@ impl Bus {
 ///
 /// The file cannot be written, or no TCP port is free.
 pub fn write_system_file(hosts: &Hosts, bus: Bus, wait: Option<Wait>) -> Result<PathBuf, BenchError> {
-    let [a, b, ..] = &hosts.hosts[..] else {
-        unreachable!("made for two hosts")
-    };
-    let mut text = String::new();
-    for host in [a, b] {
-        let _ = writeln!(
-            text,
-            "[host.{}]\niceoryx2 = {{ config = {:?} }}\n",
-            host.name, host.iceoryx2_config
-        );
-    }
-    let _ = writeln!(
-        text,
-        "[[link]]\nhosts = [\"{}\", \"{}\"]\nbuses = [\"{}\"]",
-        a.name,
-        b.name,
-        bus.word()
-    );
-    match bus {
-        Bus::Memory => {
-            let window = hosts.shared.join("window");
-            let _ = writeln!(
-                text,
-                "memory = {{ path = {window:?}, length = \"{WINDOW_MIB}MiB\" }}"
-            );
-        }
-        Bus::Tcp => {
-            let listen = SocketAddr::new(hosts.address(0, 1), free_port(hosts)?);
-            let _ = writeln!(text, "tcp.{} = {{ listen = \"{listen}\" }}", a.name);
-        }
-    }
+    let mut text = host_tables(hosts, None);
+    text += &link_table(hosts, bus.word())?;
     if let Some(wait) = wait {
         let _ = writeln!(text, "\n[[lane]]\nname = \"default\"\nwait = \"{}\"", wait.word());
     }
-    let path = hosts.shared.join("system.toml");
+    write(hosts, "system.toml", &text)
+}
+
+/// The same for hosts with ARINC 653 ports, whose state lies in directories of their own called `ports`, joined by any bus of the
+/// registry. `partitions` are the tables of partitions and channels. Without a bus the hosts are not joined.
+///
+/// # Errors
+///
+/// As [`write_system_file`].
+pub fn write_ports_file(
+    hosts: &Hosts,
+    bus: Option<&str>,
+    lanes_wait: Wait,
+    ports: &str,
+    partitions: &str,
+) -> Result<PathBuf, BenchError> {
+    let mut text = host_tables(hosts, Some(ports));
+    if let Some(bus) = bus {
+        text += &link_table(hosts, bus)?;
+        let _ = writeln!(
+            text,
+            "\n[[lane]]\nname = \"default\"\nwait = \"{}\"",
+            lanes_wait.word()
+        );
+    }
+    text.push_str(partitions);
+    write(hosts, &format!("{ports}.toml"), &text)
+}
+
+fn write(hosts: &Hosts, name: &str, text: &str) -> Result<PathBuf, BenchError> {
+    let path = hosts.shared.join(name);
     std::fs::write(&path, text).map_err(BenchError::io(format!("write {}", path.display())))?;
     Ok(path)
+}
+
+fn host_tables(hosts: &Hosts, ports: Option<&str>) -> String {
+    let mut text = String::new();
+    for host in &hosts.hosts[..2] {
+        let config = &host.iceoryx2_config;
+        let _ = writeln!(text, "[host.{}]\niceoryx2 = {{ config = {config:?} }}", host.name);
+        if let Some(ports) = ports {
+            let _ = writeln!(text, "ports = {:?}", host.directory.join(ports));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// The link between the two hosts. A bus that needs to be told nothing gets no table.
+fn link_table(hosts: &Hosts, bus: &str) -> Result<String, BenchError> {
+    let (a, b) = (&hosts.hosts[0].name, &hosts.hosts[1].name);
+    let table = if bus == Bus::Memory.word() {
+        let window = hosts.shared.join("window");
+        format!("memory = {{ path = {window:?}, length = \"{WINDOW_MIB}MiB\" }}\n")
+    } else if bus == Bus::Tcp.word() {
+        let listen = SocketAddr::new(hosts.address(0, 1), free_port(hosts)?);
+        format!("tcp.{a} = {{ listen = \"{listen}\" }}\n")
+    } else {
+        String::new()
+    };
+    Ok(format!(
+        "[[link]]\nhosts = [\"{a}\", \"{b}\"]\nbuses = [\"{bus}\"]\n{table}"
+    ))
 }
 
 /// A port on which the first host can listen.

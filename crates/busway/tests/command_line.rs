@@ -180,6 +180,33 @@ fn here_finds_what_this_machine_lacks() {
 }
 
 #[test]
+fn bench_ports_names_what_is_wrong_with_its_arguments() {
+    for (arguments, expected) in [
+        (&["--sizes", "12"][..], "write a multiple of 8 from 16 to 1MiB"),
+        (&["--sizes", "many"], "--sizes"),
+        (&["--seconds", "0"], "write seconds from 0.01 to 3600"),
+        (&["--seconds", "NaN"], "write seconds from 0.01 to 3600"),
+        (&["--rounds", "0"], "1..=1000"),
+        (&["--intervals", "0"], "1..=1000000"),
+        (
+            &["--over", "pigeons"],
+            "two-lines, begin-end-flags, sockets, local, memory, tcp",
+        ),
+        (&["--wait", "event"], "spin, adaptive"),
+        (
+            &["--parts", "interval", "--over", "sockets"],
+            "add `local` or a bus",
+        ),
+    ] {
+        let output = busway(&[&["bench", "ports"], arguments].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains(expected), "{arguments:?}: {said}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
 fn there_is_a_man_page_for_each_command_and_none_for_the_hidden_one() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("man");
     let output = busway(&["man", folder.to_str().unwrap()]);
@@ -190,6 +217,7 @@ fn there_is_a_man_page_for_each_command_and_none_for_the_hidden_one() {
         "busway-check.1",
         "busway-demo.1",
         "busway-bench-gateway.1",
+        "busway-bench-ports.1",
     ] {
         assert!(folder.join(page).is_file(), "{page} is missing");
     }

@@ -7,14 +7,11 @@ use std::time::Duration;
 
 use super::plan::{Measurement, Mode, Transport};
 use crate::BenchError;
+use crate::conduct::{arrive, cpu_s, done, explain, sent, since};
 use crate::hosts::{Host, Hosts};
 use crate::processes::{Process, Worker, go_on};
-use crate::worker::{Bare, Figures, Part, Ping, Publish, Report, Role, Service, ServiceSettings};
+use crate::worker::{Bare, Figures, Part, Ping, Publish, Role, Service, ServiceSettings};
 
-/// A path that does not stand after this long never will; Zenoh's discovery takes seconds.
-const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(15);
-/// Longer than any receiver waits for stragglers.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Queues of lossless services hold about this much, from 8 to 256 messages.
 const QUEUE_BYTES: usize = 1 << 20;
 
@@ -132,7 +129,8 @@ impl Bench<'_> {
         publisher.go();
         let sent = sent(&mut publisher, self.seconds, || {
             self.look(gateways, &mut subscriber)
-        })?;
+        })?
+        .sent;
         subscriber.finish(sent);
         let figures = done(&mut subscriber, 0.0, || self.look(gateways, &mut publisher))?;
         Ok(Outcome {
@@ -170,7 +168,7 @@ impl Bench<'_> {
         } else {
             arrive(&mut passive, || self.look(&mut [], &mut active))?;
             active.go();
-            let sent = sent(&mut active, self.seconds, || go_on(self.stop))?;
+            let sent = sent(&mut active, self.seconds, || go_on(self.stop))?.sent;
             passive.finish(sent);
             done(&mut passive, 0.0, || self.look(&mut [], &mut active)).map(|figures| (figures, sent))
         };
@@ -201,71 +199,5 @@ fn bare<Place>(measurement: &Measurement, part: Part, place: Place, seconds: f64
         payload_bytes: measurement.payload_bytes,
         wait: measurement.wait,
         seconds,
-    }
-}
-
-/// CPU time of each so far, in s.
-pub(super) fn cpu_s(gateways: &[Process]) -> Vec<f64> {
-    gateways.iter().map(Process::cpu_s).collect()
-}
-
-/// CPU time of each since `before_s`, in s.
-pub(super) fn since(gateways: &[Process], before_s: &[f64]) -> Vec<f64> {
-    gateways
-        .iter()
-        .zip(before_s)
-        .map(|(gateway, before_s)| gateway.cpu_s() - before_s)
-        .collect()
-}
-
-fn arrive(worker: &mut Worker, meanwhile: impl FnMut() -> Result<(), BenchError>) -> Result<(), BenchError> {
-    worker.wait_for(
-        "the first message on the other side",
-        ARRIVAL_TIMEOUT,
-        meanwhile,
-        |report| matches!(report, Report::Arrived).then_some(()),
-    )
-}
-
-fn done(
-    worker: &mut Worker,
-    seconds: f64,
-    meanwhile: impl FnMut() -> Result<(), BenchError>,
-) -> Result<Figures, BenchError> {
-    let timeout = DRAIN_TIMEOUT + Duration::from_secs_f64(seconds);
-    worker.wait_for(
-        "the end of the count",
-        timeout,
-        meanwhile,
-        |report| match report {
-            Report::Done(figures) => Some(figures),
-            _ => None,
-        },
-    )
-}
-
-fn sent(
-    worker: &mut Worker,
-    seconds: f64,
-    meanwhile: impl FnMut() -> Result<(), BenchError>,
-) -> Result<u64, BenchError> {
-    let timeout = DRAIN_TIMEOUT + Duration::from_secs_f64(seconds);
-    worker.wait_for("the end of sending", timeout, meanwhile, |report| match report {
-        Report::Sent(figures) => Some(figures.sent),
-        _ => None,
-    })
-}
-
-fn explain(error: BenchError, gateways: &[Process]) -> BenchError {
-    match error {
-        BenchError::TimedOut { what, after, stderr } => {
-            let words: String = gateways.iter().map(Process::last_words).collect();
-            BenchError::TimedOut {
-                what,
-                after,
-                stderr: stderr + &words,
-            }
-        }
-        other => other,
     }
 }

@@ -17,6 +17,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::BenchError;
+use crate::conduct::{cpu_s, since};
 use crate::environment::Environment;
 use crate::hosts::Hosts;
 use crate::processes::{Process, Worker, go_on};
@@ -24,7 +25,9 @@ use crate::worker::{Figures, Role, Services, Wait};
 use measure::{Bench, Outcome};
 use plan::{Group, Measurement, Plan};
 
+pub(crate) use plan::size_within;
 pub use plan::{Mode, SIZES_BYTES, Transport, parse_size};
+pub(crate) use report::size;
 pub use results::{Report, Row};
 
 const HOSTS: [&str; 2] = ["vision", "control"];
@@ -76,15 +79,7 @@ impl Args {
         let seconds = self
             .seconds
             .unwrap_or(if self.quick { SECONDS_QUICK } else { SECONDS });
-        if (0.01..=3600.0).contains(&seconds) {
-            return Ok(seconds);
-        }
-        Err(BenchError::Option {
-            option: "--seconds",
-            value: seconds.to_string(),
-            problem: "is no possible duration".into(),
-            mend: "write seconds from 0.01 to 3600".into(),
-        })
+        check_seconds(seconds)
     }
 
     fn plan(&self, cores: usize) -> Plan {
@@ -175,16 +170,33 @@ pub fn run(args: &Args, program: &Path, live: bool, stop: &AtomicBool) -> Result
     }
     let report = Report::new(environment, &run.samples, run.notes, seconds);
     if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&report).map_err(|e| BenchError::Io {
-            what: "results as JSON".into(),
-            source: e.into(),
-        })?;
-        std::fs::write(path, text + "\n").map_err(BenchError::io(format!("write {}", path.display())))?;
+        write_json(&report, path)?;
     }
     Ok(report)
 }
 
-fn progress_bar(live: bool, length: u64) -> ProgressBar {
+/// `seconds`, if a measurement can last so long.
+pub(crate) fn check_seconds(seconds: f64) -> Result<f64, BenchError> {
+    if (0.01..=3600.0).contains(&seconds) {
+        return Ok(seconds);
+    }
+    Err(BenchError::Option {
+        option: "--seconds",
+        value: seconds.to_string(),
+        problem: "is no possible duration".into(),
+        mend: "write seconds from 0.01 to 3600".into(),
+    })
+}
+
+pub(crate) fn write_json(report: &impl serde::Serialize, path: &Path) -> Result<(), BenchError> {
+    let text = serde_json::to_string_pretty(report).map_err(|e| BenchError::Io {
+        what: "results as JSON".into(),
+        source: e.into(),
+    })?;
+    std::fs::write(path, text + "\n").map_err(BenchError::io(format!("write {}", path.display())))
+}
+
+pub(crate) fn progress_bar(live: bool, length: u64) -> ProgressBar {
     if !live {
         return ProgressBar::hidden();
     }
@@ -275,12 +287,12 @@ impl Run<'_> {
             workers.push(worker);
         }
         self.pass(SETTLE, gateways)?;
-        let before_s = measure::cpu_s(gateways);
+        let before_s = cpu_s(gateways);
         self.pass(Duration::from_secs_f64(seconds), gateways)?;
         let outcome = Outcome {
             figures: Figures::default(),
             sent: 0,
-            gateway_cpu_s: measure::since(gateways, &before_s),
+            gateway_cpu_s: since(gateways, &before_s),
         };
         let measurement = Measurement {
             transport: group.transport,

@@ -197,11 +197,23 @@ impl Plan {
 ///
 /// Not a size, not a multiple of 8, or outside 24 bytes to 64 MiB.
 pub fn parse_size(text: &str) -> Result<usize, BenchError> {
+    size_within(text, MIN_PAYLOAD_BYTES, MAX_SIZE_BYTES)
+}
+
+/// Reads a size of `least` to `most` bytes, a multiple of 8.
+///
+/// # Errors
+///
+/// [`BenchError::Option`].
+pub(crate) fn size_within(text: &str, least: usize, most: usize) -> Result<usize, BenchError> {
     let wrong = |problem: &str| BenchError::Option {
         option: "--sizes",
         value: text.to_owned(),
         problem: problem.to_owned(),
-        mend: format!("write a multiple of 8 from {MIN_PAYLOAD_BYTES} to 64MiB, such as 64 or 4KiB"),
+        mend: format!(
+            "write a multiple of 8 from {least} to {}MiB, such as 64 or 4KiB",
+            most >> 20
+        ),
     };
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let factor = match &text[digits.len()..] {
@@ -212,7 +224,7 @@ pub fn parse_size(text: &str) -> Result<usize, BenchError> {
     };
     let number: usize = digits.parse().map_err(|_| wrong("is not a size"))?;
     let bytes = number.checked_mul(factor).ok_or_else(|| wrong("is too large"))?;
-    if !(MIN_PAYLOAD_BYTES..=MAX_SIZE_BYTES).contains(&bytes) || !bytes.is_multiple_of(8) {
+    if !(least..=most).contains(&bytes) || !bytes.is_multiple_of(8) {
         return Err(wrong("is not a possible size"));
     }
     Ok(bytes)

@@ -10,19 +10,7 @@ use super::results::{Report, Row};
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let environment = &self.environment;
-        let unknown = || "unknown".to_owned();
-        writeln!(
-            f,
-            "{}, {} cores, Linux {}, {}",
-            environment.cpu.clone().unwrap_or_else(unknown),
-            environment.cores,
-            environment.kernel.clone().unwrap_or_else(unknown),
-            environment.isolation
-        )?;
-        for warning in &environment.warnings {
-            writeln!(f, "warning: {warning}")?;
-        }
+        writeln!(f, "{}", self.environment)?;
         self.section(
             f,
             "Half round trip, median (99 %), µs",
@@ -164,7 +152,7 @@ fn cpu(row: &Row) -> Option<String> {
     row.gateway_cpu_s_per_gib.map(|cpu_s| format!("{cpu_s:.2}"))
 }
 
-fn size(bytes: usize) -> String {
+pub(crate) fn size(bytes: usize) -> String {
     if bytes.is_multiple_of(1 << 20) {
         format!("{} MiB", bytes >> 20)
     } else if bytes.is_multiple_of(1 << 10) {

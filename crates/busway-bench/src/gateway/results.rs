@@ -8,7 +8,8 @@ use super::Sample;
 use super::measure::{DEFAULT_QUEUE_DEPTH, queue_depth};
 use super::plan::{Measurement, Mode, Transport};
 use crate::environment::Environment;
-use crate::worker::{Percentiles, Wait, slots_for};
+use crate::rounds::{median, milli, percentiles};
+use crate::worker::{Wait, slots_for};
 
 /// Everything that a run found; as JSON the result file.
 #[derive(Clone, Debug, Serialize)]
@@ -182,25 +183,7 @@ fn queue(measurement: &Measurement) -> Option<usize> {
 }
 
 fn half_rtt(rounds: &[&Sample]) -> BTreeMap<&'static str, u64> {
-    let all: Vec<Percentiles> = rounds
-        .iter()
-        .filter_map(|s| s.outcome.figures.latency_ns)
-        .collect();
-    let median_of = |pick: fn(&Percentiles) -> u64| {
-        let column: Vec<f64> = all.iter().map(|p| pick(p) as f64).collect();
-        median(&column).map(|ns| ns as u64)
-    };
-    let values = [
-        ("min", all.iter().map(|p| p.min).min()),
-        ("p50", median_of(|p| p.p50)),
-        ("p99", median_of(|p| p.p99)),
-        ("p99_9", median_of(|p| p.p99_9)),
-        ("max", all.iter().map(|p| p.max).max()),
-    ];
-    values
-        .into_iter()
-        .filter_map(|(name, ns)| Some((name, ns?)))
-        .collect()
+    percentiles(rounds.iter().filter_map(|s| s.outcome.figures.latency_ns))
 }
 
 /// For each bus, wait strategy and size: a hop on this host, the bare bus, a hop on that host.
@@ -277,30 +260,11 @@ fn add_ratios(rows: &mut [Row]) {
     }
 }
 
-fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let (low, high) = (
-        sorted.get(sorted.len().checked_sub(1)? / 2)?,
-        sorted.get(sorted.len() / 2)?,
-    );
-    Some((low + high) / 2.0)
-}
-
-/// Rounded to 0.001 for people who read the file, coarser only below that.
-fn milli(value: f64) -> f64 {
-    if value.abs() < 0.1 {
-        (value * 1e5).round() / 1e5
-    } else {
-        (value * 1e3).round() / 1e3
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::gateway::measure::Outcome;
-    use crate::worker::Figures;
+    use crate::worker::{Figures, Percentiles};
 
     fn sample(transport: Transport, mode: Mode, p50: u64, received: u64) -> Sample {
         let latency_ns = Percentiles {

@@ -24,7 +24,7 @@ pub struct Percentiles {
 }
 
 /// Final or intermediate counts of one worker.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// Messages sent (publish, ping, send).
     pub sent: u64,
@@ -40,6 +40,8 @@ pub struct Figures {
     pub last_ns: u64,
     /// One-way latency (subscribe) or half of the round trip (ping).
     pub latency_ns: Option<Percentiles>,
+    /// CPU time of the program while it counted, in s, where it looks itself: its process is gone when the figures are there.
+    pub cpu_s: f64,
 }
 
 impl Figures {
@@ -52,6 +54,12 @@ impl Figures {
             self.received.saturating_sub(1) as f64 * 1e9 / span_ns as f64
         }
     }
+}
+
+/// CPU time of this process so far, in s.
+pub(super) fn cpu_s() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// A latency histogram that never allocates after it was made.

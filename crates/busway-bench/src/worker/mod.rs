@@ -7,6 +7,7 @@ mod bare_copy;
 mod bare_tcp;
 mod control;
 mod endpoint;
+mod exchange;
 mod figures;
 mod ping;
 mod services;
@@ -21,6 +22,7 @@ use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
 
+pub use exchange::{Exchange, ExchangePart, MIN_MESSAGE_BYTES, NUMBERS, Over, PortsPlace};
 pub use figures::{Figures, Percentiles};
 pub use wait::Wait;
 pub use window::{SLOTS_BYTES_MAX, slots_for, window_bytes};
@@ -43,6 +45,10 @@ pub enum Role {
     BareTcp(Bare<SocketAddr>),
     /// Ping or echo, send or receive through a bare shared window.
     BareCopy(Bare<PathBuf>),
+    /// One of two programs that exchange messages over ports, or over what ports are compared with.
+    Exchange(Exchange),
+    /// Calls both ends of a channel of ports, for what a call costs.
+    PortCosts(PortCosts),
 }
 
 /// One service as the programs see it.
@@ -119,6 +125,32 @@ pub struct Bare<Place> {
     pub seconds: f64,
 }
 
+/// See [`Role::PortCosts`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PortCosts {
+    /// The partition that writes, with its ports.
+    pub writer: PortsPlace,
+    /// The partition that reads, with its ports.
+    pub reader: PortsPlace,
+    /// Size of a message in bytes.
+    pub payload_bytes: usize,
+    /// How long to measure, in s.
+    pub seconds: f64,
+}
+
+/// What calls of ports cost with nobody else at the channel, in ns.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Costs {
+    /// A write.
+    pub write_ns: f64,
+    /// A read of the same message again.
+    pub read_ns: f64,
+    /// A write and the read of what was written.
+    pub write_and_read_ns: f64,
+    /// Reading the clock once, as a write does for its time stamp.
+    pub clock_ns: f64,
+}
+
 /// The four parts of a bare measurement; echo and receive come first (they listen, or make the window).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -145,6 +177,8 @@ pub enum Report {
     Progress(Figures),
     /// A publisher has sent its last message; it stays until the parent closes its standard input.
     Sent(Figures),
+    /// What calls of ports cost; nothing more follows than [`Report::Done`].
+    Costs(Costs),
     /// Final figures; the process ends.
     Done(Figures),
     /// It cannot go on; the process ends.
@@ -174,6 +208,11 @@ pub fn main(args: &[String]) -> ExitCode {
         Role::Services(spec) => services::hold(&spec, &control),
         Role::BareTcp(bare) => bare_tcp::run(&bare, &control),
         Role::BareCopy(bare) => bare_copy::run(&bare, &control),
+        Role::Exchange(spec) => exchange::run(&spec, &control),
+        Role::PortCosts(spec) => exchange::costs(&spec, &control).map(|costs| {
+            report(&Report::Costs(costs));
+            Figures::default()
+        }),
     };
     match result {
         Ok(figures) => {
