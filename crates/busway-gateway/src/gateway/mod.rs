@@ -9,6 +9,7 @@
 //! * `reconcile`: mirror, channels, ports of one service.
 //! * `service`: the state of one service.
 
+mod clocks;
 mod links;
 mod ports;
 mod reconcile;

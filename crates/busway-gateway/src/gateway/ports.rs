@@ -1,4 +1,4 @@
-//! Channels of ARINC 653 ports between this host and others: which are open, and the clocks of the hosts.
+//! Channels of ARINC 653 ports between this host and others: which are open.
 //!
 //! What crosses follows from the system file alone, so nothing is offered: the receiving side opens each of its channels as soon as the link of
 //! its route is up (and, where the link estimates the clocks' offset, an estimate is there), and again whenever it fails. What a channel carries
@@ -17,6 +17,7 @@ use busway_port::{Partition, PortKind, Store};
 use busway_system::{Carrier, Clock, System};
 use busway_transport::{ChannelEnd, ChannelId, ChannelSpec, Direction, HEAD_BYTES, Keep};
 
+use super::clocks::Clocks;
 use super::links::LinkState;
 use crate::GatewayError;
 use crate::clock::{Estimator, Wire, monotonic_ns};
@@ -30,8 +31,6 @@ use crate::status::PortStatus;
 
 /// A channel that failed is opened anew after this time.
 const RETRY: Duration = Duration::from_secs(1);
-/// The clocks of peers are asked for this often; at first more often, until there are some measurements.
-const ASK: Duration = Duration::from_secs(1);
 /// Flows of ports are told from those of services by this bit.
 const PORT_FLOW: FlowId = 1 << 31;
 /// Messages under way at most; the queues themselves may be deeper.
@@ -70,12 +69,7 @@ struct Channel {
 pub struct Ports {
     channels: Vec<Channel>,
     by_key: HashMap<(Direction, ChannelKey), usize>,
-    /// By link; only where an offset is needed.
-    clocks: HashMap<usize, Estimator>,
-    /// By link: partitions that stand for hosts which write straight into this host's memory. What is known of their clocks is told to this host's
-    /// partitions.
-    writers: Vec<(usize, Arc<Partition>)>,
-    ask_at: Instant,
+    clocks: Clocks,
     session: u64,
 }
 
@@ -133,9 +127,7 @@ impl Ports {
         let mut ports = Ports {
             channels: Vec::new(),
             by_key: HashMap::new(),
-            clocks: HashMap::new(),
-            writers: Vec::new(),
-            ask_at: Instant::now(),
+            clocks: Clocks::new(),
             session,
         };
         let mut crossings = crossings_of(system, host);
@@ -165,16 +157,15 @@ impl Ports {
                 .iter()
                 .position(|link| link.number == crossing.link && link.bus() == crossing.bus)
                 .expect("a route takes one of this host's links");
-            if crossing.clock == Clock::Estimated && !crossing.leaves {
-                ports.clocks.entry(link).or_default();
-            }
+            let is_estimated = crossing.clock == Clock::Estimated;
             if crossing.carrier == Carrier::Partition {
-                let is_known =
-                    |(of, known): &(usize, Arc<Partition>)| *of == link && Arc::ptr_eq(known, &partition);
-                if crossing.clock == Clock::Estimated && !ports.writers.iter().any(is_known) {
-                    ports.writers.push((link, partition));
+                if is_estimated {
+                    ports.clocks.need_for(link, &partition);
                 }
                 continue;
+            }
+            if is_estimated && !crossing.leaves {
+                ports.clocks.need(link);
             }
             ports.channels.push(Channel {
                 crossing,
@@ -212,10 +203,7 @@ impl Ports {
 
     /// A link came up: its peer may be another process than before.
     pub fn link_up(&mut self, index: usize, links: &mut [LinkState]) {
-        if let Some(clock) = self.clocks.get_mut(&index) {
-            clock.reset();
-            ask_time(&mut links[index]);
-        }
+        self.clocks.link_up(index, &mut links[index]);
         for channel in self.channels.iter_mut().filter(|channel| channel.link == index) {
             channel.retry_at = None;
         }
@@ -249,27 +237,15 @@ impl Ports {
 
     /// Does what time brings about.
     pub fn tick(&mut self, now: Instant, links: &mut [LinkState]) {
-        if now >= self.ask_at {
-            self.ask_at = now + ASK;
-            for index in self.clocks.keys() {
-                ask_time(&mut links[*index]);
-            }
-        }
+        self.clocks.tick(now, links);
         self.open_receivers(now, links);
     }
 
     /// A peer has answered.
-    pub fn hear_time(&mut self, index: usize, offset: Option<PeerClock>, links: &mut [LinkState]) {
-        let (Some(clock), Some(offset)) = (self.clocks.get_mut(&index), offset) else {
-            return;
-        };
-        clock.add(offset);
-        if let Some(best) = clock.best(monotonic_ns()) {
-            for (_, writer) in self.writers.iter().filter(|(link, _)| *link == index) {
-                writer.set_peer_clock(best);
-            }
+    pub fn hear_time(&mut self, index: usize, measured: Option<PeerClock>, links: &mut [LinkState]) {
+        if self.clocks.hear(index, measured) {
+            self.open_receivers(Instant::now(), links);
         }
-        self.open_receivers(Instant::now(), links);
     }
 
     /// Asks for every channel that should come and does not.
@@ -282,7 +258,7 @@ impl Ports {
                 continue;
             }
             let needs_offset = channel.crossing.clock == Clock::Estimated;
-            let clock = self.clocks.get(&channel.link);
+            let clock = self.clocks.of(channel.link);
             if needs_offset && clock.is_none_or(|clock| clock.best(monotonic_ns()).is_none()) {
                 continue;
             }
@@ -386,7 +362,7 @@ impl Ports {
             return;
         }
         let no_clock = Estimator::default();
-        let clock = self.clocks.get(&channel.link).unwrap_or(&no_clock);
+        let clock = self.clocks.of(channel.link).unwrap_or(&no_clock);
         let wire = Wire::new(channel.crossing.clock, clock);
         let (partition, name) = (&channel.partition, &channel.crossing.port.port);
         let counters = channel.counters.clone();
@@ -511,20 +487,12 @@ impl Ports {
             complaint: channel.complaint.clone(),
             clock_error_ns: self
                 .clocks
-                .get(&channel.link)
+                .of(channel.link)
                 .filter(|_| !channel.crossing.leaves)
                 .and_then(|clock| clock.best(now_ns))
                 .map(|best| best.error_at_ns(now_ns)),
             counters: channel.counters.snapshot(),
         };
         self.channels.iter().map(status).collect()
-    }
-}
-
-fn ask_time(link: &mut LinkState) {
-    if link.is_usable() {
-        link.say(&Say::AskTime {
-            asked_ns: monotonic_ns(),
-        });
     }
 }
