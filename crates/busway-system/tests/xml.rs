@@ -419,7 +419,7 @@ fn extension_elements_are_checked() {
         "<Source><Standard_Partition PartitionName=\"p\" PortName=\"OUT\"/></Source>\n\
          <Destination><Standard_Partition PartitionName=\"q\" PortName=\"IN\"/></Destination>\n<b:Queue WhenFull=\"drop\"/>",
         &[
-            "m.xml:8:19: Channel[c]/Queue/@WhenFull: \"drop\" says nothing of a full queue; write \"wait\" or \"overflow\"",
+            "m.xml:8:20: Channel[c]/Queue/@WhenFull: \"drop\" says nothing of a full queue; write \"wait\" or \"overflow\"",
         ],
     );
 }
