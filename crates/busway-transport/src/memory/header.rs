@@ -200,7 +200,8 @@ impl PeerHeader {
         }
         if length_bytes != window.len_bytes() as u64 {
             return unusable(format!(
-                "{peer_host} writes a window of {length_bytes} bytes, this host reads one of {}: give both the same `length`",
+                "{peer_host} writes a window of {length_bytes} bytes, this host reads one of {}: give both the same `length`, \
+                 and the same sampling channels, whose registers lie behind it",
                 window.len_bytes()
             ));
         }
