@@ -131,16 +131,3 @@ pub(crate) fn prefetch(word: &AtomicU64) {
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = word;
 }
-
-/// As [`prefetch`], but to write there: the line comes alone to this CPU.
-#[cfg(not(loom))]
-#[inline]
-pub(crate) fn prefetch_for_write(word: &AtomicU64) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: as in `prefetch`. A CPU that does not know the instruction takes it for one that does nothing.
-    unsafe {
-        core::arch::asm!("prefetchw [{}]", in(reg) word.as_ptr(), options(nostack, preserves_flags, readonly));
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = word;
-}

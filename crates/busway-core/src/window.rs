@@ -266,17 +266,6 @@ impl Window {
         let _ = offset;
     }
 
-    /// As [`prefetch`](Self::prefetch), for writing.
-    #[inline]
-    pub(crate) fn prefetch_for_write(&self, offset: usize) {
-        #[cfg(not(loom))]
-        if offset < self.len_bytes && self.medium == Medium::Coherent {
-            copy::prefetch_for_write(self.word(offset / WORD_BYTES));
-        }
-        #[cfg(loom)]
-        let _ = offset;
-    }
-
     #[inline]
     fn check(&self, offset_bytes: usize, len_bytes: usize) -> Result<(), OutOfBounds> {
         if len_bytes <= self.len_bytes && offset_bytes <= self.len_bytes - len_bytes {

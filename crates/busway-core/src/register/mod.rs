@@ -187,22 +187,6 @@ impl Layout {
         Ok(latest)
     }
 
-    /// Brings near, for writing, what a message of `len_bytes` bytes will change: its slot's first lines and the index. For a writer that
-    /// still has something else to do, such as asking the clock; readers that look hold these lines. Changes nothing, so
-    /// no lock is needed.
-    #[inline]
-    pub fn prepare_to_write(&self, window: &Window, start: u64, len_bytes: usize) {
-        /// As many lines as a CPU fetches at once without waiting for one of them.
-        const LINES: usize = 4;
-        let Ok(latest) = window.load(LATEST) else { return };
-        let slot = self.slot_offset(self.slot_behind(latest, start));
-        let lines = (HEADER_BYTES + len_bytes).div_ceil(LINE_BYTES).min(LINES);
-        for line in 0..lines {
-            window.prefetch_for_write(slot + line * LINE_BYTES);
-        }
-        window.prefetch_for_write(LATEST);
-    }
-
     /// The slot of the message behind `latest`.
     #[inline]
     pub(crate) fn slot_behind(&self, latest: u64, start: u64) -> usize {

@@ -80,7 +80,6 @@ pub fn write_sampling_message(partition: &Partition, id: PortId, message: &[u8])
         return Err(Refusal::InvalidMode);
     }
     if let End::SamplingSource(register) = &port.end {
-        register.prepare_to_write(message.len());
         let lock = partition.lock(port);
         crash::step("locked");
         if !register.write(message) {

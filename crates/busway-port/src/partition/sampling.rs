@@ -65,12 +65,6 @@ impl Register {
         }
     }
 
-    /// To be called before the port's lock is taken: what follows takes as long as fetching the lines that the write needs.
-    #[inline]
-    pub(crate) fn prepare_to_write(&self, len_bytes: usize) {
-        self.layout.prepare_to_write(&self.window, START, len_bytes);
-    }
-
     /// Writes `message`, for the holder of the port's lock. `false` if the memory did not take it, which a layout of the
     /// right size excludes.
     #[inline]
