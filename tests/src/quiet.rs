@@ -5,12 +5,12 @@
 
 use busway_port::observe::{ObservedPort, Observer};
 use busway_port::system::{Crossing, crossings_of, module_of, root_of};
-use busway_port::{PortKind, PortRef, WhenFull};
-use busway_system::{Carrier, System};
+use busway_port::{PortKind, PortRef as Name};
+use busway_system::{Carrier, PortRef, System, WhenFull};
 
 use crate::wait::eventually;
 
-/// All channels that gateways move between hosts.
+/// All channels between hosts.
 #[derive(Debug)]
 pub struct Ways(Vec<Way>);
 
@@ -18,10 +18,8 @@ pub struct Ways(Vec<Way>);
 #[derive(Debug)]
 struct Way {
     source: ObservedPort,
-    /// The port through which messages leave.
-    tap: ObservedPort,
-    /// The port through which they come in.
-    spout: ObservedPort,
+    /// The ports through which messages leave here and come in there; none if the source's partition writes the other host's memory itself.
+    gateways: Option<[ObservedPort; 2]>,
     destinations: Vec<ObservedPort>,
     /// Whether a full queue over there makes messages wait here.
     waits: bool,
@@ -33,31 +31,8 @@ impl Ways {
         let mut ways = Vec::new();
         for host in &system.hosts {
             let crossings = crossings_of(system, &host.name);
-            // What partitions write into the other host's memory themselves is there at once.
-            let moved = |it: &&Crossing| it.leaves && it.carrier == Carrier::Gateways;
-            for leaving in crossings.iter().filter(moved) {
-                let arriving = crossings_of(system, &leaving.peer);
-                let arriving = arriving
-                    .into_iter()
-                    .find(|it| !it.leaves && it.peer == host.name && it.channel == leaving.channel)
-                    .expect("both hosts know it");
-                let here = module_of(system, &host.name).channels;
-                let there = module_of(system, &leaving.peer).channels;
-                let here = here.iter().find(|it| it.destinations.contains(&leaving.port));
-                let there = there.iter().find(|it| it.source == arriving.port);
-                let there = there.expect("it ends there");
-                ways.push(Way {
-                    source: look(system, &host.name, &here.expect("it begins here").source),
-                    tap: look(system, &host.name, &leaving.port),
-                    spout: look(system, &leaving.peer, &arriving.port),
-                    waits: there.when_full == WhenFull::Wait,
-                    destinations: there
-                        .destinations
-                        .iter()
-                        .map(|at| look(system, &leaving.peer, at))
-                        .collect(),
-                });
-            }
+            let leaving = crossings.iter().filter(|crossing| crossing.leaves);
+            ways.extend(leaving.map(|leaving| Way::open(system, &host.name, leaving)));
         }
         Ways(ways)
     }
@@ -70,7 +45,7 @@ impl Ways {
     }
 }
 
-fn look(system: &System, host: &str, port: &PortRef) -> ObservedPort {
+fn look(system: &System, host: &str, port: &Name) -> ObservedPort {
     let observer = Observer::new(root_of(system, host), module_of(system, host)).expect("a possible module");
     eventually(&format!("{port} exists on {host}"), || {
         observer.port(port).ok().map(|port| port.expect("of the module"))
@@ -78,26 +53,56 @@ fn look(system: &System, host: &str, port: &PortRef) -> ObservedPort {
 }
 
 impl Way {
-    fn is_quiet(&self) -> bool {
-        match self.tap.in_queue() {
-            Some(waiting) => self.is_queue_quiet(waiting),
-            None => {
-                let bytes = |port: &ObservedPort| port.message().map(|message| message.bytes);
-                let written = bytes(&self.source);
-                written.is_none() || self.destinations.iter().all(|port| bytes(port) == written)
-            }
+    fn open(system: &System, host: &str, leaving: &Crossing) -> Way {
+        let mut channels = system.channels.iter();
+        let channel = channels
+            .find(|channel| channel.name == leaving.channel)
+            .expect("of the system");
+        let host_of = |at: PortRef| &system.partitions[at.partition].host;
+        let name_of = |at: PortRef| Name::new(&system.partitions[at.partition].name, &system.port(at).name);
+        let over_there = channel.destinations.iter().copied();
+        let over_there = over_there.filter(|at| *host_of(*at) == leaving.peer);
+        let gateways = (leaving.carrier == Carrier::Gateways).then(|| {
+            let arriving = crossings_of(system, &leaving.peer);
+            let arriving = arriving
+                .into_iter()
+                .find(|it| !it.leaves && it.peer == host && it.channel == leaving.channel)
+                .expect("both hosts know it");
+            [
+                look(system, host, &leaving.port),
+                look(system, &leaving.peer, &arriving.port),
+            ]
+        });
+        Way {
+            source: look(system, host, &name_of(channel.source)),
+            gateways,
+            destinations: over_there
+                .map(|at| look(system, &leaving.peer, &name_of(at)))
+                .collect(),
+            waits: channel.when_full == Some(WhenFull::Wait),
         }
     }
 
-    /// Whether all that was given to the queue over there is confirmed, and what is `waiting` here waits for room.
-    fn is_queue_quiet(&self, waiting: u64) -> bool {
+    fn is_quiet(&self) -> bool {
+        if let Some([tap, spout]) = &self.gateways
+            && let Some(waiting) = tap.in_queue()
+        {
+            return self.is_queue_quiet(waiting, spout.counters().writes);
+        }
+        let bytes = |port: &ObservedPort| port.message().map(|message| message.bytes);
+        let written = bytes(&self.source);
+        written.is_none() || self.destinations.iter().all(|port| bytes(port) == written)
+    }
+
+    /// Whether all that was `given` to the queue over there is confirmed, and what is `waiting` here waits for room.
+    fn is_queue_quiet(&self, waiting: u64, given: u64) -> bool {
         let is_full = |port: &ObservedPort| {
             let PortKind::Queuing { max_messages } = port.config().kind else {
                 return false;
             };
             port.in_queue() == Some(max_messages as u64)
         };
-        let (sent, given) = (self.source.counters().writes, self.spout.counters().writes);
+        let sent = self.source.counters().writes;
         let is_held_back = self.waits && self.destinations.iter().any(is_full);
         given + waiting == sent && (waiting == 0 || is_held_back)
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use busway_port::apex::{OperatingMode, Validity, get_time, set_partition_mode};
+use busway_port::apex::{OperatingMode, Validity, get_queuing_port_status, get_time, set_partition_mode};
 use busway_port::{Discipline, Partition, SamplingDestination};
 use busway_tests::ports::{TORTURE_BYTES, Task, join, read, receive, run};
 use busway_tests::skip::skipped;
@@ -10,7 +10,6 @@ use busway_tests::{Bus, Rig, eventually, holds_for, on_each_bus};
 use rustix::process::Signal;
 
 on_each_bus!(
-    a_message_goes_invalid_and_stays_while_a_gateway_is_dead_or_stopped_and_then_everything_goes_on,
     a_queue_whose_source_is_killed_delivers_what_was_sent_and_goes_on_with_the_next_source,
     eight_readers_on_the_other_host_of_a_writer_that_never_pauses_see_whole_messages_in_order,
 );
@@ -55,6 +54,13 @@ enum Outage {
     /// The cable between the hosts is out.
     Cable,
 }
+
+const OUTAGES: [Outage; 4] = [
+    Outage::Killed(0),
+    Outage::Killed(1),
+    Outage::Stopped(0),
+    Outage::Stopped(1),
+];
 
 impl Outage {
     fn begin(self, rig: &mut Rig) {
@@ -127,19 +133,54 @@ fn goes_invalid_and_comes_back(
     valid(far, get_time(), &format!("after {outage:?}"));
 }
 
-fn a_message_goes_invalid_and_stays_while_a_gateway_is_dead_or_stopped_and_then_everything_goes_on(bus: Bus) {
-    let mut rig = Rig::pair_with(bus, PORTS);
+#[test]
+fn over_a_message_bus_a_message_goes_invalid_and_stays_while_a_gateway_is_dead_or_stopped() {
+    let mut rig = Rig::pair_with(Bus::Tcp, PORTS);
     let (sink, near) = (join(&rig.system, "sink"), join(&rig.system, "near"));
     let far = sink.sampling_destination("IN", REFRESH_NS).expect("configured");
     let near = near.sampling_destination("IN", REFRESH_NS).expect("configured");
     let _source = run(&rig, 0, "source", "OUT", Task::WriteTime);
-    for outage in [
-        Outage::Killed(0),
-        Outage::Killed(1),
-        Outage::Stopped(0),
-        Outage::Stopped(1),
-    ] {
+    for outage in OUTAGES {
         goes_invalid_and_comes_back(&mut rig, outage, near, far, || {});
+    }
+}
+
+#[test]
+fn over_a_one_sided_bus_messages_stay_valid_without_gateways_and_queues_wait_for_them() {
+    let mut rig = Rig::pair_with(Bus::Memory, PORTS);
+    let (source, sink) = (join(&rig.system, "source"), join(&rig.system, "sink"));
+    let far = sink.sampling_destination("IN", REFRESH_NS).expect("configured");
+    let out = source
+        .queuing_source("QUEUE", Discipline::Fifo)
+        .expect("configured");
+    let queue = sink
+        .queuing_destination("QUEUE", Discipline::Fifo)
+        .expect("configured");
+    normal(&sink);
+    let _writer = run(&rig, 0, "source", "OUT", Task::WriteTime);
+    let mut sent = 0_u64;
+    for outage in OUTAGES {
+        outage.begin(&mut rig);
+        valid(
+            far,
+            get_time() + REFRESH_NS,
+            &format!("long after the beginning of {outage:?}"),
+        );
+        for message in sent + 1..=sent + 4 {
+            out.send(&message.to_le_bytes(), 0).expect("room on this side");
+        }
+        outage.end(&mut rig);
+        for message in sent + 1..=sent + 4 {
+            let next = eventually("the next message", || receive(queue, Duration::from_secs(1)));
+            assert_eq!(next, (message, false));
+        }
+        sent += 4;
+        valid(far, get_time(), &format!("after {outage:?}"));
+        // The last one is confirmed before the next outage: all rooms are free.
+        eventually("confirmation", || {
+            let status = get_queuing_port_status(&source, out.id()).expect("created");
+            (status.nb_message == 0).then_some(())
+        });
     }
 }
 
