@@ -30,6 +30,9 @@ const UNTOUCHED: u8 = 0xa5;
 /// A source that behaves again gets through within so many messages: a ring full, and one.
 const PATIENCE: u8 = 16;
 
+/// Where the first slot of a register begins with the number of its message, in words: behind the two lines of the index.
+const FIRST_SLOT_WORD: u64 = 16;
+
 /// Who scribbles over a channel.
 struct Vandal {
     file: File,
@@ -280,6 +283,37 @@ fn an_index_that_jumps_to_the_end_of_its_range_is_left_behind_and_the_last_good_
             "index {index}"
         );
         assert_eq!(&bytes[..5], [8; 5]);
+    }
+}
+
+#[test]
+fn a_forged_message_from_far_ahead_is_left_behind_when_the_source_counts_again() {
+    let (directory, sensors, navigation) = partitions();
+    let out = sensors.sampling_source("ATTITUDE_OUT").expect("configured");
+    let port = navigation
+        .sampling_destination("ATTITUDE", HOUR_NS)
+        .expect("configured");
+    let vandal = Vandal::open(directory.path(), "attitude");
+    let mut bytes = buffer();
+    // Multiples of the number of slots: the message lies in the first.
+    for number in [1 << 20, 1 << 47, 1 << 48] {
+        out.write(&[7; 3]).expect("a source port");
+        let [index, slot] = [0, FIRST_SLOT_WORD].map(|word| Blow {
+            word,
+            value: Value::Anything(number),
+        });
+        vandal.strike(&slot);
+        vandal.strike(&index);
+        let read = port
+            .read(&mut bytes)
+            .expect("the forged message, or the last good one");
+        assert!(is_sound(&bytes, read.length, SIZE_BYTES));
+        // The number of the honest messages.
+        vandal.strike(&Blow {
+            word: 0,
+            value: Value::Anything(1),
+        });
+        sampling_recovers(out, port);
     }
 }
 

@@ -7,7 +7,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use busway_core::Window;
-use busway_core::register::{Layout, ReadOutcome, RegisterReader, RegisterWriter, Sample};
+use busway_core::register::{
+    Corrupt, Layout, ReadError, ReadOutcome, RegisterReader, RegisterWriter, Sample,
+};
 
 use super::far::{FarOrigin, FarWriter, Origin, is_since};
 use crate::config::Clock;
@@ -136,6 +138,8 @@ struct Local {
     reader: RegisterReader,
     /// The session that `reader` reads.
     session: u64,
+    /// The index when it was found to have gone back.
+    gone_back_to: Option<u64>,
     /// The last good copy.
     buffer: Box<[u8]>,
     delivered: Option<Delivered>,
@@ -175,6 +179,7 @@ impl Latest {
         let local = Local {
             reader: reader(&window, layout, START),
             session: START,
+            gone_back_to: None,
             buffer: vec![0; layout.max_size_bytes()].into_boxed_slice(),
             delivered: None,
         };
@@ -275,11 +280,28 @@ impl Latest {
                 Ok(self.delivered(session, sample))
             }
             Ok(ReadOutcome::Empty) => self.last_good(local, buffer, counting, Nothing::Empty),
+            Err(ReadError::Corrupt(Corrupt::Backwards { latest, .. })) => {
+                self.follow_back(local, latest);
+                self.last_good(local, buffer, counting, Nothing::Contended)
+            }
             // A register that breaks the protocol, too, has had a last good message.
             Ok(ReadOutcome::Contended | ReadOutcome::LastGood(_)) | Err(_) => {
                 count_retries(&local.reader, before, counting);
                 self.last_good(local, buffer, counting, Nothing::Contended)
             }
+        }
+    }
+
+    /// Reads anew from the next read on, if a source that took its index back goes on from there: what was read before was forged. A source that counts
+    /// never takes it back.
+    #[cold]
+    fn follow_back(&self, local: &mut Local, latest: u64) {
+        match local.gone_back_to.take() {
+            Some(before) if before != latest => {
+                local.reader = reader(&self.window, self.layout, local.session);
+                self.newest.store(START, Ordering::Relaxed);
+            }
+            _ => local.gone_back_to = Some(latest),
         }
     }
 
