@@ -1,0 +1,175 @@
+//! Another host scribbles over the memory that its partitions write here: sampling ports over a one-sided bus are safe, and come back when the host behaves
+//! again. The window is a file on this machine.
+#![cfg(not(loom))]
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use busway_port::apex;
+use busway_port::system::{module_of, root_of};
+use busway_port::{Partition, SamplingDestination, Store};
+use busway_system::System;
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+const HOUR_NS: i64 = 3_600_000_000_000;
+const SIZE_BYTES: usize = 64;
+const UNTOUCHED: u8 = 0xa5;
+
+/// A host that behaves again gets through within so many messages.
+const PATIENCE: u8 = 8;
+
+/// Host `a` with the source, host `b` with the destination, and the window between them.
+struct Hosts {
+    _directory: TempDir,
+    source: Partition,
+    far: Partition,
+    window: File,
+    /// Where the words begin that a source writes.
+    words: Vec<u64>,
+}
+
+impl Hosts {
+    fn new() -> Self {
+        let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
+        let at = directory.path().display();
+        let text = format!(
+            r#"
+[host.a]
+ports = "{at}/a"
+[host.b]
+ports = "{at}/b"
+[[link]]
+hosts = ["a", "b"]
+buses = ["memory"]
+memory = {{ path = "{at}/window", length = "256KiB" }}
+[[partition]]
+name = "source"
+host = "a"
+ports = [{{ name = "OUT", kind = "sampling", direction = "source", max_size = {SIZE_BYTES} }}]
+[[partition]]
+name = "far"
+host = "b"
+ports = [{{ name = "IN", kind = "sampling", direction = "destination", max_size = {SIZE_BYTES}, refresh_period = "1h" }}]
+[[channel]]
+source = "source/OUT"
+destinations = ["far/IN"]
+"#
+        );
+        let system = System::parse(&text, "system.toml".as_ref()).unwrap_or_else(|error| panic!("{error}"));
+        let join = |host: &str, partition: &str| {
+            let store = Store::open(root_of(&system, host), module_of(&system, host)).expect("a store");
+            store.join(partition).expect("a partition")
+        };
+        let (source, far) = (join("a", "source"), join("b", "far"));
+        let out = source.sampling_source("OUT").expect("configured");
+        // As many as there are slots: all words are written that ever will be.
+        for _ in 0..8 {
+            out.write(&[0xff; SIZE_BYTES]).expect("a source port");
+        }
+        let path = directory.path().join("window");
+        let window = File::options()
+            .read(true)
+            .write(true)
+            .open(path)
+            .expect("the window");
+        let words = written(&window);
+        Self {
+            _directory: directory,
+            source,
+            far,
+            window,
+            words,
+        }
+    }
+
+    fn strike(&self, (word, value): (usize, Value)) {
+        let offset = self.words[word % self.words.len()];
+        let mut now = [0; 8];
+        self.window.read_exact_at(&mut now, offset).expect("inside");
+        let value = match value {
+            Value::Anything(value) => value,
+            Value::Moved(by) => u64::from_ne_bytes(now).wrapping_add_signed(by),
+        };
+        self.window
+            .write_all_at(&value.to_ne_bytes(), offset)
+            .expect("inside");
+    }
+
+    fn input(&self) -> SamplingDestination<'_> {
+        self.far.sampling_destination("IN", HOUR_NS).expect("configured")
+    }
+}
+
+/// The words of `file` that are not 0.
+fn written(file: &File) -> Vec<u64> {
+    let mut bytes = vec![0; file.metadata().expect("a file").len() as usize];
+    file.read_exact_at(&mut bytes, 0).expect("all of it");
+    let words = bytes.as_chunks::<8>().0.iter().enumerate();
+    let written: Vec<u64> = words
+        .filter(|(_, word)| **word != [0; 8])
+        .map(|(index, _)| index as u64 * 8)
+        .collect();
+    assert!(
+        written.len() > SIZE_BYTES / 8,
+        "the source writes the window itself"
+    );
+    written
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Value {
+    Anything(u64),
+    /// As much more than it was.
+    Moved(i64),
+}
+
+fn blow() -> impl Strategy<Value = (usize, Value)> {
+    let edges = prop::sample::select(vec![0, 1, 64, 65, 1 << 31, 1 << 47, 1 << 48, u64::MAX]);
+    let value = prop_oneof![
+        3 => (-70..70_i64).prop_map(Value::Moved),
+        1 => (40..50_u32).prop_map(|bit| Value::Moved(1 << bit)),
+        1 => edges.prop_map(Value::Anything),
+        1 => any::<u64>().prop_map(Value::Anything),
+    ];
+    // The first words are the index and those beside it.
+    (prop_oneof![0..8_usize, any::<usize>()], value)
+}
+
+/// Uses every service that reads the port.
+fn look(hosts: &Hosts, port: SamplingDestination<'_>) {
+    let mut bytes = [UNTOUCHED; SIZE_BYTES + 64];
+    let lengths = [
+        port.read(&mut bytes).map(|read| read.length),
+        port.read_updated(&mut bytes).map(|read| read.length),
+        apex::read_sampling_message_conditional(&hosts.far, port.id(), 0, &mut bytes).map(|read| read.length),
+    ];
+    for length in lengths.into_iter().flatten() {
+        assert!(length <= SIZE_BYTES);
+    }
+    assert!(bytes[SIZE_BYTES..].iter().all(|byte| *byte == UNTOUCHED));
+    apex::get_sampling_port_current_status(&hosts.far, port.id()).expect("created");
+}
+
+proptest! {
+    #[test]
+    fn readers_of_a_window_that_another_host_scribbles_over_are_safe_and_recover(
+        rounds in prop::collection::vec((prop::collection::vec(blow(), 0..6), any::<bool>()), 1..12)
+    ) {
+        let hosts = Hosts::new();
+        let (out, port) = (hosts.source.sampling_source("OUT").expect("configured"), hosts.input());
+        for (blows, writes) in rounds {
+            blows.into_iter().for_each(|blow| hosts.strike(blow));
+            if writes {
+                out.write(&[1; SIZE_BYTES]).expect("a source port");
+            }
+            look(&hosts, port);
+        }
+        let mut bytes = [0; SIZE_BYTES];
+        let is_through = (1..=PATIENCE).any(|number| {
+            out.write(&[number; 9]).expect("a source port");
+            port.read(&mut bytes).map(|read| read.length) == Ok(9) && bytes[..9] == [number; 9]
+        });
+        prop_assert!(is_through, "nothing of what a host writes that behaves again is read");
+    }
+}
