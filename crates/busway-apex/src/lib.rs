@@ -6,21 +6,28 @@
 //! C++ programs through `libbusway_apex.so` or `libbusway_apex.a`.
 //!
 //! This library prints: one line on standard error for each way in which joining has failed, since a C program that ignores
-//! return codes would say nothing. No other crate of Busway prints.
+//! return codes would say nothing, and the application's own messages to the health monitor, which Linux has not. No other crate of Busway prints.
 #![allow(non_snake_case)] // The standard's names.
 #![allow(unsafe_code)] // Pointers from C enter here.
 
 mod boundary;
 mod joined;
 mod partition;
+mod process;
 mod queuing;
 mod sampling;
 mod types;
 
 pub use joined::partition;
 pub use partition::{
-    GET_MY_PARTITION_ID, GET_PARTITION_STATUS, GET_TIME, SET_PARTITION_MODE, TIMED_WAIT, busway_apex_error,
+    GET_MY_PARTITION_ID, GET_PARTITION_STATUS, GET_TIME, SET_PARTITION_MODE, busway_apex_error,
     busway_apex_join, busway_apex_set_priority,
+};
+pub use process::{
+    CREATE_ERROR_HANDLER, CREATE_PROCESS, DELAYED_START, ErrorStatus, GET_ERROR_STATUS, GET_MY_ID,
+    GET_PROCESS_ID, GET_PROCESS_STATUS, LOCK_PREEMPTION, PERIODIC_WAIT, ProcessAttribute, ProcessStatus,
+    RAISE_APPLICATION_ERROR, REPLENISH, REPORT_APPLICATION_MESSAGE, RESUME, SET_PRIORITY, START, STOP,
+    STOP_SELF, SUSPEND, SUSPEND_SELF, TIMED_WAIT, UNLOCK_PREEMPTION,
 };
 pub use queuing::{
     CLEAR_QUEUING_PORT, CREATE_QUEUING_PORT, GET_QUEUING_PORT_ID, GET_QUEUING_PORT_STATUS,

@@ -1,18 +1,18 @@
 //! The services about the partition and time that ports need, and what this library has beside the standard.
 //!
-//! Contract: as [`busway_port::apex`]. GET_TIME and TIMED_WAIT need no partition. Called by C.
+//! Contract: as [`busway_port::apex`]. GET_TIME needs no partition. Called by C.
 
 use std::ffi::{CStr, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::catch_unwind;
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
 
-use busway_port::apex::{self, INFINITE, Refusal, ReturnCode};
+use busway_port::apex::{self, INFINITE, OperatingMode, Refusal, ReturnCode};
 
 use crate::boundary::{Out, answer};
 use crate::joined::{self, joined};
+use crate::process;
 use crate::types::{PartitionStatus, operating_mode};
 
 /// GET_PARTITION_STATUS.
@@ -30,7 +30,7 @@ pub unsafe extern "C" fn GET_PARTITION_STATUS(PARTITION_STATUS: *mut PartitionSt
             period: INFINITE,
             duration: INFINITE,
             identifier: identifier(status.identifier),
-            lock_level: 0,
+            lock_level: process::lock_level(),
             operating_mode: status.operating_mode as i32,
             start_condition: status.start_condition as i32,
             num_assigned_cores: crate::types::narrow(cores),
@@ -49,8 +49,17 @@ pub unsafe extern "C" fn SET_PARTITION_MODE(OPERATING_MODE: i32, RETURN_CODE: *m
     let code = unsafe { Out::new(RETURN_CODE) };
     answer(&code, || {
         let mode = operating_mode(OPERATING_MODE).ok_or(Refusal::InvalidParam)?;
-        apex::set_partition_mode(&joined()?.partition, mode)?;
-        Ok(ReturnCode::NoError)
+        let changed = apex::set_partition_mode(&joined()?.partition, mode);
+        match mode {
+            // Does not return if this program has processes, also if another program of the partition was faster.
+            OperatingMode::Normal if matches!(changed, Ok(()) | Err(Refusal::NoAction)) => process::run()?,
+            OperatingMode::Idle if changed.is_ok() => process::end_program(),
+            OperatingMode::ColdStart | OperatingMode::WarmStart if changed.is_ok() => {
+                process::execute_anew()?
+            }
+            _ => {}
+        }
+        changed.map(|()| ReturnCode::NoError)
     });
 }
 
@@ -78,23 +87,6 @@ pub unsafe extern "C" fn GET_TIME(SYSTEM_TIME: *mut i64, RETURN_CODE: *mut i32) 
     let (place, code) = unsafe { (Out::new(SYSTEM_TIME), Out::new(RETURN_CODE)) };
     answer(&code, || {
         place.put(apex::get_time())?;
-        Ok(ReturnCode::NoError)
-    });
-}
-
-/// TIMED_WAIT. `INVALID_PARAM` for a negative time, the infinite one included.
-///
-/// # Safety
-/// The return code is null or valid for writes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TIMED_WAIT(DELAY_TIME: i64, RETURN_CODE: *mut i32) {
-    // SAFETY: as this function was promised.
-    let code = unsafe { Out::new(RETURN_CODE) };
-    answer(&code, || {
-        match u64::try_from(DELAY_TIME).map_err(|_| Refusal::InvalidParam)? {
-            0 => thread::yield_now(),
-            delay_ns => thread::sleep(Duration::from_nanos(delay_ns)),
-        }
         Ok(ReturnCode::NoError)
     });
 }

@@ -6,7 +6,10 @@ use std::mem::{offset_of, size_of};
 use std::path::Path;
 use std::process::{Command, Output};
 
-use busway_apex::{PartitionStatus, QueuingPortStatus, SamplingPortCurrentStatus, SamplingPortStatus};
+use busway_apex::{
+    ErrorStatus, PartitionStatus, ProcessAttribute, ProcessStatus, QueuingPortStatus,
+    SamplingPortCurrentStatus, SamplingPortStatus,
+};
 use support::{Linking, System, build, has, prefix, run, source, succeed};
 
 mod support;
@@ -97,6 +100,14 @@ fn the_structures_of_the_header_are_those_of_the_library() {
     expect_structure!("PARTITION_STATUS_TYPE", PartitionStatus,
         "DURATION" duration, "IDENTIFIER" identifier, "LOCK_LEVEL" lock_level, "OPERATING_MODE" operating_mode,
         "START_CONDITION" start_condition, "NUM_ASSIGNED_CORES" num_assigned_cores);
+    expect_structure!("PROCESS_ATTRIBUTE_TYPE", ProcessAttribute,
+        "TIME_CAPACITY" time_capacity, "ENTRY_POINT" entry_point, "STACK_SIZE" stack_size,
+        "BASE_PRIORITY" base_priority, "DEADLINE" deadline, "NAME" name);
+    expect_structure!("PROCESS_STATUS_TYPE", ProcessStatus,
+        "CURRENT_PRIORITY" current_priority, "PROCESS_STATE" process_state, "ATTRIBUTES" attributes);
+    expect_structure!("ERROR_STATUS_TYPE", ErrorStatus,
+        "LENGTH" length, "FAILED_PROCESS_ID" failed_process_id, "FAILED_ADDRESS" failed_address,
+        "MESSAGE" message);
 }
 
 /// What `join.c` printed, by the first word of the line, and the lines on standard error.

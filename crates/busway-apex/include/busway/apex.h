@@ -2,7 +2,7 @@
  * ARINC 653 sampling and queuing ports on Linux: the standard's interface in C.
  *
  * Types, constants and services have the names, the order of parameters and the values of ARINC 653 Part 1 (required
- * services: partition management, time management, interpartition communication) and Part 2 (sampling port extensions).
+ * services: partition management, process management, time management, interpartition communication, health monitoring) and Part 2 (sampling port extensions).
  * Build with what `pkg-config --cflags --libs busway-apex` says. C code that includes a header of another name is built
  * unchanged with `-include busway/apex.h` and an empty file of that name.
  *
@@ -113,7 +113,7 @@ typedef struct {
     SYSTEM_TIME_TYPE     PERIOD;     /* INFINITE_TIME_VALUE: Linux schedules */
     SYSTEM_TIME_TYPE     DURATION;   /* INFINITE_TIME_VALUE: Linux schedules */
     PARTITION_ID_TYPE    IDENTIFIER;
-    LOCK_LEVEL_TYPE      LOCK_LEVEL; /* 0: preemption is never locked */
+    LOCK_LEVEL_TYPE      LOCK_LEVEL; /* of the program's processes */
     OPERATING_MODE_TYPE  OPERATING_MODE;
     START_CONDITION_TYPE START_CONDITION;
     NUM_CORES_TYPE       NUM_ASSIGNED_CORES; /* those that the calling thread may run on */
@@ -123,8 +123,10 @@ extern void GET_PARTITION_STATUS(
     /* out */ PARTITION_STATUS_TYPE *PARTITION_STATUS,
     /* out */ RETURN_CODE_TYPE      *RETURN_CODE);
 
-/* Sets the mode for all programs of the partition. It ends none of them and starts none: a start mode begins a new
- * incarnation, in which no port is created yet, and IDLE only keeps calls from waiting and ports from being created. */
+/* Sets the mode for all programs of the partition. A start mode begins a new incarnation, in which no port is created yet; IDLE
+ * keeps calls from waiting and ports from being created. For a program that has created processes also:
+ * NORMAL starts its processes and does not return, since the thread that initialises has nothing more to do; IDLE ends the program
+ * with status 0; a start mode executes it anew, with its arguments. Other programs of the partition go on. */
 extern void SET_PARTITION_MODE(
     /* in  */ OPERATING_MODE_TYPE  OPERATING_MODE,
     /* out */ RETURN_CODE_TYPE    *RETURN_CODE);
@@ -144,6 +146,178 @@ extern void GET_TIME(
 extern void TIMED_WAIT(
     /* in  */ SYSTEM_TIME_TYPE  DELAY_TIME,
     /* out */ RETURN_CODE_TYPE *RETURN_CODE);
+
+/* Sleeps until the process's next release, which is a whole number of periods after its first; releases that have passed are left out.
+ * INVALID_MODE for a thread that is no periodic process. */
+extern void PERIODIC_WAIT(
+    /* out */ RETURN_CODE_TYPE *RETURN_CODE);
+
+/* Moves the deadline that GET_PROCESS_STATUS gives. NO_ACTION for a thread that is no process. */
+extern void REPLENISH(
+    /* in  */ SYSTEM_TIME_TYPE  BUDGET_TIME,
+    /* out */ RETURN_CODE_TYPE *RETURN_CODE);
+
+/* ---- Part 1: processes -------------------------------------------------------------------------------------------------- */
+
+/* A process is a thread of the program that has created it, and Linux schedules it: BASE_PRIORITY orders processes where they wait at
+ * ports of the discipline PRIORITY; it does not choose who runs. TIME_CAPACITY and DEADLINE are kept and reported, and nobody watches them.
+ *
+ * Threads can't be halted from outside. What one process does to another (STOP, SUSPEND, SET_PRIORITY) takes effect when that one next
+ * calls STOP, SUSPEND_SELF, LOCK_PREEMPTION, TIMED_WAIT, PERIODIC_WAIT or RAISE_APPLICATION_ERROR, at once if it waits in one of them; it goes on
+ * until then. A process that is started again meanwhile runs beside the rest of its last run. An entry point that returns has stopped its process.
+ * STOP_SELF ends the thread as pthread_exit does. */
+
+#define MAX_NUMBER_OF_PROCESSES SYSTEM_LIMIT_NUMBER_OF_PROCESSES
+#define MIN_PRIORITY_VALUE      1
+#define MAX_PRIORITY_VALUE      239
+#define MAX_LOCK_LEVEL          16
+
+typedef NAME_TYPE     PROCESS_NAME_TYPE;
+typedef APEX_INTEGER  PROCESS_ID_TYPE; /* from 1 */
+typedef APEX_INTEGER  PRIORITY_TYPE;   /* larger is sooner */
+typedef APEX_UNSIGNED STACK_SIZE_TYPE; /* bytes, to which what Linux needs is added */
+
+typedef enum {
+    DORMANT = 0,
+    READY   = 1, /* never given here: Linux does not say who has a processor */
+    RUNNING = 2,
+    WAITING = 3
+} PROCESS_STATE_TYPE;
+
+typedef enum {
+    SOFT = 0,
+    HARD = 1
+} DEADLINE_TYPE;
+
+typedef struct {
+    SYSTEM_TIME_TYPE    PERIOD; /* INFINITE_TIME_VALUE: aperiodic */
+    SYSTEM_TIME_TYPE    TIME_CAPACITY;
+    SYSTEM_ADDRESS_TYPE ENTRY_POINT;
+    STACK_SIZE_TYPE     STACK_SIZE;
+    PRIORITY_TYPE       BASE_PRIORITY;
+    DEADLINE_TYPE       DEADLINE;
+    PROCESS_NAME_TYPE   NAME;
+} PROCESS_ATTRIBUTE_TYPE;
+
+typedef struct {
+    SYSTEM_TIME_TYPE       DEADLINE_TIME;
+    PRIORITY_TYPE          CURRENT_PRIORITY;
+    PROCESS_STATE_TYPE     PROCESS_STATE;
+    PROCESS_ATTRIBUTE_TYPE ATTRIBUTES;
+} PROCESS_STATUS_TYPE;
+
+/* Before SET_PARTITION_MODE(NORMAL). */
+extern void CREATE_PROCESS(
+    /* in  */ const PROCESS_ATTRIBUTE_TYPE *ATTRIBUTES,
+    /* out */ PROCESS_ID_TYPE              *PROCESS_ID,
+    /* out */ RETURN_CODE_TYPE             *RETURN_CODE);
+
+/* At once in the mode NORMAL; before it, the process starts with the partition. */
+extern void START(
+    /* in  */ PROCESS_ID_TYPE   PROCESS_ID,
+    /* out */ RETURN_CODE_TYPE *RETURN_CODE);
+
+extern void DELAYED_START(
+    /* in  */ PROCESS_ID_TYPE   PROCESS_ID,
+    /* in  */ SYSTEM_TIME_TYPE  DELAY_TIME,
+    /* out */ RETURN_CODE_TYPE *RETURN_CODE);
+
+extern void STOP(
+    /* in  */ PROCESS_ID_TYPE   PROCESS_ID,
+    /* out */ RETURN_CODE_TYPE *RETURN_CODE);
+
+extern void STOP_SELF(void);
+
+extern void SUSPEND(
+    /* in  */ PROCESS_ID_TYPE   PROCESS_ID,
+    /* out */ RETURN_CODE_TYPE *RETURN_CODE);
+
+extern void SUSPEND_SELF(
+    /* in  */ SYSTEM_TIME_TYPE  TIME_OUT,
+    /* out */ RETURN_CODE_TYPE *RETURN_CODE);
+
+extern void RESUME(
+    /* in  */ PROCESS_ID_TYPE   PROCESS_ID,
+    /* out */ RETURN_CODE_TYPE *RETURN_CODE);
+
+extern void SET_PRIORITY(
+    /* in  */ PROCESS_ID_TYPE   PROCESS_ID,
+    /* in  */ PRIORITY_TYPE     PRIORITY,
+    /* out */ RETURN_CODE_TYPE *RETURN_CODE);
+
+extern void GET_PROCESS_ID(
+    /* in  */ const char       *PROCESS_NAME,
+    /* out */ PROCESS_ID_TYPE  *PROCESS_ID,
+    /* out */ RETURN_CODE_TYPE *RETURN_CODE);
+
+extern void GET_MY_ID(
+    /* out */ PROCESS_ID_TYPE  *PROCESS_ID,
+    /* out */ RETURN_CODE_TYPE *RETURN_CODE);
+
+extern void GET_PROCESS_STATUS(
+    /* in  */ PROCESS_ID_TYPE      PROCESS_ID,
+    /* out */ PROCESS_STATUS_TYPE *PROCESS_STATUS,
+    /* out */ RETURN_CODE_TYPE    *RETURN_CODE);
+
+/* One process of the program has the lock at a time; another one that asks for it waits. It keeps processes that ask for it apart, as locked
+ * preemption does; those that do not ask go on. Services that wait on purpose give INVALID_MODE to who has it. */
+extern void LOCK_PREEMPTION(
+    /* out */ LOCK_LEVEL_TYPE  *LOCK_LEVEL,
+    /* out */ RETURN_CODE_TYPE *RETURN_CODE);
+
+extern void UNLOCK_PREEMPTION(
+    /* out */ LOCK_LEVEL_TYPE  *LOCK_LEVEL,
+    /* out */ RETURN_CODE_TYPE *RETURN_CODE);
+
+/* ---- Part 1: health monitoring ------------------------------------------------------------------------------------------ */
+
+#define MAX_ERROR_MESSAGE_SIZE 128
+
+typedef APEX_INTEGER ERROR_MESSAGE_SIZE_TYPE;
+typedef APEX_BYTE    ERROR_MESSAGE_TYPE[MAX_ERROR_MESSAGE_SIZE];
+
+typedef enum {
+    DEADLINE_MISSED   = 0, /* only APPLICATION_ERROR is ever given here: the others stay Linux's business */
+    APPLICATION_ERROR = 1,
+    NUMERIC_ERROR     = 2,
+    ILLEGAL_REQUEST   = 3,
+    STACK_OVERFLOW    = 4,
+    MEMORY_VIOLATION  = 5,
+    HARDWARE_FAULT    = 6,
+    POWER_FAIL        = 7
+} ERROR_CODE_TYPE;
+
+typedef struct {
+    ERROR_CODE_TYPE         ERROR_CODE;
+    ERROR_MESSAGE_SIZE_TYPE LENGTH;
+    PROCESS_ID_TYPE         FAILED_PROCESS_ID;
+    SYSTEM_ADDRESS_TYPE     FAILED_ADDRESS; /* NULL: not known */
+    ERROR_MESSAGE_TYPE      MESSAGE;
+} ERROR_STATUS_TYPE;
+
+/* A line on standard error. */
+extern void REPORT_APPLICATION_MESSAGE(
+    /* in  */ MESSAGE_ADDR_TYPE  MESSAGE_ADDR,
+    /* in  */ MESSAGE_SIZE_TYPE  LENGTH,
+    /* out */ RETURN_CODE_TYPE  *RETURN_CODE);
+
+/* The handler runs on a thread of its own, from the beginning for each error, while the process that has raised the error waits. It may stop that
+ * process. Other processes go on. */
+extern void CREATE_ERROR_HANDLER(
+    /* in  */ SYSTEM_ADDRESS_TYPE  ENTRY_POINT,
+    /* in  */ STACK_SIZE_TYPE      STACK_SIZE,
+    /* out */ RETURN_CODE_TYPE    *RETURN_CODE);
+
+extern void GET_ERROR_STATUS(
+    /* out */ ERROR_STATUS_TYPE *ERROR_STATUS,
+    /* out */ RETURN_CODE_TYPE  *RETURN_CODE);
+
+/* Without an error handler, or in it, or outside of a process: a line on standard error, and the program ends with status 1. */
+extern void RAISE_APPLICATION_ERROR(
+    /* in  */ ERROR_CODE_TYPE          ERROR_CODE,
+    /* in  */ MESSAGE_ADDR_TYPE        MESSAGE_ADDR,
+    /* in  */ ERROR_MESSAGE_SIZE_TYPE  LENGTH,
+    /* out */ RETURN_CODE_TYPE        *RETURN_CODE);
 
 /* ---- Part 1: sampling ports -------------------------------------------------------------------------------------------- */
 
