@@ -1,7 +1,6 @@
 //! Finds ports and looks at them.
 
-use std::io::{ErrorKind, Write as _};
-use std::sync::atomic::Ordering;
+use std::io::ErrorKind;
 
 use busway_port::observe::{Message, ObservedPort, Observer};
 use busway_port::system::{is_other_host, module_of, root_of};
@@ -9,7 +8,7 @@ use busway_port::{Counters, Direction, Module, PortConfig, PortKind, PortRef, St
 use busway_system::{PortKind as FileKind, System};
 use serde::Serialize;
 
-use super::{All, One, Watch, show};
+use super::{All, One};
 use crate::commands::gateway::find_host;
 use crate::output::UsageError;
 
@@ -63,11 +62,20 @@ pub struct MessageView {
 /// # Errors
 /// The system file is wrong, its host unknown, or none of its hosts has any state here.
 pub fn all(all: &All) -> anyhow::Result<Vec<View>> {
+    let seen = all_seen(all)?;
+    Ok(seen.iter().map(|(found, seen)| view(found, seen)).collect())
+}
+
+/// All ports whose state lies on this machine, to be looked at again and again.
+///
+/// # Errors
+/// As [`all`].
+pub fn all_seen(all: &All) -> anyhow::Result<Vec<(Found, ObservedPort)>> {
     let system = System::load(&all.place.system)?;
     if let Some(host) = &all.host {
         find_host(&system, host)?;
     }
-    let (mut views, mut missing) = (Vec::new(), None);
+    let (mut all_seen, mut missing) = (Vec::new(), None);
     for host in &system.hosts {
         if all.host.as_ref().is_some_and(|only| *only != host.name) {
             continue;
@@ -85,7 +93,7 @@ pub fn all(all: &All) -> anyhow::Result<Vec<View>> {
                     module: Module::default(),
                 };
                 match observer.port(&found.reference) {
-                    Ok(Some(seen)) => views.push(view(&found, &seen)),
+                    Ok(Some(seen)) => all_seen.push((found, seen)),
                     Ok(None) => {}
                     Err(error) if is_missing(&error) => missing = Some(root.clone()),
                     Err(error) => return Err(error.into()),
@@ -93,7 +101,7 @@ pub fn all(all: &All) -> anyhow::Result<Vec<View>> {
             }
         }
     }
-    if views.is_empty()
+    if all_seen.is_empty()
         && let Some(root) = missing
     {
         anyhow::bail!(
@@ -101,7 +109,7 @@ pub fn all(all: &All) -> anyhow::Result<Vec<View>> {
             root.display()
         );
     }
-    Ok(views)
+    Ok(all_seen)
 }
 
 fn is_missing(error: &StoreError) -> bool {
@@ -156,7 +164,11 @@ fn refresh_period_ns(system: &System, partition: &str, port: &str) -> Option<i64
     }
 }
 
-fn observe(one: &One) -> anyhow::Result<(Found, ObservedPort)> {
+/// One port, to be looked at again and again.
+///
+/// # Errors
+/// As [`one`].
+pub fn one_seen(one: &One) -> anyhow::Result<(Found, ObservedPort)> {
     let system = System::load(&one.place.system)?;
     let found = find(&system, &one.port)?;
     let root = root_of(&system, &found.host);
@@ -179,36 +191,12 @@ fn observe(one: &One) -> anyhow::Result<(Found, ObservedPort)> {
 /// # Errors
 /// There is no such port, or its state is not there.
 pub fn one(one: &One) -> anyhow::Result<View> {
-    let (found, seen) = observe(one)?;
+    let (found, seen) = one_seen(one)?;
     Ok(view(&found, &seen))
 }
 
-/// Prints a line whenever something is new, until Ctrl-C.
-///
-/// # Errors
-/// As [`one`], and those of standard output.
-pub fn watch(watch: &Watch) -> anyhow::Result<()> {
-    let (found, seen) = observe(&watch.one)?;
-    let stop = crate::stop::flag()?;
-    let mut stdout = std::io::stdout().lock();
-    let (mut last, mut lines) = (None, 0);
-    // Relaxed: a flag on its own.
-    while !stop.load(Ordering::Relaxed) && watch.count.is_none_or(|most| lines < most) {
-        let view = view(&found, &seen);
-        let message = view.message.as_ref();
-        // A message that goes stale is news too.
-        let news = (message.map(|it| (it.number, it.valid)), view.waiting);
-        if last.replace(news) != Some(news) {
-            lines += 1;
-            writeln!(stdout, "{}", show::line(&view, watch.one.place.json)?)?;
-            stdout.flush()?;
-        }
-        std::thread::sleep(watch.every);
-    }
-    Ok(())
-}
-
-fn view(found: &Found, seen: &ObservedPort) -> View {
+/// What can be seen of `found` now.
+pub fn view(found: &Found, seen: &ObservedPort) -> View {
     let config = seen.config();
     let is_destination = config.direction == Direction::Destination;
     let period_ns = seen.refresh_period_ns().or(found.refresh_period_ns);

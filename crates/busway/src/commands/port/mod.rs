@@ -2,6 +2,7 @@
 
 mod look;
 mod show;
+mod watch;
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ Examples:
   busway port list --system system.toml
   export BUSWAY_SYSTEM=system.toml
   busway port read navigation/ATTITUDE
+  busway port watch
   busway port watch navigation/ATTITUDE --every 50ms
   busway port stats --json | jq '.[] | select(.counters.overflows > 0)'
   busway port write sensors/ATTITUDE_OUT --hex '01 02 ff'")]
@@ -41,7 +43,7 @@ enum PortCommand {
     Stats(All),
     /// The message of a sampling port, or the first one in a queue; it stays there
     Read(One),
-    /// Print each new message of a sampling port, or each change of a queue, until Ctrl-C
+    /// Watch ports live on a terminal; elsewhere print each new message or change of a queue. Until Ctrl-C
     Watch(Watch),
     /// Write a message into a source port in the place of its partition: an intrusion
     ///
@@ -49,7 +51,7 @@ enum PortCommand {
     Write(Write),
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 struct Where {
     /// The system file
     #[arg(long, value_name = "FILE", env = "BUSWAY_SYSTEM")]
@@ -80,11 +82,14 @@ struct One {
 #[derive(Debug, clap::Args)]
 struct Watch {
     #[command(flatten)]
-    one: One,
+    place: Where,
+    /// The ports; without any, all whose state lies on this machine
+    #[arg(value_name = "PARTITION/PORT")]
+    ports: Vec<String>,
     /// How often to look
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = humantime::parse_duration)]
     every: Duration,
-    /// End after so many lines
+    /// Print lines, also on a terminal, and end after so many
     #[arg(long, value_name = "LINES")]
     count: Option<u64>,
 }
@@ -108,7 +113,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         PortCommand::List(all) => show::list(&look::all(all)?, all.place.json)?,
         PortCommand::Stats(all) => show::stats(&look::all(all)?, all.place.json)?,
         PortCommand::Read(one) => show::message(&look::one(one)?, one.place.json)?,
-        PortCommand::Watch(watch) => look::watch(watch)?,
+        PortCommand::Watch(watch) => watch::watch(watch)?,
         PortCommand::Write(write) => self::write(write)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -155,7 +155,8 @@ pub fn line(view: &View, json: bool) -> anyhow::Result<String> {
     Ok(line)
 }
 
-fn state(view: &View) -> String {
+/// What is to be said of a port beside its counters.
+pub fn state(view: &View) -> String {
     let mut parts = Vec::new();
     if let Some(waiting) = view.waiting {
         parts.push(format!("{waiting} of {} wait", view.max_messages.unwrap_or(0)));
@@ -181,7 +182,7 @@ fn state(view: &View) -> String {
 }
 
 /// Columns as wide as they must be; numbers to the right.
-fn table<const N: usize>(rows: &[[String; N]], to: &mut impl Write) -> anyhow::Result<()> {
+pub fn table<const N: usize>(rows: &[[String; N]], to: &mut impl Write) -> anyhow::Result<()> {
     let width = |column: usize| {
         rows.iter()
             .map(|row| row[column].chars().count())
