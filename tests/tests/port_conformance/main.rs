@@ -40,12 +40,6 @@ macro_rules! rules {
     };
 }
 macro_rules! rule {
-    // The channel has several destinations and waits for the slowest, which is a setting of busway-port alone: no system file describes it.
-    (a_channel_that_waits_takes_a_message_only_when_all_destinations_have_room $bus:ident) => {
-        const _: fn() = super::a_channel_that_waits_takes_a_message_only_when_all_destinations_have_room::<
-            crate::TwoHosts<crate::$bus>,
-        >;
-    };
     ($rule:ident $bus:ident) => {
         #[test]
         fn $rule() {

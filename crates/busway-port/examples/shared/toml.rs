@@ -2,11 +2,9 @@
 
 use std::fmt::Write;
 
-use busway_port::{Direction, PortKind};
+use busway_port::{Direction, PortKind, WhenFull};
 
 /// Partitions, ports and channels; `host_of` says on which host a partition is. Hosts and links are the caller's.
-///
-/// The channel `all` differs: no system file says that a channel with several destinations waits for all of them.
 pub fn text(host_of: impl Fn(&str) -> &'static str) -> String {
     let module = super::module();
     let mut text = String::new();
@@ -37,6 +35,9 @@ pub fn text(host_of: impl Fn(&str) -> &'static str) -> String {
             text,
             "[[channel]]\nname = {name:?}\nsource = {source:?}\ndestinations = {destinations:?}"
         );
+        if destinations.len() > 1 && channel.when_full == WhenFull::Wait {
+            text += "when_full = \"wait\"\n";
+        }
     }
     text
 }
