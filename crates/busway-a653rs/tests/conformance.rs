@@ -27,10 +27,6 @@ macro_rules! rules {
     };
 }
 macro_rules! rule {
-    // The channel has several destinations and waits for the slowest, which is a setting of busway-port alone: no system file describes it.
-    (a_channel_that_waits_takes_a_message_only_when_all_destinations_have_room) => {
-        crate::rule! { not a_channel_that_waits_takes_a_message_only_when_all_destinations_have_room }
-    };
     // A process gets its priority when it is created and keeps it, and none can be created once the partition is normal.
     (receivers_wait_by_priority_if_the_port_says_so) => {
         crate::rule! { not receivers_wait_by_priority_if_the_port_says_so }

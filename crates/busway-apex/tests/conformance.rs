@@ -12,7 +12,7 @@ mod support;
 
 pub(crate) use bench::{Bench, HOUR_NS, Process, script, until};
 
-/// A test for each rule but the one whose channel no system file can describe.
+/// A test for each rule.
 macro_rules! rules {
     ($($rule:ident)*) => {
         mod c {
@@ -21,12 +21,6 @@ macro_rules! rules {
     };
 }
 macro_rules! rule {
-    // The channel has several destinations and waits for the slowest, which is a setting of busway-port alone.
-    (a_channel_that_waits_takes_a_message_only_when_all_destinations_have_room) => {
-        const _: fn() = super::a_channel_that_waits_takes_a_message_only_when_all_destinations_have_room::<
-            crate::Programs,
-        >;
-    };
     ($rule:ident) => {
         #[test]
         fn $rule() {
