@@ -58,6 +58,7 @@ pub fn stats(views: &[View], json: bool) -> anyhow::Result<()> {
             "MOST",
             "LAST GOOD",
             "TAKEN OVER",
+            "DAMAGED",
         ]
         .map(String::from),
     ];
@@ -73,6 +74,7 @@ pub fn stats(views: &[View], json: bool) -> anyhow::Result<()> {
             counters.most_retries,
             counters.last_good,
             counters.taken_over,
+            counters.damaged,
         ];
         let [
             writes,
@@ -84,6 +86,7 @@ pub fn stats(views: &[View], json: bool) -> anyhow::Result<()> {
             most,
             last_good,
             taken_over,
+            damaged,
         ] = numbers.map(|number| number.to_string());
         rows.push([
             view.host.clone(),
@@ -97,6 +100,7 @@ pub fn stats(views: &[View], json: bool) -> anyhow::Result<()> {
             most,
             last_good,
             taken_over,
+            damaged,
         ]);
     }
     table(&rows, &mut stdout)
