@@ -6,6 +6,7 @@ use busway_system::slots::READ_RETRIES;
 use busway_system::{
     Carrier, Clock, DEFAULT_LANE, Direction, Discipline, Partition, Port, PortKind, Way, WhenFull,
 };
+use busway_transport::registry;
 
 use super::ports::{ChannelReport, End, RouteReport, SlotsReport};
 use super::text::bytes_text;
@@ -93,7 +94,7 @@ pub fn write_channels(channels: &[ChannelReport<'_>], to: &mut String) -> std::f
                 "    to       {} on {}: {}",
                 name(&route.to),
                 route.to.host,
-                way_text(route)
+                way_text(route, channel.slots.is_some())
             )?;
         }
         match channel.when_full {
@@ -117,13 +118,13 @@ fn name(end: &End<'_>) -> String {
     format!("{}/{}", end.partition, end.port)
 }
 
-fn way_text(route: &RouteReport<'_>) -> String {
+fn way_text(route: &RouteReport<'_>, is_sampling: bool) -> String {
     match &route.way {
         Way::InsideHost => "inside the host".to_string(),
         Way::Link {
             bus, carrier, clock, ..
         } => {
-            let carrier = match carrier {
+            let said = match carrier {
                 Carrier::Partition => "written by the source's partition into the other host's memory",
                 Carrier::Gateways => "moved by the gateways",
             };
@@ -131,7 +132,13 @@ fn way_text(route: &RouteReport<'_>) -> String {
                 Clock::Estimated => "the link estimates the clocks' offset",
                 Clock::Ptp => "PTP keeps the clocks together",
             };
-            format!("{carrier} ({bus}), {clock}")
+            let is_short = is_sampling && *carrier == Carrier::Gateways && registry::is_one_sided(bus);
+            let why = if is_short {
+                ", for want of room in the window"
+            } else {
+                ""
+            };
+            format!("{said} ({bus}{why}), {clock}")
         }
     }
 }
