@@ -236,6 +236,32 @@ impl Latest {
         counting: &Counting<'_>,
         place: usize,
     ) -> Result<Delivered, Nothing> {
+        if let Some(local) = self.local.try_take()
+            && let Some((session, sample)) = self.still_latest(&local)
+        {
+            buffer[..sample.len_bytes].copy_from_slice(&local.buffer[..sample.len_bytes]);
+            counting.bump_reads(place);
+            return Ok(self.delivered(session, sample));
+        }
+        self.read_slot(buffer, counting, place)
+    }
+
+    /// The message of the copy and its session, if the register still has it.
+    #[inline]
+    fn still_latest(&self, local: &Local) -> Option<(u64, Sample)> {
+        let sample = local.copied?;
+        let session = self.origin.session(&self.window)?;
+        let is_same = session == local.session && self.layout.latest(&self.window) == Ok(sample.sequence);
+        is_same.then_some((session, sample))
+    }
+
+    /// As [`read`](Self::read), from the register.
+    fn read_slot(
+        &self,
+        buffer: &mut [u8],
+        counting: &Counting<'_>,
+        place: usize,
+    ) -> Result<Delivered, Nothing> {
         for _ in 0..ROUNDS {
             let result = match self.local.try_take() {
                 Some(mut local) => {
@@ -270,12 +296,6 @@ impl Latest {
             local.reader = reader(&self.window, self.layout, session);
             local.session = session;
             local.copied = None;
-        }
-        if let Some(sample) = local.copied
-            && self.layout.latest(&self.window) == Ok(sample.sequence)
-        {
-            buffer[..sample.len_bytes].copy_from_slice(&local.buffer[..sample.len_bytes]);
-            return Ok(self.delivered(session, sample));
         }
         let before = local.reader.counters().retries;
         match local.reader.read(buffer) {
