@@ -16,7 +16,7 @@ use crate::config::Clock;
 use crate::counters::{Counter, Counting};
 use crate::crash::{self, Steps};
 use crate::sys::{Area, View};
-use crate::try_cell::TryCell;
+use crate::try_cell::{Taken, TryCell};
 
 /// Sequence before the first message. A store's files are made anew for each session, so it need not differ.
 pub(crate) const START: u64 = 0;
@@ -236,14 +236,15 @@ impl Latest {
         counting: &Counting<'_>,
         place: usize,
     ) -> Result<Delivered, Nothing> {
-        if let Some(local) = self.local.try_take()
-            && let Some((session, sample)) = self.still_latest(&local)
+        let local = self.local.try_take();
+        if let Some(local) = &local
+            && let Some((session, sample)) = self.still_latest(local)
         {
             buffer[..sample.len_bytes].copy_from_slice(&local.buffer[..sample.len_bytes]);
             counting.bump_reads(place);
             return Ok(self.delivered(session, sample));
         }
-        self.read_slot(buffer, counting, place)
+        self.read_slot(local, buffer, counting, place)
     }
 
     /// The message of the copy and its session, if the register still has it.
@@ -258,12 +259,13 @@ impl Latest {
     /// As [`read`](Self::read), from the register.
     fn read_slot(
         &self,
+        mut local: Option<Taken<'_, Local>>,
         buffer: &mut [u8],
         counting: &Counting<'_>,
         place: usize,
     ) -> Result<Delivered, Nothing> {
         for _ in 0..ROUNDS {
-            let result = match self.local.try_take() {
+            let result = match local.take().or_else(|| self.local.try_take()) {
                 Some(mut local) => {
                     let result = self.read_with(&mut local, buffer, counting);
                     if result.is_ok() {
