@@ -18,6 +18,8 @@ on_each_bus!(
     a_full_queue_on_the_other_host_holds_the_sender_back,
     what_was_sent_while_the_link_was_down_arrives_when_it_is_back,
     hosts_that_follow_one_clock_need_no_estimate,
+    a_channel_with_a_lane_of_its_own_arrives_whole_and_in_order,
+    a_channel_that_overflows_counts_what_it_loses_and_tells_the_receiver,
 );
 
 /// A second: far more than a message takes, far less than a test waits.
@@ -230,6 +232,53 @@ fn what_was_sent_while_the_link_was_down_arrives_when_it_is_back(bus: Bus) {
     rig.gateway(1).signal(Signal::CONT);
     (101..=COUNT).for_each(next);
     assert_eq!(receive(port, Duration::from_millis(200)), None);
+}
+
+fn a_channel_with_a_lane_of_its_own_arrives_whole_and_in_order(bus: Bus) {
+    const COUNT: u64 = 200;
+    let own = format!("[[lane]]\nname = \"fast\"\n{QUEUING}lane = \"fast\"\n");
+    let rig = Rig::pair_with(bus, &own);
+    let sink = join(&rig.system, "sink");
+    let port = sink
+        .queuing_destination("IN", Discipline::Fifo)
+        .expect("configured");
+    normal(&sink);
+    let _source = run(&rig, 0, "source", "OUT", Task::Send { from: 1, to: COUNT });
+    for expected in 1..=COUNT {
+        let next = eventually("the next message", || receive(port, Duration::from_secs(1)));
+        assert_eq!(next, (expected, false));
+    }
+}
+
+fn a_channel_that_overflows_counts_what_it_loses_and_tells_the_receiver(bus: Bus) {
+    const COUNT: u64 = 100;
+    let rig = Rig::pair_with(bus, &format!("{QUEUING}when_full = \"overflow\"\n"));
+    let (source, sink) = (join(&rig.system, "source"), join(&rig.system, "sink"));
+    let out = source
+        .queuing_source("OUT", Discipline::Fifo)
+        .expect("configured");
+    let port = sink
+        .queuing_destination("IN", Discipline::Fifo)
+        .expect("configured");
+    normal(&source);
+    normal(&sink);
+    for number in 1..=COUNT {
+        out.send(&number.to_le_bytes(), 0).expect("nothing holds it back");
+    }
+    // Nobody received meanwhile, so much is lost, here or over there; what is left is in order.
+    let (mut last, mut received, mut told) = (0, 0, false);
+    while let Some((number, lost)) = receive(port, Duration::from_millis(500)) {
+        assert!(number > last, "{number} after {last}");
+        (last, received, told) = (number, received + 1, told || lost);
+    }
+    assert!(received <= 8, "{received} in two queues of four");
+    // What was lost here is told over there with the next message that crosses.
+    out.send(&(COUNT + 1).to_le_bytes(), 0).expect("there is room");
+    let (number, lost) = eventually("the next message", || receive(port, Duration::from_secs(1)));
+    assert_eq!(number, COUNT + 1);
+    assert!(told || lost, "the receiver is told");
+    let counted = sink.counters("IN").expect("configured").overflows;
+    assert_eq!(received + counted, COUNT, "every message is received or counted");
 }
 
 fn hosts_that_follow_one_clock_need_no_estimate(bus: Bus) {

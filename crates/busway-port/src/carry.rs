@@ -335,10 +335,12 @@ impl Spout {
     /// Makes `origin` the one whose numbers count, and returns the number delivered last.
     fn meet(&self, origin: u64, carried: &Carried) -> u64 {
         if self.held.load(port::ORIGIN) != origin {
-            // Another store: its numbers begin anew, and what it lost before it was heard of is nobody's here.
+            // Another store: its numbers begin anew. If this is its first message, all that it ever lost was lost here; else what it lost before it was
+            // heard of is nobody's here.
             let before = carried.sequence.saturating_sub(1);
+            let told = if before == 0 { 0 } else { carried.lost };
             self.held.store(port::INTENT, 0);
-            self.held.store(port::LOST_TOLD, carried.lost);
+            self.held.store(port::LOST_TOLD, told);
             self.held.store(port::DELIVERED, before);
             self.held
                 .port()
