@@ -160,18 +160,37 @@ fn what_the_other_host_had_no_room_for_is_told_once_with_the_next_message() {
     normal(&sink);
     let spout = Spout::open(&host.join("source"), "P").expect("configured");
     let mut buffer = [0; 8];
+    // Five were lost before this host heard of the store at all.
     for (sequence, lost, is_told) in [
-        (1, 5, false),
-        (2, 5, false),
-        (3, 6, true),
-        (4, 6, false),
-        (6, 6, true),
+        (11, 5, false),
+        (12, 5, false),
+        (13, 6, true),
+        (14, 6, false),
+        (16, 6, true),
     ] {
         assert!(spout.deliver(&[1], ORIGIN, &carried(sequence, lost)));
         let received = input.receive(&mut buffer, 0).expect("a message");
         assert_eq!(received.overflowed, is_told, "message {sequence}");
     }
     assert_eq!(sink.counters("P").expect("configured").overflows, 2);
+}
+
+#[test]
+fn what_was_lost_before_the_first_message_of_a_store_is_told_with_it() {
+    let host = Host::queuing();
+    let sink = host.join("sink");
+    let input = sink
+        .queuing_destination("P", Discipline::Fifo)
+        .expect("configured");
+    normal(&sink);
+    let spout = Spout::open(&host.join("source"), "P").expect("configured");
+    let mut buffer = [0; 8];
+    for (sequence, is_told) in [(1, true), (2, false)] {
+        assert!(spout.deliver(&[1], ORIGIN, &carried(sequence, 5)));
+        let received = input.receive(&mut buffer, 0).expect("a message");
+        assert_eq!(received.overflowed, is_told, "message {sequence}");
+    }
+    assert_eq!(sink.counters("P").expect("configured").overflows, 5);
 }
 
 #[test]
