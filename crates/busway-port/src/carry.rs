@@ -68,15 +68,7 @@ impl Held {
     }
 
     fn lock(&self) -> Guard<'_, Members> {
-        let guard = self.partition.lock(self.port());
-        if guard.taken_over {
-            match &self.port().end {
-                End::QueuingSource(outlets) => outlets.recover(),
-                End::QueuingDestination(inlet) => inlet.recover(),
-                _ => {}
-            }
-        }
-        guard
+        self.partition.lock(self.port())
     }
 
     /// The port's bell; `None` where there is none, or it can't be had.

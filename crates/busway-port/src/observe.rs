@@ -172,12 +172,9 @@ impl Observer {
     /// A port's part of its partition's file. The module has the port.
     fn area(&self, reference: &PortRef) -> Result<View, StoreError> {
         let module = self.store.module();
-        let missing = || crate::config::ModuleError::NoPort {
-            channel: String::new(),
-            port: reference.clone(),
-        };
-        let partition = module.partition(&reference.partition).ok_or_else(missing)?;
-        let (index, _) = module.port(reference).ok_or_else(missing)?;
+        let partition = module.partition(&reference.partition);
+        let partition = partition.ok_or_else(|| wire::missing(reference))?;
+        let (index, _) = module.port(reference).ok_or_else(|| wire::missing(reference))?;
         let layout = PartitionLayout::new(partition.ports.len());
         let body = self.store.partition_file(partition).open_to_look()?.view()?;
         Ok(body.part(layout.port_offset(index), port::STRIDE))
@@ -340,13 +337,10 @@ pub fn intrude(partition: &Partition, name: &str, message: &[u8]) -> Result<(), 
     if message.len() > port.config.max_message_size_bytes {
         return Err(Refusal::InvalidConfig);
     }
-    let lock = partition.lock(port);
+    let _lock = partition.lock(port);
     match &port.end {
         End::SamplingSource(register) if !register.write(message) => return Err(Refusal::NotAvailable),
         End::QueuingSource(outlets) => {
-            if lock.taken_over {
-                outlets.recover();
-            }
             if !outlets.has_room() {
                 return Err(Refusal::NotAvailable);
             }

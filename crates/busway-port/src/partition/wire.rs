@@ -175,7 +175,7 @@ pub(crate) fn port_view(store: &Store, reference: &PortRef) -> Result<View, Stor
 }
 
 /// Never seen: the module was validated when the store was opened, so every channel's ports exist.
-fn missing(reference: &PortRef) -> StoreError {
+pub(crate) fn missing(reference: &PortRef) -> StoreError {
     StoreError::Module(ModuleError::NoPort {
         channel: String::new(),
         port: reference.clone(),
