@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs;
 use std::process::{Command, Stdio};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::hosts::find_on_path;
 
@@ -13,37 +13,37 @@ use crate::hosts::find_on_path;
 pub(crate) const TUNNEL: &str = "iox2-link-tunnel-zenoh";
 
 /// The record. A field that cannot be found out is absent.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// Model name of the CPU.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<String>,
     /// CPUs that this process may run on.
     pub cores: usize,
     /// Memory of the machine in bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
     /// Frequency governor of CPU 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub governor: Option<String>,
     /// Kernel release.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
     /// Whether the CPU says that it is virtual, and whose it is.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hypervisor: Option<String>,
     /// Clock source of the kernel.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_source: Option<String>,
     /// Load over 1, 5 and 15 minutes before the run.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<[f64; 3]>,
     /// Version of this program.
-    pub busway: &'static str,
+    pub busway: String,
     /// iceoryx2 of the programs under test.
-    pub iceoryx2: &'static str,
+    pub iceoryx2: String,
     /// What the tunnel that is measured beside us says of its version, if it is installed.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zenoh_tunnel: Option<String>,
     /// How the hosts are kept apart.
     pub isolation: String,
@@ -69,8 +69,8 @@ impl Environment {
             hypervisor: hypervisor(&cpuinfo),
             clock_source: read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
             load,
-            busway: env!("CARGO_PKG_VERSION"),
-            iceoryx2: "0.10.0",
+            busway: env!("CARGO_PKG_VERSION").to_owned(),
+            iceoryx2: "0.10.0".to_owned(),
             zenoh_tunnel: tunnel_version(),
             isolation: isolation.to_owned(),
             warnings: Vec::new(),

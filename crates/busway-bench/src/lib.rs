@@ -17,6 +17,7 @@ pub mod hosts;
 pub mod pattern;
 pub mod ports;
 pub mod processes;
+pub mod record;
 mod rounds;
 pub mod system;
 pub mod worker;

@@ -1,0 +1,160 @@
+//! Times as they are taken down, and as they go into results.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer as _, V2DeflateSerializer};
+use serde::{Deserialize, Serialize};
+
+/// Longest time that is told apart, in ns; longer ones count as this.
+const MAX_NS: u64 = 100_000_000_000;
+/// Significant digits of the histogram.
+const DIGITS: u8 = 3;
+
+/// A histogram of times that never allocates after it was made.
+#[derive(Clone, Debug)]
+pub struct Recorder(Histogram<u64>);
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self(Histogram::new_with_bounds(1, MAX_NS, DIGITS).expect("constant bounds are valid"))
+    }
+}
+
+impl Recorder {
+    /// Takes down one time.
+    #[inline]
+    pub fn record(&mut self, ns: u64) {
+        self.0.saturating_record(ns);
+    }
+
+    /// Adds the times of another measurement.
+    pub fn add(&mut self, other: &Self) {
+        // Both have the same bounds, so that every value of one has its place in the other.
+        let _ = self.0.add(&other.0);
+    }
+
+    /// Times taken down.
+    pub fn samples(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// The longest time so far.
+    pub fn max(&self) -> u64 {
+        self.0.max()
+    }
+
+    /// The histogram itself.
+    pub fn histogram(&self) -> &Histogram<u64> {
+        &self.0
+    }
+
+    /// The histogram in the exchange format of HdrHistogram (V2, deflated, base64).
+    pub fn encode(&self) -> String {
+        let mut bytes = Vec::new();
+        match V2DeflateSerializer::new().serialize(&self.0, &mut bytes) {
+            Ok(_) => BASE64_STANDARD.encode(bytes),
+            Err(_) => String::new(),
+        }
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote; `None` if it is something else.
+    pub fn decode(text: &str) -> Option<Self> {
+        let bytes = BASE64_STANDARD.decode(text).ok()?;
+        let read: Histogram<u64> = Deserializer::new().deserialize(&mut bytes.as_slice()).ok()?;
+        let mut this = Self::default();
+        this.0.add(read).ok()?;
+        Some(this)
+    }
+
+    /// The figures, and the histogram in its encoded form; `None` without any time.
+    pub fn distribution(&self) -> Option<Distribution> {
+        self.figures(1).map(|figures| Distribution {
+            histogram: Some(self.encode()),
+            ..figures
+        })
+    }
+
+    /// The figures of every time divided by two; without a histogram.
+    pub fn halves(&self) -> Option<Distribution> {
+        self.figures(2)
+    }
+
+    fn figures(&self, divisor: u64) -> Option<Distribution> {
+        let at = |quantile| self.0.value_at_quantile(quantile).min(self.0.max()) / divisor;
+        (!self.0.is_empty()).then(|| Distribution {
+            samples: self.0.len(),
+            min: self.0.min() / divisor,
+            mean: self.0.mean() / divisor as f64,
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p99_9: at(0.999),
+            p99_99: at(0.9999),
+            max: self.0.max() / divisor,
+            histogram: None,
+        })
+    }
+}
+
+/// Times of one kind, in ns. Percentiles of fewer samples than they need (`p99_99` of less than 10,000) are the longest time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Distribution {
+    /// How many.
+    pub samples: u64,
+    /// Shortest.
+    pub min: u64,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Half are no longer.
+    pub p50: u64,
+    /// 90 % are no longer.
+    pub p90: u64,
+    /// 99 % are no longer.
+    pub p99: u64,
+    /// 99.9 % are no longer.
+    pub p99_9: u64,
+    /// 99.99 % are no longer.
+    pub p99_99: u64,
+    /// Longest.
+    pub max: u64,
+    /// All of them, to three digits: HdrHistogram's exchange format V2, deflated, base64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub histogram: Option<String>,
+}
+
+impl Distribution {
+    /// All times, to three digits; `None` if there is no histogram or it is damaged.
+    pub fn recorder(&self) -> Option<Recorder> {
+        self.histogram.as_deref().and_then(Recorder::decode)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_distribution_is_read_back_with_all_its_times() {
+        let mut recorder = Recorder::default();
+        for ns in 1..=10_000 {
+            recorder.record(ns * 100);
+        }
+        let distribution = recorder.distribution().unwrap();
+        assert_eq!((distribution.samples, distribution.min), (10_000, 100));
+        assert!(
+            (999_900..=1_000_000).contains(&distribution.p99_99),
+            "{distribution:?}"
+        );
+        let text = serde_json::to_string(&distribution).unwrap();
+        let read: Distribution = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.recorder().unwrap().distribution(), Some(distribution));
+        assert_eq!(recorder.halves().unwrap().max, recorder.max() / 2);
+    }
+
+    #[test]
+    fn a_damaged_histogram_is_none() {
+        assert!(Recorder::decode("AAAA").is_none());
+        assert!(Recorder::decode("no base64!").is_none());
+    }
+}
