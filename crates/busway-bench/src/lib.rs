@@ -7,6 +7,7 @@
 //!
 //! Linux only: namespaces, `/proc` and futexes.
 
+mod conditions;
 mod conduct;
 pub mod copy_time;
 pub mod demo;
@@ -15,11 +16,11 @@ pub mod error;
 pub mod gateway;
 pub mod hosts;
 pub mod pattern;
-pub mod ports;
 pub mod processes;
 pub mod record;
 mod rounds;
 pub mod system;
+pub mod technology;
 pub mod worker;
 
 pub use error::BenchError;

@@ -20,11 +20,11 @@ struct Shared {
 
 /// The worker's view of its parent's wishes.
 #[derive(Clone, Debug)]
-pub(super) struct Control(Arc<Shared>);
+pub(crate) struct Control(Arc<Shared>);
 
 impl Control {
     /// Starts the thread that reads standard input.
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let shared = Arc::new(Shared {
             go: false.into(),
             end: false.into(),
@@ -49,22 +49,22 @@ impl Control {
     // Relaxed throughout: the flags order nothing else, each is only ever set once.
 
     /// Whether counting has begun.
-    pub(super) fn gone(&self) -> bool {
+    pub(crate) fn gone(&self) -> bool {
         self.0.go.load(Ordering::Relaxed)
     }
 
     /// Whether the parent is gone or has no more use for this worker.
-    pub(super) fn ended(&self) -> bool {
+    pub(crate) fn ended(&self) -> bool {
         self.0.end.load(Ordering::Relaxed)
     }
 
     /// How many messages were sent in all, once the parent knows.
-    pub(super) fn total(&self) -> Option<u64> {
+    pub(crate) fn total(&self) -> Option<u64> {
         Some(self.0.total.load(Ordering::Relaxed)).filter(|n| *n != OPEN)
     }
 
     /// Waits for `go`; false if the parent went instead.
-    pub(super) fn wait_for_go(&self) -> bool {
+    pub(crate) fn wait_for_go(&self) -> bool {
         while !self.gone() && !self.ended() {
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -12,6 +12,7 @@ mod figures;
 mod ping;
 mod services;
 mod stream;
+mod usage;
 mod wait;
 mod window;
 
@@ -22,8 +23,13 @@ use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
 
-pub use exchange::{Exchange, ExchangePart, MIN_MESSAGE_BYTES, NUMBERS, Over, PortsPlace};
+use crate::record::{Calls, Condition};
+use crate::technology::Place;
+
+pub(crate) use control::Control;
+pub use exchange::{Exchange, ExchangePart, Extent, Injected, NUMBERS};
 pub use figures::{Figures, Percentiles};
+pub use usage::Used;
 pub use wait::Wait;
 pub use window::{SLOTS_BYTES_MAX, slots_for, window_bytes};
 
@@ -45,10 +51,10 @@ pub enum Role {
     BareTcp(Bare<SocketAddr>),
     /// Ping or echo, send or receive through a bare shared window.
     BareCopy(Bare<PathBuf>),
-    /// One of two programs that exchange messages over ports, or over what ports are compared with.
+    /// One of two programs that exchange messages over a technology.
     Exchange(Exchange),
     /// Calls both ends of a channel of ports, for what a call costs.
-    PortCosts(PortCosts),
+    PortCalls(PortCalls),
 }
 
 /// One service as the programs see it.
@@ -125,30 +131,36 @@ pub struct Bare<Place> {
     pub seconds: f64,
 }
 
-/// See [`Role::PortCosts`].
+/// See [`Role::PortCalls`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct PortCosts {
-    /// The partition that writes, with its ports.
-    pub writer: PortsPlace,
-    /// The partition that reads, with its ports.
-    pub reader: PortsPlace,
+pub struct PortCalls {
+    /// Both partitions with their ports, on one host.
+    pub place: Place,
     /// Size of a message in bytes.
     pub payload_bytes: usize,
     /// How long to measure, in s.
     pub seconds: f64,
 }
 
-/// What calls of ports cost with nobody else at the channel, in ns.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Costs {
-    /// A write.
-    pub write_ns: f64,
-    /// A read of the same message again.
-    pub read_ns: f64,
-    /// A write and the read of what was written.
-    pub write_and_read_ns: f64,
-    /// Reading the clock once, as a write does for its time stamp.
-    pub clock_ns: f64,
+/// What one program of an experiment counted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Messages sent, or questions asked.
+    pub sent: u64,
+    /// Messages received, or answers.
+    pub received: u64,
+    /// Questions without an answer, of an open loop.
+    pub lost: u64,
+    /// Messages that were torn, altered, or came twice.
+    pub corrupt: u64,
+    /// `CLOCK_MONOTONIC` of the first counted message, in ns.
+    pub first_ns: u64,
+    /// The same of the last one.
+    pub last_ns: u64,
+    /// Round trips or intervals: [`crate::record::Recorder::encode`].
+    pub times: Option<String>,
+    /// What it cost.
+    pub usage: Used,
 }
 
 /// The four parts of a bare measurement; echo and receive come first (they listen, or make the window).
@@ -177,8 +189,12 @@ pub enum Report {
     Progress(Figures),
     /// A publisher has sent its last message; it stays until the parent closes its standard input.
     Sent(Figures),
+    /// What the program asked of the system, and got.
+    Conditions(Vec<Condition>),
+    /// What a program of an experiment has counted; it stays until the parent closes its standard input.
+    Counted(Box<Measured>),
     /// What calls of ports cost; nothing more follows than [`Report::Done`].
-    Costs(Costs),
+    Calls(Calls),
     /// Final figures; the process ends.
     Done(Figures),
     /// It cannot go on; the process ends.
@@ -208,9 +224,9 @@ pub fn main(args: &[String]) -> ExitCode {
         Role::Services(spec) => services::hold(&spec, &control),
         Role::BareTcp(bare) => bare_tcp::run(&bare, &control),
         Role::BareCopy(bare) => bare_copy::run(&bare, &control),
-        Role::Exchange(spec) => exchange::run(&spec, &control),
-        Role::PortCosts(spec) => exchange::costs(&spec, &control).map(|costs| {
-            report(&Report::Costs(costs));
+        Role::Exchange(spec) => exchange::run(&spec, &control).map(|_| Figures::default()),
+        Role::PortCalls(spec) => exchange::calls(&spec, &control).map(|calls| {
+            report(&Report::Calls(calls));
             Figures::default()
         }),
     };
@@ -229,7 +245,7 @@ fn fail(reason: String) -> ExitCode {
 }
 
 /// Writes one report. A parent that no longer reads is noticed by [`control::Control`], so a failed write is not an error here.
-fn report(report: &Report) {
+pub(crate) fn report(report: &Report) {
     let mut line = serde_json::to_vec(report).unwrap_or_default();
     line.push(b'\n');
     let mut out = std::io::stdout().lock();

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use busway_bench::{gateway, ports};
+use busway_bench::gateway;
 
 /// Measure what a bus costs and brings
 #[derive(Debug, clap::Args)]
@@ -25,17 +25,6 @@ Examples:
   busway bench gateway --json results.json
   busway bench gateway --transports memory,bare-copy --sizes 64,1MiB --rounds 5")]
     Gateway(gateway::Args),
-    /// ARINC 653 sampling ports inside one host and over every bus, beside bare cache lines, the published one-slot register, and sockets
-    ///
-    /// Round trips, the intervals at which messages are seen, the cost of calls. As root on isolated hosts (namespaces), otherwise
-    /// on this one. Ctrl-C ends it with what was measured so far.
-    #[command(after_help = "\
-Examples:
-  busway bench ports --quick
-  busway bench ports --json results.json
-  busway bench ports --parts ping-pong --over two-lines,local,memory --sizes 64,1KiB --rounds 5
-  busway bench ports --parts interval --over local --wait spin --intervals 1,3,10")]
-    Ports(ports::Args),
 }
 
 /// # Errors
@@ -45,7 +34,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let stop = crate::stop::flag()?;
     let report = match &args.what {
         What::Gateway(args) => gateway::run(args, &program, true, &stop)?.to_string(),
-        What::Ports(args) => ports::run(args, &program, true, &stop)?.to_string(),
     };
     writeln!(std::io::stdout(), "{report}")?;
     Ok(ExitCode::SUCCESS)

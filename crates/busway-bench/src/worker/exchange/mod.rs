@@ -1,30 +1,25 @@
-//! The programs of `busway bench ports`: two of them exchange messages over ARINC 653 ports, or over what ports are compared with.
+//! The programs of most experiments: two of them exchange messages over a technology.
 //!
-//! Contract: whatever they exchange messages over is a [`Path`], and the loops around it ([`ping`], [`interval`]) are the same for
-//! all, so that figures differ by the path alone. A message begins and ends with its number. Started as workers: see
-//! [`super::Role::Exchange`].
+//! Contract: whatever they exchange messages over is a [`Path`], and the loops around it ([`ping`], [`open_loop`], [`one_way`]) are the same for
+//! all. No loop allocates while it counts. Started as workers: see [`super::Role::Exchange`]. The asking program, or the one
+//! that sends, is started when the answering one has said that it is ready.
 
-mod interval;
+mod calls;
+mod one_way;
+mod open_loop;
 mod ping;
-mod ports;
-mod shared;
-mod sockets;
+mod relay;
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
-
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
 use super::control::Control;
-use super::figures::Figures;
-use super::{Costs, Wait, WorkerResult};
+use super::{Measured, Report, Wait, WorkerResult, report};
+use crate::conditions::{self, Wanted};
 use crate::pattern::{PROBE, now_ns};
+use crate::technology::{self, Opening, Path, Place, Side, User};
 
-pub(super) use ports::costs;
-
-/// Shortest message in bytes: its number twice.
-pub const MIN_MESSAGE_BYTES: usize = 16;
+pub(super) use calls::calls;
+pub use relay::Injected;
 
 /// Numbers of one measurement: from [`Exchange::base`], and fewer than this.
 pub const NUMBERS: u64 = 1 << 40;
@@ -32,125 +27,98 @@ pub const NUMBERS: u64 = 1 << 40;
 /// One of two programs that exchange messages.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Exchange {
-    /// Over what.
-    pub over: Over,
+    /// Over what: the name of a technology.
+    pub technology: String,
+    /// Where.
+    pub place: Place,
     /// What this one does.
     pub part: ExchangePart,
-    /// Size of a message in bytes: a multiple of 8, at least [`MIN_MESSAGE_BYTES`].
+    /// Size of a message in bytes: a multiple of 8, at least [`technology::MIN_MESSAGE_BYTES`].
     pub payload_bytes: usize,
-    /// How the program waits for a message. Over sockets [`Wait::Spin`] polls and anything else blocks.
+    /// Whether every byte is written and read.
+    pub touched: bool,
+    /// How the program waits for a message.
     pub wait: Wait,
-    /// Which of the processors that it may use the program keeps to; none: any.
-    pub processor: Option<usize>,
+    /// What it asks of the system.
+    pub wanted: Wanted,
     /// First number: what a measurement before has left behind is below it, or [`NUMBERS`] above.
     pub base: u64,
-    /// How long to go on after `go`, in s.
-    pub seconds: f64,
+    /// When to end.
+    pub extent: Extent,
 }
 
-/// What messages are exchanged over.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// How long the active program goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Over {
-    /// Sampling ports of a partition.
-    Ports(PortsPlace),
-    /// Two words in cache lines of their own in this file: no message, only its number.
-    TwoLines(PathBuf),
-    /// A register of one slot between two equal flags each way, in this file.
-    Flags(PathBuf),
-    /// A TCP connection. The answering program listens.
-    Sockets(SocketAddr),
-}
-
-/// Ports of one of the two programs.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct PortsPlace {
-    /// The system file.
-    pub system: PathBuf,
-    /// The partition that the program is.
-    pub partition: String,
-    /// Sampling port to write to.
-    pub source: String,
-    /// Sampling port to read from.
-    pub destination: String,
+pub enum Extent {
+    /// For this time in s.
+    Seconds(f64),
+    /// For so many messages.
+    Messages(u64),
 }
 
 /// What one of two programs does.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExchangePart {
-    /// Measures round trips.
+    /// Asks, measures round trips, and asks again.
     Ping,
+    /// Asks at instants of its own, this many ns apart, whether or not it has been answered.
+    OpenLoop(u64),
     /// Answers each new message with the same.
-    Echo,
-    /// Writes a message each so many ns.
-    Write(u64),
-    /// Takes down the intervals between new messages.
-    Read,
+    Echo(Option<Injected>),
+    /// Sends as fast as the path takes messages, or one each so many ns.
+    Send(Option<u64>),
+    /// Counts what comes, and takes down the intervals between the times in messages.
+    Receive,
 }
 
-/// Two ways: one for messages to the other program, one for its messages.
-trait Path {
-    /// Writes `message`, of the measurement's size.
-    fn write(&mut self, message: &[u8]) -> WorkerResult<()>;
-
-    /// Looks once. True if there was a message that no look before has given, then `message` holds it.
-    fn look(&mut self, message: &mut [u8]) -> WorkerResult<bool>;
+impl ExchangePart {
+    /// Which side of the path it has.
+    pub fn side(self) -> Side {
+        match self {
+            Self::Ping | Self::OpenLoop(_) | Self::Send(_) => Side::Asks,
+            Self::Echo(_) | Self::Receive => Side::Answers,
+        }
+    }
 }
 
 /// Runs the program.
-pub(super) fn run(spec: &Exchange, control: &Control) -> WorkerResult<Figures> {
-    if let Some(processor) = spec.processor {
-        keep_to(processor)?;
-    }
-    let answers = spec.part == ExchangePart::Echo;
-    match &spec.over {
-        Over::Ports(place) => {
-            let partition = ports::join(place)?;
-            exchange(ports::Ports::open(&partition, place)?, spec, control)
+pub(super) fn run(spec: &Exchange, control: &Control) -> WorkerResult<Measured> {
+    let (_granted, conditions) = conditions::apply(&spec.wanted);
+    report(&Report::Conditions(conditions));
+    let opening = Opening {
+        side: spec.part.side(),
+        place: &spec.place,
+        payload_bytes: spec.payload_bytes,
+        wait: spec.wait,
+        touched: spec.touched,
+        timed: matches!(spec.part, ExchangePart::OpenLoop(_)),
+        one_way: matches!(spec.part, ExchangePart::Send(_) | ExchangePart::Receive),
+        control,
+    };
+    technology::with_path(&spec.technology, &opening, Program { spec, control })
+}
+
+struct Program<'a> {
+    spec: &'a Exchange,
+    control: &'a Control,
+}
+
+impl User for Program<'_> {
+    fn exchange(self, mut path: impl Path) -> WorkerResult<Measured> {
+        let Self { spec, control } = self;
+        match spec.part {
+            ExchangePart::Ping => ping::ping(&mut path, spec, control),
+            ExchangePart::OpenLoop(interval_ns) => open_loop::ping(&mut path, spec, interval_ns, control),
+            ExchangePart::Echo(None) => ping::echo(&mut path, spec, control),
+            ExchangePart::Echo(Some(injected)) => {
+                ping::echo(&mut relay::Relay::new(path, injected, spec.base), spec, control)
+            }
+            ExchangePart::Send(interval_ns) => one_way::send(&mut path, spec, interval_ns, control),
+            ExchangePart::Receive => one_way::receive(&mut path, spec, control),
         }
-        Over::TwoLines(file) => exchange(shared::TwoLines::open(file, answers)?, spec, control),
-        Over::Flags(file) => exchange(
-            shared::Flags::open(file, spec.payload_bytes, answers)?,
-            spec,
-            control,
-        ),
-        Over::Sockets(address) => {
-            let is_polling = spec.wait == Wait::Spin;
-            let Some(stream) = sockets::Stream::open(*address, answers, is_polling, control)? else {
-                return Ok(Figures::default());
-            };
-            exchange(stream, spec, control)
-        }
     }
-}
-
-fn exchange(mut path: impl Path, spec: &Exchange, control: &Control) -> WorkerResult<Figures> {
-    match spec.part {
-        ExchangePart::Ping => ping::ping(&mut path, spec, control),
-        ExchangePart::Echo => ping::echo(&mut path, spec, control),
-        ExchangePart::Write(interval_ns) => interval::write(&mut path, spec, interval_ns, control),
-        ExchangePart::Read => interval::read(&mut path, spec, control),
-    }
-}
-
-/// Writes the number of a message to its ends.
-fn number(message: &mut [u8], number: u64) {
-    let last = message.len() - 8;
-    message[..8].copy_from_slice(&number.to_ne_bytes());
-    message[last..].copy_from_slice(&number.to_ne_bytes());
-}
-
-/// The number of a message; `None` if its ends belong to different ones.
-fn number_of(message: &[u8]) -> Option<u64> {
-    let first = word(message, 0);
-    (word(message, message.len() - 8) == first).then_some(first)
-}
-
-fn word(message: &[u8], at: usize) -> u64 {
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&message[at..at + 8]);
-    u64::from_ne_bytes(bytes)
 }
 
 impl Exchange {
@@ -160,23 +128,43 @@ impl Exchange {
     }
 }
 
-/// Keeps this program to one of its processors: the scheduler likes to put two that talk on one.
-fn keep_to(index: usize) -> WorkerResult<()> {
-    let allowed = sched_getaffinity(None).map_err(|e| format!("processors of this program: {e}"))?;
-    let nth = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).nth(index);
-    let Some(cpu) = nth else {
-        return Err(format!(
-            "keep to processor number {index}: there are {}",
-            allowed.count()
-        ));
-    };
-    let mut one = CpuSet::new();
-    one.set(cpu);
-    sched_setaffinity(None, &one).map_err(|e| format!("keep to processor {cpu}: {e}"))
+/// When the active program ends.
+struct End {
+    at_ns: u64,
+    messages: u64,
+}
+
+impl End {
+    /// Counted from now.
+    fn of(extent: Extent) -> Self {
+        match extent {
+            Extent::Seconds(seconds) => Self {
+                at_ns: now_ns() + (seconds * 1e9) as u64,
+                messages: u64::MAX,
+            },
+            Extent::Messages(messages) => Self {
+                at_ns: u64::MAX,
+                messages,
+            },
+        }
+    }
+
+    fn has_come(&self, now_ns: u64, sent: u64) -> bool {
+        now_ns >= self.at_ns || sent >= self.messages
+    }
+}
+
+/// Reports what was counted, and stays until the parent has no more use for the program: a path that closes early would be
+/// measured at its closing.
+fn stay(measured: &Measured, control: &Control) {
+    report(&Report::Counted(Box::new(measured.clone())));
+    while !control.ended() {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
 }
 
 /// What reading the clock once costs, in ns: the least of several means.
-fn clock_ns() -> u64 {
+pub(super) fn clock_ns() -> u64 {
     const CALLS: u64 = 1000;
     let mean_ns = |_| {
         let begun_ns = now_ns();
@@ -186,18 +174,4 @@ fn clock_ns() -> u64 {
         (now_ns() - begun_ns) / CALLS
     };
     (0..10).map(mean_ns).min().unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_message_of_two_numbers_is_torn() {
-        let mut message = vec![0; 64];
-        number(&mut message, 7);
-        assert_eq!(number_of(&message), Some(7));
-        message[63] ^= 1;
-        assert_eq!(number_of(&message), None);
-    }
 }

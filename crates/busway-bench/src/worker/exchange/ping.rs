@@ -1,104 +1,150 @@
-//! Round trips over a [`Path`].
+//! Round trips over a [`Path`], each begun when the one before has ended.
 
 use std::time::{Duration, Instant};
 
-use super::{Exchange, Path, clock_ns, number, number_of};
+use super::{End, Exchange, clock_ns, stay};
 use crate::pattern::{PROBE, now_ns};
+use crate::record::Recorder;
+use crate::technology::{Message, Path, Received};
 use crate::worker::control::Control;
-use crate::worker::figures::{Figures, Latency, WarmUp, cpu_s};
+use crate::worker::usage::Usage;
 use crate::worker::wait::Patience;
-use crate::worker::{Report, WorkerResult, report};
+use crate::worker::{Measured, Report, WorkerResult, report};
 
 /// An answer that takes longer counts as lost.
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// While the path comes up, a probe is repeated after this long.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(50);
+/// Round trips that are not counted, because they touch pages and caches for the first time: so many, or a tenth of the time where that is less.
+const WARM_UP_TRIPS: u64 = 50;
+const WARM_UP_SHARE: f64 = 0.1;
 /// Set in the number of an answer to a message that was not the one announced: torn, or an older one once more. Only a register whose
 /// readers can be deceived gives such messages.
 const DECEIVED: u64 = 1 << 62;
 /// Looks between which the clock is asked whether it is too late.
 const LOOKS: u32 = 256;
 
-/// Asks and measures. Half round trips are without the reading of the clock that each contains.
-pub(super) fn ping(path: &mut impl Path, spec: &Exchange, control: &Control) -> WorkerResult<Figures> {
+/// Asks and measures. Round trips are without the reading of the clock that each contains.
+pub(super) fn ping(path: &mut impl Path, spec: &Exchange, control: &Control) -> WorkerResult<Measured> {
     let mut asker = Asker {
         path,
         patience: Patience::new(spec.wait, None),
-        question: vec![0; spec.payload_bytes],
-        answer: vec![0; spec.payload_bytes],
         has_given_up: false,
-        torn: 0,
+        corrupt: 0,
     };
     report(&Report::Ready(None));
-    let mut probe = spec.base | PROBE;
-    while !asker.ask(probe, PROBE_TIMEOUT, control)? {
-        if control.ended() {
-            return Ok(Figures::default());
-        }
-        probe += 1;
+    if !asker.arrive(spec.base | PROBE, control)? {
+        return Ok(Measured::default());
     }
     report(&Report::Arrived);
     if !control.wait_for_go() {
-        return Ok(Figures::default());
+        return Ok(Measured::default());
     }
     let clock_ns = clock_ns();
-    let (mut figures, mut latency) = (Figures::default(), Latency::new());
-    let warm_up = WarmUp::new(spec.seconds);
-    let begun_cpu_s = cpu_s();
-    let begun_ns = now_ns();
-    let end_ns = begun_ns + (spec.seconds * 1e9) as u64;
-    let mut ended_ns = begun_ns;
-    for trip in 0.. {
-        if control.ended() || ended_ns >= end_ns {
-            break;
-        }
-        let started_ns = now_ns();
-        let answered = asker.ask(spec.base + trip, TIMEOUT, control)?;
+    let mut trips = Recorder::default();
+    let warm_up = WarmUp::new(spec);
+    let mut number = spec.base;
+    let mut measured = Measured::default();
+    let mut ended_ns = now_ns();
+    while !warm_up.is_over(number - spec.base, ended_ns) && !control.ended() {
+        asker.ask(number, TIMEOUT, control)?;
+        number += 1;
         ended_ns = now_ns();
-        if warm_up.is_over(trip, started_ns) {
-            figures.sent += 1;
-            if answered {
-                figures.received += 1;
-                latency.record((ended_ns - started_ns).saturating_sub(clock_ns) / 2);
-            }
+    }
+    asker.corrupt = 0;
+    let usage = Usage::begin(spec.place.address.ip());
+    let end = End::of(spec.extent);
+    measured.first_ns = now_ns();
+    while !control.ended() && !end.has_come(ended_ns, measured.sent) {
+        let started_ns = now_ns();
+        let answered = asker.ask(number, TIMEOUT, control)?;
+        ended_ns = now_ns();
+        number += 1;
+        measured.sent += 1;
+        if answered {
+            measured.received += 1;
+            trips.record((ended_ns - started_ns).saturating_sub(clock_ns));
         }
     }
-    (figures.first_ns, figures.last_ns) = (begun_ns, ended_ns);
-    figures.cpu_s = cpu_s() - begun_cpu_s;
-    figures.corrupt = asker.torn;
-    figures.latency_ns = latency.percentiles();
-    Ok(figures)
+    measured.last_ns = ended_ns;
+    measured.usage = usage.end();
+    measured.corrupt = asker.corrupt;
+    measured.times = Some(trips.encode());
+    stay(&measured, control);
+    Ok(measured)
 }
 
-struct Asker<'p, P> {
+struct WarmUp {
+    until_ns: u64,
+}
+
+impl WarmUp {
+    fn new(spec: &Exchange) -> Self {
+        let seconds = match spec.extent {
+            super::Extent::Seconds(seconds) => seconds * WARM_UP_SHARE,
+            super::Extent::Messages(_) => TIMEOUT.as_secs_f64(),
+        };
+        Self {
+            until_ns: now_ns() + (seconds * 1e9) as u64,
+        }
+    }
+
+    fn is_over(&self, trips: u64, now_ns: u64) -> bool {
+        trips >= WARM_UP_TRIPS || now_ns >= self.until_ns
+    }
+}
+
+/// Asks over a path.
+pub(super) struct Asker<'p, P> {
     path: &'p mut P,
     patience: Patience,
-    question: Vec<u8>,
-    answer: Vec<u8>,
     /// Whether a late answer may still come.
     has_given_up: bool,
     /// Torn or old messages that were given as new ones, at either end.
-    torn: u64,
+    corrupt: u64,
 }
 
-impl<P: Path> Asker<'_, P> {
+impl<'p, P: Path> Asker<'p, P> {
+    pub(super) fn new(path: &'p mut P, patience: Patience) -> Self {
+        Self {
+            path,
+            patience,
+            has_given_up: false,
+            corrupt: 0,
+        }
+    }
+
+    /// Probes until an answer comes; false if the parent went instead.
+    pub(super) fn arrive(&mut self, first_probe: u64, control: &Control) -> WorkerResult<bool> {
+        let mut probe = first_probe;
+        while !self.ask(probe, PROBE_TIMEOUT, control)? {
+            if control.ended() {
+                return Ok(false);
+            }
+            probe += 1;
+        }
+        Ok(true)
+    }
+
     /// One round trip; false if the answer did not come in time, or something else came for it.
     fn ask(&mut self, asked: u64, timeout: Duration, control: &Control) -> WorkerResult<bool> {
-        number(&mut self.question, asked);
-        self.path.write(&self.question)?;
+        if !self.path.send(Message::numbered(asked))? && control.ended() {
+            return Ok(false);
+        }
         let mut looks = 0_u32;
         let mut since = None;
         loop {
-            if self.path.look(&mut self.answer)? {
+            if let Some(Received { message, intact }) = self.path.receive()? {
                 self.patience.reset();
-                match number_of(&self.answer) {
-                    Some(answered) if answered == asked => return Ok(true),
-                    // The answer to a probe, or to a question given up.
-                    Some(answered) if answered & PROBE != 0 || self.has_given_up => {}
-                    _ => {
-                        self.torn += 1;
-                        return Ok(false);
-                    }
+                let answered = message.number;
+                if answered == asked && intact && message == Message::numbered(asked) {
+                    return Ok(true);
+                }
+                // The answer to a probe, or to a question given up.
+                let is_late = answered & PROBE != 0 || self.has_given_up;
+                if !(intact && is_late) {
+                    self.corrupt += 1;
+                    return Ok(false);
                 }
             }
             self.patience.pause();
@@ -115,34 +161,33 @@ impl<P: Path> Asker<'_, P> {
 }
 
 /// Answers until the parent goes.
-pub(super) fn echo(path: &mut impl Path, spec: &Exchange, control: &Control) -> WorkerResult<Figures> {
-    let mut message = vec![0; spec.payload_bytes];
+pub(super) fn echo(path: &mut impl Path, spec: &Exchange, control: &Control) -> WorkerResult<Measured> {
     let mut patience = Patience::new(spec.wait, None);
-    let mut figures = Figures::default();
+    let mut measured = Measured::default();
     let mut newest = None;
     report(&Report::Ready(None));
     while !control.ended() {
-        if !path.look(&mut message)? {
+        let Some(Received { message, intact }) = path.receive()? else {
             patience.pause();
             continue;
-        }
+        };
         patience.reset();
-        match number_of(&message) {
-            Some(asked) if !spec.is_ours(asked) => {}
-            Some(asked) if asked & PROBE != 0 || newest.is_none_or(|newest| asked > newest) => {
-                if asked & PROBE == 0 {
-                    newest = Some(asked);
-                }
-                path.write(&message)?;
-                figures.received += 1;
+        let asked = message.number;
+        if intact && !spec.is_ours(asked) {
+            continue;
+        }
+        let is_new = asked & PROBE != 0 || newest.is_none_or(|newest| asked > newest);
+        if intact && is_new && message == Message::numbered(asked) {
+            if asked & PROBE == 0 {
+                newest = Some(asked);
             }
+            path.send(message)?;
+            measured.received += 1;
+        } else {
             // At once, so that nobody waits for an answer that can't come.
-            _ => {
-                number(&mut message, spec.base | DECEIVED);
-                path.write(&message)?;
-                figures.corrupt += 1;
-            }
+            path.send(Message::numbered(spec.base | DECEIVED))?;
+            measured.corrupt += 1;
         }
     }
-    Ok(figures)
+    Ok(measured)
 }

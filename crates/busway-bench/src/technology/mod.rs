@@ -1,0 +1,223 @@
+//! What programs exchange messages over: local mechanisms, networks, Busway's ports and buses, and what none of them can be faster than.
+//!
+//! Contract: each technology is one file with its [`Description`]s, by which experiments choose it, and a function `with` that opens a
+//! [`Path`] and hands it to a [`User`]; one line in the list below registers it. The loops around paths (`worker::exchange`) are the
+//! same for all, so that figures differ by the path alone. Descriptions are read by the experiments, paths are used by workers.
+
+mod begin_end_flags;
+mod message;
+mod port;
+mod shared;
+mod stream;
+mod tcp;
+mod two_lines;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::worker::{Control, Measured, Wait, WorkerResult};
+
+pub use message::{MIN_MESSAGE_BYTES, Message, Received};
+pub(crate) use port::{join, partition_of, partitions, port_names, sampling_ports, start};
+
+/// A blocking look ends after this long, so that a program notices that it shall end.
+pub(crate) const LOOK_TIMEOUT: Duration = Duration::from_millis(100);
+
+macro_rules! technologies {
+    ($($module:ident),+ $(,)?) => {
+        /// Every technology that this program knows, the buses of the registry included.
+        pub fn all() -> Vec<Description> {
+            let mut all = Vec::new();
+            $(all.extend($module::describe());)+
+            all
+        }
+
+        /// Opens a path over the technology called `name`, and hands it to `user`.
+        pub(crate) fn with_path(name: &str, opening: &Opening<'_>, user: impl User) -> WorkerResult<Measured> {
+            $(if $module::describe().iter().any(|description| description.name == name) {
+                return $module::with(name, opening, user);
+            })+
+            Err(format!("unknown technology {name:?}"))
+        }
+    };
+}
+
+// Each technology adds its module here.
+technologies! {
+    two_lines,
+    begin_end_flags,
+    tcp,
+    port,
+}
+
+/// A technology as experiments see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// The word used on the command line and in results.
+    pub name: String,
+    /// What it is, in a few words.
+    pub title: String,
+    /// How programs can wait on it; those that an experiment uses unless told otherwise.
+    pub waits: Vec<Wait>,
+    /// How far it reaches.
+    pub reach: Reach,
+    /// What it does with a stream of messages; none: it can't carry one.
+    pub one_way: Option<OneWay>,
+    /// Longest message in bytes.
+    pub max_bytes: usize,
+    /// What must be there before programs open it.
+    pub stage: Stage,
+    /// What this machine lacks for it, as the end of "needs …"; none: nothing.
+    pub missing: Option<String>,
+}
+
+/// Where both programs can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// On one host.
+    Host,
+    /// On two hosts of one machine, which share files.
+    Machine,
+    /// On any two hosts.
+    Network,
+}
+
+/// What happens to messages that come faster than they are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OneWay {
+    /// The sender waits; none is lost.
+    Lossless,
+    /// The newest stays, those before it are overwritten.
+    Sampling,
+    /// They are dropped.
+    Lossy,
+}
+
+/// What must be there before programs open a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Nothing.
+    Bare,
+    /// A system file with ports of this kind in two partitions; with a bus, on two hosts with a gateway each.
+    Ports {
+        /// Between the hosts; none: both partitions are on one.
+        bus: Option<&'static str>,
+        /// Queuing ports; otherwise sampling ports.
+        queuing: bool,
+    },
+    /// A system file with a link over this bus; the programs open it themselves.
+    Link(&'static str),
+}
+
+/// Which of the two programs this is. The answering one is opened first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Side {
+    /// Asks, or sends.
+    Asks,
+    /// Answers, or receives.
+    Answers,
+}
+
+/// By what two programs find each other.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Place {
+    /// Unique to one measurement: letters, digits and hyphens.
+    pub name: String,
+    /// A directory for files that both programs open.
+    pub directory: PathBuf,
+    /// Where the answering program listens; port 0: any, and it says which.
+    pub address: SocketAddr,
+    /// iceoryx2 configuration file of the program's host.
+    pub iceoryx2: PathBuf,
+    /// System file, where the stage needs one.
+    pub system: Option<PathBuf>,
+    /// Name of the program's host in it.
+    pub host: String,
+}
+
+/// With what a path is opened.
+pub(crate) struct Opening<'a> {
+    /// Which program.
+    pub side: Side,
+    /// Where.
+    pub place: &'a Place,
+    /// Size of a message in bytes: a multiple of 8, at least [`MIN_MESSAGE_BYTES`].
+    pub payload_bytes: usize,
+    /// How [`Path::receive`] waits: [`Wait::Event`] blocks for [`LOOK_TIMEOUT`] at most, the others look once.
+    pub wait: Wait,
+    /// Whether every byte is written and read.
+    pub touched: bool,
+    /// The program sends at instants of its own: neither `send` nor `receive` may block, it waits by [`Path::wait`].
+    pub timed: bool,
+    /// Whether messages go one way only, from the asking program to the answering one.
+    pub one_way: bool,
+    /// What the parent wants.
+    pub control: &'a Control,
+}
+
+impl Opening<'_> {
+    /// Whether this is the answering program.
+    pub fn answers(&self) -> bool {
+        self.side == Side::Answers
+    }
+
+    /// Whether `receive` shall block until something comes.
+    pub fn blocks(&self) -> bool {
+        self.wait == Wait::Event && !self.timed
+    }
+}
+
+/// Two ways: one for messages to the other program, one for its messages.
+pub(crate) trait Path {
+    /// Sends one message. Where the path is lossless and full it waits for room. False if it was not sent: the parent ended the
+    /// program, or the path was opened for a program that sends at instants of its own and has no room now.
+    fn send(&mut self, message: Message) -> WorkerResult<bool>;
+
+    /// The next message, or the newest one on a path that keeps only that; `None` if none has come that no call before has given.
+    fn receive(&mut self) -> WorkerResult<Option<Received>>;
+
+    /// Sleeps until a message may be there, for `at_most` at most.
+    fn wait(&mut self, at_most: Duration) {
+        std::thread::sleep(at_most.min(Duration::from_micros(50)));
+    }
+}
+
+/// What is done with a path.
+pub(crate) trait User {
+    /// Does it.
+    fn exchange(self, path: impl Path) -> WorkerResult<Measured>;
+}
+
+/// The technology of this name.
+pub fn of(name: &str) -> Option<Description> {
+    all().into_iter().find(|description| description.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_technology_has_a_name_of_its_own_and_a_way_to_wait() {
+        let all = all();
+        for (index, one) in all.iter().enumerate() {
+            assert!(!one.waits.is_empty(), "{}", one.name);
+            assert!(
+                all[..index].iter().all(|other| other.name != one.name),
+                "{}",
+                one.name
+            );
+            assert!(
+                one.name
+                    .bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'),
+                "{}",
+                one.name
+            );
+        }
+    }
+}

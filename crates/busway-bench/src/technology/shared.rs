@@ -1,0 +1,68 @@
+//! A file of memory that both programs map.
+//!
+//! Copies go through a [`Window`], as those of ports do, so that the way of copying makes no difference. Used by the technologies of bare
+//! shared memory.
+#![allow(unsafe_code)] // The window into a mapping.
+
+use std::fs::File;
+
+use busway_core::{Medium, OutOfBounds, Window};
+use memmap2::{MmapOptions, MmapRaw};
+
+use super::Opening;
+use crate::worker::WorkerResult;
+
+/// Distance of what different programs write, in bytes: CPUs fetch lines in pairs.
+pub(super) const APART_BYTES: usize = 128;
+
+/// A mapped file and the window onto it.
+pub(super) struct Memory {
+    pub(super) window: Window,
+    /// Keeps the memory behind `window`.
+    _map: MmapRaw,
+}
+
+impl Memory {
+    /// Maps the file of this place, which the answering program makes.
+    pub(super) fn open(opening: &Opening<'_>, len_bytes: usize) -> WorkerResult<Self> {
+        let path = opening.place.directory.join(&opening.place.name);
+        let context = |e: std::io::Error| format!("shared memory {}: {e}", path.display());
+        let create = opening.answers();
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(create)
+            .truncate(create)
+            .open(&path)
+            .map_err(context)?;
+        if create {
+            file.set_len(len_bytes as u64).map_err(context)?;
+        }
+        let map = MmapOptions::new()
+            .len(len_bytes)
+            .map_raw(&file)
+            .map_err(context)?;
+        if !create {
+            // Both have it mapped, and the memory goes with the programs.
+            let _ = std::fs::remove_file(&path);
+        }
+        // SAFETY: the mapping is page-aligned, readable and writable for `len_bytes` bytes, and lives as long as the window beside
+        // it; both programs reach it through windows only.
+        let window = unsafe { Window::from_raw_parts(map.as_mut_ptr(), len_bytes, Medium::Coherent) };
+        Ok(Self { window, _map: map })
+    }
+}
+
+/// Where a program writes and where it reads, in bytes: two places `stride_bytes` apart.
+pub(super) fn sides(opening: &Opening<'_>, stride_bytes: usize) -> [usize; 2] {
+    if opening.answers() {
+        [stride_bytes, 0]
+    } else {
+        [0, stride_bytes]
+    }
+}
+
+/// An offset that is wrong is a fault of this program.
+pub(super) fn outside(error: OutOfBounds) -> String {
+    error.to_string()
+}

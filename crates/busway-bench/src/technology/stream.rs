@@ -1,0 +1,124 @@
+//! Messages one behind the other on a connected byte stream, polled, blocking, or waited for. Used by the technologies of stream sockets.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::{LOOK_TIMEOUT, Message, Opening, Path, Received};
+use crate::worker::{Control, WorkerResult};
+
+/// A connected socket of either family.
+pub(super) trait Socket: Read + Write + AsFd {
+    fn set_nonblocking(&self, nonblocking: bool) -> std::io::Result<()>;
+    fn set_read_timeout(&self, timeout: Option<Duration>) -> std::io::Result<()>;
+}
+
+/// One connection.
+pub(super) struct Stream<S> {
+    socket: S,
+    outgoing: Vec<u8>,
+    /// Bytes of `outgoing` that have left; all of them when nothing is under way.
+    written: usize,
+    incoming: Vec<u8>,
+    /// Bytes of the message under way that have come.
+    filled: usize,
+    touched: bool,
+    timed: bool,
+    control: Control,
+}
+
+impl<S: Socket> Stream<S> {
+    /// Over a socket that is connected.
+    pub(super) fn new(socket: S, opening: &Opening<'_>) -> WorkerResult<Self> {
+        let blocks = opening.blocks();
+        socket
+            .set_nonblocking(!blocks)
+            .and_then(|()| socket.set_read_timeout(blocks.then_some(LOOK_TIMEOUT)))
+            .map_err(|e| format!("socket options: {e}"))?;
+        Ok(Self {
+            socket,
+            outgoing: vec![0; opening.payload_bytes],
+            written: opening.payload_bytes,
+            incoming: vec![0; opening.payload_bytes],
+            filled: 0,
+            touched: opening.touched,
+            timed: opening.timed,
+            control: opening.control.clone(),
+        })
+    }
+
+    /// Hands over as much as the socket takes; whether that was all.
+    fn push(&mut self) -> WorkerResult<bool> {
+        while self.written < self.outgoing.len() {
+            match self.socket.write(&self.outgoing[self.written..]) {
+                Ok(written) => self.written += written,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(format!("write: {e}")),
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl<S: Socket> Path for Stream<S> {
+    fn send(&mut self, message: Message) -> WorkerResult<bool> {
+        if !self.push()? {
+            return Ok(false);
+        }
+        message.fill(&mut self.outgoing, self.touched);
+        self.written = 0;
+        while !self.push()? {
+            if self.timed {
+                // Accepted; the rest leaves with the next calls.
+                break;
+            }
+            if self.control.ended() {
+                return Ok(false);
+            }
+            std::hint::spin_loop();
+        }
+        Ok(true)
+    }
+
+    fn receive(&mut self) -> WorkerResult<Option<Received>> {
+        if self.timed {
+            self.push()?;
+        }
+        loop {
+            match self.socket.read(&mut self.incoming[self.filled..]) {
+                // The end of the stream: the other program is done, and the parent will tell this one.
+                Ok(0) => {
+                    std::thread::sleep(Duration::from_millis(1));
+                    return Ok(None);
+                }
+                Ok(read) => self.filled += read,
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return Ok(None),
+                // As at the end of the stream.
+                Err(e) if e.kind() == ErrorKind::ConnectionReset => return Ok(None),
+                Err(e) => return Err(format!("read: {e}")),
+            }
+            if self.filled == self.incoming.len() {
+                self.filled = 0;
+                return Ok(Message::read(&self.incoming, self.touched));
+            }
+        }
+    }
+
+    fn wait(&mut self, at_most: Duration) {
+        let wanted = if self.written < self.outgoing.len() {
+            PollFlags::IN | PollFlags::OUT
+        } else {
+            PollFlags::IN
+        };
+        let timeout = rustix::event::Timespec {
+            tv_sec: at_most.as_secs() as i64,
+            tv_nsec: at_most.subsec_nanos().into(),
+        };
+        // An interrupted wait is a short one.
+        let _ = poll(&mut [PollFd::new(&self.socket, wanted)], Some(&timeout));
+    }
+}

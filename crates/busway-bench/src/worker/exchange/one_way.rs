@@ -1,0 +1,192 @@
+//! Messages in one direction: as fast as the path takes them, or at equal intervals.
+//!
+//! At equal intervals a message says when it was sent, and the receiver takes down the differences between the messages that it sees, as Lee, Kim,
+//! Kim and Jin do ("RDMA-based Sampling Port of ARINC-653", section IV-C). They are the sender's own intervals as long as no message
+//! is overwritten before it is seen.
+
+use std::time::Duration;
+
+use super::{End, Exchange, stay};
+use crate::pattern::{PROBE, now_ns};
+use crate::record::Recorder;
+use crate::technology::{Message, Path, Received};
+use crate::worker::control::Control;
+use crate::worker::usage::Usage;
+use crate::worker::wait::Patience;
+use crate::worker::{Measured, Report, Wait, WorkerResult, report};
+
+/// Between the messages that only test the path.
+const PROBE_INTERVAL: Duration = Duration::from_millis(1);
+/// The receiver stops looking for the last messages after this long without any.
+const SILENCE_NS: u64 = 300_000_000;
+/// A program that does not spin sleeps through all but the last of a pause.
+const AWAKE_NS: u64 = 150_000;
+/// Messages between which an unpaced sender looks at the clock.
+const BATCH: u64 = 16;
+
+/// Sends. A message that is late by an interval or more shifts those behind it: none is sent in a burst.
+pub(super) fn send(
+    path: &mut impl Path,
+    spec: &Exchange,
+    interval_ns: Option<u64>,
+    control: &Control,
+) -> WorkerResult<Measured> {
+    report(&Report::Ready(None));
+    let mut probe = spec.base | PROBE;
+    while !control.gone() {
+        if control.ended() {
+            return Ok(Measured::default());
+        }
+        path.send(Message {
+            number: probe,
+            time_ns: now_ns(),
+        })?;
+        probe += 1;
+        std::thread::sleep(PROBE_INTERVAL);
+    }
+    let usage = Usage::begin(spec.place.address.ip());
+    let mut measured = Measured {
+        first_ns: now_ns(),
+        ..Measured::default()
+    };
+    let end = End::of(spec.extent);
+    match interval_ns {
+        Some(interval_ns) => send_paced(path, spec, interval_ns, &end, control, &mut measured)?,
+        None => send_unpaced(path, spec, &end, control, &mut measured)?,
+    }
+    measured.usage = usage.end();
+    stay(&measured, control);
+    Ok(measured)
+}
+
+fn send_unpaced(
+    path: &mut impl Path,
+    spec: &Exchange,
+    end: &End,
+    control: &Control,
+    measured: &mut Measured,
+) -> WorkerResult<()> {
+    let mut now = measured.first_ns;
+    while !end.has_come(now, measured.sent) && !control.ended() {
+        let message = Message {
+            number: spec.base + measured.sent,
+            time_ns: 0,
+        };
+        if !path.send(message)? {
+            break;
+        }
+        measured.sent += 1;
+        if measured.sent.is_multiple_of(BATCH) {
+            now = now_ns();
+        }
+    }
+    measured.last_ns = now_ns();
+    Ok(())
+}
+
+fn send_paced(
+    path: &mut impl Path,
+    spec: &Exchange,
+    interval_ns: u64,
+    end: &End,
+    control: &Control,
+    measured: &mut Measured,
+) -> WorkerResult<()> {
+    let mut intervals = Recorder::default();
+    let mut due_ns = now_ns();
+    while !end.has_come(due_ns, measured.sent) && !control.ended() {
+        wait_until(due_ns, spec.wait);
+        let message = Message {
+            number: spec.base + measured.sent,
+            time_ns: now_ns(),
+        };
+        if !path.send(message)? {
+            break;
+        }
+        if measured.sent > 0 {
+            intervals.record(message.time_ns - measured.last_ns);
+        }
+        measured.last_ns = message.time_ns;
+        measured.sent += 1;
+        let is_late = message.time_ns - due_ns >= interval_ns;
+        due_ns = if is_late { message.time_ns } else { due_ns } + interval_ns;
+    }
+    measured.times = Some(intervals.encode());
+    Ok(())
+}
+
+fn wait_until(due_ns: u64, wait: Wait) {
+    loop {
+        let Some(left_ns) = due_ns.checked_sub(now_ns()).filter(|left_ns| *left_ns > 0) else {
+            return;
+        };
+        match wait {
+            Wait::Spin => std::hint::spin_loop(),
+            _ if left_ns > AWAKE_NS => std::thread::sleep(Duration::from_nanos(left_ns - AWAKE_NS)),
+            _ => std::thread::yield_now(),
+        }
+    }
+}
+
+/// Looks for new messages until the last one has come. In [`Measured::times`] are the intervals between the times in messages that
+/// have one; `first_ns` and `last_ns` are when the first and the last message came.
+pub(super) fn receive(path: &mut impl Path, spec: &Exchange, control: &Control) -> WorkerResult<Measured> {
+    let mut patience = Patience::new(spec.wait, None);
+    let mut intervals = Recorder::default();
+    let mut usage = None;
+    let mut measured = Measured::default();
+    let (mut has_arrived, mut next, mut sent_ns, mut seen_ns) = (false, spec.base, 0, now_ns());
+    report(&Report::Ready(None));
+    loop {
+        let Some(Received { message, intact }) = path.receive()? else {
+            // Nothing more waits: this is when the last one had come.
+            if measured.received > 0 && measured.last_ns < seen_ns {
+                measured.last_ns = seen_ns;
+            }
+            patience.pause();
+            if is_over(control, next - spec.base, seen_ns) {
+                break;
+            }
+            continue;
+        };
+        patience.reset();
+        if intact && !spec.is_ours(message.number) {
+            continue;
+        }
+        if intact && message.number & PROBE != 0 {
+            if !std::mem::replace(&mut has_arrived, true) {
+                report(&Report::Arrived);
+            }
+            continue;
+        }
+        seen_ns = now_ns();
+        if measured.received == 0 {
+            measured.first_ns = seen_ns;
+            usage = Some(Usage::begin(spec.place.address.ip()));
+        } else if intact && sent_ns > 0 {
+            intervals.record(message.time_ns.saturating_sub(sent_ns));
+        }
+        measured.received += 1;
+        measured.last_ns = seen_ns;
+        if !intact || message.number < next {
+            measured.corrupt += 1;
+        } else {
+            next = message.number + 1;
+            sent_ns = message.time_ns;
+        }
+        let is_last = |total| next - spec.base >= total;
+        if measured.received.is_multiple_of(BATCH) && control.total().is_some_and(is_last) {
+            break;
+        }
+    }
+    measured.usage = usage.map(Usage::end).unwrap_or_default();
+    measured.times = Some(intervals.encode());
+    stay(&measured, control);
+    Ok(measured)
+}
+
+/// Whether the last of the messages that the parent knows of has come, or none will.
+fn is_over(control: &Control, seen: u64, seen_ns: u64) -> bool {
+    let is_last = |total: u64| seen >= total || now_ns().saturating_sub(seen_ns) > SILENCE_NS;
+    control.ended() || control.total().is_some_and(is_last)
+}

@@ -1,0 +1,177 @@
+//! What counting cost: CPU time of the program and of its host, and packets on the network interface.
+#![allow(unsafe_code)] // getrusage(2), which no safe library at hand offers.
+
+use std::fs;
+use std::net::{IpAddr, UdpSocket};
+
+use serde::{Deserialize, Serialize};
+
+use crate::pattern::now_ns;
+
+/// Sums from the beginning to the end of counting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Used {
+    /// How long it was, in s.
+    pub span_s: f64,
+    /// User time of the program in s.
+    pub user_s: f64,
+    /// System time of the program in s.
+    pub system_s: f64,
+    /// User time of all CPUs of the host in s; known to 10 ms.
+    pub host_user_s: f64,
+    /// System time of all CPUs of the host, without interrupts, in s.
+    pub host_system_s: f64,
+    /// Hardware and soft interrupts of all CPUs of the host in s.
+    pub host_interrupt_s: f64,
+    /// Packets that the interface towards the peer has sent; none without a network.
+    pub packets_sent: Option<u64>,
+    /// Packets that it has received.
+    pub packets_received: Option<u64>,
+}
+
+/// The sums at the beginning.
+pub(super) struct Usage {
+    begun_ns: u64,
+    begun: Used,
+    interface: Option<String>,
+}
+
+impl Usage {
+    /// Begins. `peer` is the address of the other program, or this one's own if it listens.
+    pub(super) fn begin(peer: IpAddr) -> Self {
+        let interface = interface_towards(peer);
+        Self {
+            begun: sums(interface.as_deref()),
+            begun_ns: now_ns(),
+            interface,
+        }
+    }
+
+    /// What was used since.
+    pub(super) fn end(self) -> Used {
+        let span_s = (now_ns() - self.begun_ns) as f64 / 1e9;
+        let (then, now) = (self.begun, sums(self.interface.as_deref()));
+        let since = |now: Option<u64>, then: Option<u64>| Some(now?.wrapping_sub(then?));
+        Used {
+            span_s,
+            user_s: now.user_s - then.user_s,
+            system_s: now.system_s - then.system_s,
+            host_user_s: now.host_user_s - then.host_user_s,
+            host_system_s: now.host_system_s - then.host_system_s,
+            host_interrupt_s: now.host_interrupt_s - then.host_interrupt_s,
+            packets_sent: since(now.packets_sent, then.packets_sent),
+            packets_received: since(now.packets_received, then.packets_received),
+        }
+    }
+}
+
+fn sums(interface: Option<&str>) -> Used {
+    let (user_s, system_s) = process_times_s();
+    let [host_user_s, host_system_s, host_interrupt_s] =
+        fs::read_to_string("/proc/stat").map_or([0.0; 3], |text| host_times_s(&text));
+    let packets = interface.and_then(|name| {
+        let text = fs::read_to_string("/proc/self/net/dev").ok()?;
+        packets_of(&text, name)
+    });
+    Used {
+        user_s,
+        system_s,
+        host_user_s,
+        host_system_s,
+        host_interrupt_s,
+        packets_received: packets.map(|[received, _]| received),
+        packets_sent: packets.map(|[_, sent]| sent),
+        span_s: 0.0,
+    }
+}
+
+/// User and system time of this process in s.
+fn process_times_s() -> (f64, f64) {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the pointer is to a `rusage` of our own, which the call fills; all zero is a valid one should it fail.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    (seconds(usage.ru_utime), seconds(usage.ru_stime))
+}
+
+/// User, system and interrupt time from `/proc/stat` (proc_stat(5): user nice system idle iowait irq softirq).
+fn host_times_s(stat: &str) -> [f64; 3] {
+    let mut ticks = [0_u64; 7];
+    let words = stat.lines().next().unwrap_or_default().split_ascii_whitespace();
+    for (tick, word) in ticks.iter_mut().zip(words.skip(1)) {
+        *tick = word.parse().unwrap_or(0);
+    }
+    let [user, nice, system, _, _, irq, softirq] = ticks;
+    let hz = rustix::param::clock_ticks_per_second() as f64;
+    [user + nice, system, irq + softirq].map(|ticks| ticks as f64 / hz)
+}
+
+/// Packets received and sent by an interface, from `/proc/net/dev`.
+fn packets_of(dev: &str, interface: &str) -> Option<[u64; 2]> {
+    let line = dev
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(name, _)| name.trim() == interface)?;
+    let mut numbers = line.1.split_ascii_whitespace().map(|word| word.parse::<u64>());
+    // Eight numbers of receiving (bytes, packets, ...), then eight of sending.
+    let received = numbers.nth(1)?.ok()?;
+    let sent = numbers.nth(7)?.ok()?;
+    Some([received, sent])
+}
+
+/// Name of the interface over which packets to `peer` leave.
+fn interface_towards(peer: IpAddr) -> Option<String> {
+    let any: IpAddr = match peer {
+        IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    };
+    // Connecting a datagram socket sends nothing; it asks the routing table.
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect((peer, 9)).ok()?;
+    let own = socket.local_addr().ok()?.ip();
+    let interfaces = if_addrs::get_if_addrs().ok()?;
+    interfaces
+        .into_iter()
+        .find(|interface| interface.ip() == own)
+        .map(|interface| interface.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interrupts_are_told_apart_from_system_time() {
+        let hz = rustix::param::clock_ticks_per_second() as f64;
+        let times = host_times_s("cpu  10 2 30 400 5 6 7 0 0 0\ncpu0 1 1 1 1\n");
+        assert_eq!(times, [12.0 / hz, 30.0 / hz, 13.0 / hz]);
+    }
+
+    #[test]
+    fn packets_are_those_of_the_interface_asked_for() {
+        let dev = "Inter-|   Receive  |  Transmit\n face |bytes packets\n    lo: 1 2 0 0 0 0 0 0 3 4 0 0 0 0 0 0\n  eth0: 5 6 0 0 0 0 0 0 7 8 0 0 0 0 0 0\n";
+        assert_eq!(packets_of(dev, "eth0"), Some([6, 8]));
+        assert_eq!(packets_of(dev, "eth1"), None);
+    }
+
+    #[test]
+    fn the_way_to_oneself_is_the_loopback_interface() {
+        let name = interface_towards(std::net::Ipv4Addr::LOCALHOST.into()).expect("every machine has one");
+        let dev = fs::read_to_string("/proc/self/net/dev").unwrap();
+        assert!(packets_of(&dev, &name).is_some(), "{name}");
+    }
+
+    #[test]
+    fn time_that_is_spent_is_counted() {
+        let usage = Usage::begin(std::net::Ipv4Addr::LOCALHOST.into());
+        let mut sum = 0_u64;
+        while usage.begun_ns + 20_000_000 > now_ns() {
+            sum = std::hint::black_box(sum + 1);
+        }
+        let used = usage.end();
+        assert!(used.user_s + used.system_s > 0.0, "{used:?}");
+    }
+}
