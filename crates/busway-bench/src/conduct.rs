@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use crate::BenchError;
 use crate::processes::{Process, Worker};
-use crate::worker::{Figures, Report};
+use crate::worker::{Extent, Figures, Measured, Report};
 
 /// A path that does not stand after this long never will; Zenoh's discovery takes seconds.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(15);
 /// Longer than any receiver waits for stragglers.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Messages that are counted off, rather than timed, take no longer than this.
+const COUNTING_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// CPU time of each so far, in s.
 pub(crate) fn cpu_s(gateways: &[Process]) -> Vec<f64> {
@@ -82,4 +85,26 @@ pub(crate) fn explain(error: BenchError, gateways: &[Process]) -> BenchError {
         }
         other => other,
     }
+}
+
+/// Waits until a worker has counted.
+pub(crate) fn counted(
+    worker: &mut Worker,
+    extent: Extent,
+    meanwhile: impl FnMut() -> Result<(), BenchError>,
+) -> Result<Measured, BenchError> {
+    let longest = match extent {
+        Extent::Seconds(seconds) => Duration::from_secs_f64(seconds),
+        Extent::Messages(_) => COUNTING_TIMEOUT,
+    };
+    let timeout = DRAIN_TIMEOUT + longest;
+    worker.wait_for(
+        "the end of the count",
+        timeout,
+        meanwhile,
+        |report| match report {
+            Report::Counted(measured) => Some(*measured),
+            _ => None,
+        },
+    )
 }

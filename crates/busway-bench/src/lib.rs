@@ -13,6 +13,8 @@ pub mod copy_time;
 pub mod demo;
 pub mod environment;
 pub mod error;
+pub mod experiment;
+pub mod follower;
 pub mod gateway;
 pub mod hosts;
 pub mod pattern;
@@ -21,6 +23,7 @@ pub mod record;
 mod rounds;
 pub mod system;
 pub mod technology;
+pub mod views;
 pub mod worker;
 
 pub use error::BenchError;

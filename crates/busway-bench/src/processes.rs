@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::BenchError;
 use crate::hosts::Host;
+use crate::record::Condition;
 use crate::worker::{Figures, Report, Role};
 
 /// Lines of standard error that are kept for error messages.
@@ -146,62 +147,60 @@ fn cpu_s(pid: u32) -> Option<f64> {
     Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// A worker: a program under test.
+/// A worker: a program under test, here or on another machine.
 #[derive(Debug)]
 pub struct Worker {
-    process: Process,
-    stdin: Option<ChildStdin>,
+    name: String,
+    /// None on another machine.
+    process: Option<Process>,
+    /// Closed to end it.
+    commands: Option<Commands>,
     reports: Receiver<Report>,
     /// The newest figures that it reported.
     pub progress: Figures,
+    /// What it asked of the system, and got.
+    pub conditions: Vec<Condition>,
+}
+
+#[derive(Debug)]
+enum Commands {
+    Pipe(ChildStdin),
+    Connection(TcpStream),
 }
 
 impl Worker {
     /// Starts a worker on `host`. `program` is a binary whose subcommand `bench-worker` calls [`crate::worker::main`].
     pub fn start(program: &Path, host: &Host, role: &Role) -> Result<Self, BenchError> {
-        let text = serde_json::to_string(role).map_err(|e| BenchError::Io {
-            what: "describe a worker".into(),
-            source: e.into(),
-        })?;
-        let kind = text
-            .trim_start_matches(['{', '"'])
-            .split('"')
-            .next()
-            .unwrap_or("worker")
-            .to_owned();
-        let mut command = host.command(program)?;
-        command
-            .args(["bench-worker", &text])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        let mut process = Process::start(command, format!("{kind} on {}", host.name))?;
-        let stdin = process.child.stdin.take();
-        let (sender, reports) = channel();
-        if let Some(pipe) = process.child.stdout.take() {
-            std::thread::spawn(move || {
-                for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-                    match serde_json::from_str(&line) {
-                        Ok(report) => {
-                            if sender.send(report).is_err() {
-                                return;
-                            }
-                        }
-                        Err(error) => tracing::warn!(line, %error, "not a report"),
-                    }
-                }
-            });
-        }
+        let (process, stdin, stdout) = spawn_worker(program, host, role)?;
+        let reports = hear(stdout);
         Ok(Self {
-            process,
-            stdin,
+            name: process.name().to_owned(),
+            process: Some(process),
+            commands: Some(Commands::Pipe(stdin)),
             reports,
             progress: Figures::default(),
+            conditions: Vec::new(),
         })
     }
 
-    /// The process.
-    pub fn process(&self) -> &Process {
-        &self.process
+    /// A worker that was started on another machine, whose standard input and output this connection is.
+    pub(crate) fn over(connection: TcpStream, name: String) -> Result<Self, BenchError> {
+        let output = connection
+            .try_clone()
+            .map_err(BenchError::io(format!("talk to {name}")))?;
+        Ok(Self {
+            name,
+            process: None,
+            commands: Some(Commands::Connection(connection)),
+            reports: hear(output),
+            progress: Figures::default(),
+            conditions: Vec::new(),
+        })
+    }
+
+    /// The process; none on another machine.
+    pub fn process(&self) -> Option<&Process> {
+        self.process.as_ref()
     }
 
     /// Starts the counting.
@@ -216,15 +215,30 @@ impl Worker {
 
     fn tell(&mut self, line: &str) {
         // A worker that is gone is noticed by the next wait for a report.
-        if let Some(stdin) = &mut self.stdin {
-            let _ = stdin.write_all(line.as_bytes());
-        }
+        let _ = match &mut self.commands {
+            Some(Commands::Pipe(pipe)) => pipe.write_all(line.as_bytes()),
+            Some(Commands::Connection(connection)) => connection.write_all(line.as_bytes()),
+            None => Ok(()),
+        };
     }
 
     /// Ends the worker without caring for its figures.
     pub fn end(&mut self) {
-        self.stdin = None;
-        self.process.reap();
+        if let Some(Commands::Connection(connection)) = self.commands.take() {
+            let _ = connection.shutdown(Shutdown::Write);
+            // The other machine closes the connection when the program has ended.
+            let deadline = Instant::now() + END_TIMEOUT;
+            while Instant::now() < deadline
+                && !matches!(
+                    self.reports.recv_timeout(STOP_INTERVAL),
+                    Err(RecvTimeoutError::Disconnected)
+                )
+            {}
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+        if let Some(process) = &mut self.process {
+            process.reap();
+        }
     }
 
     /// Takes in what has been reported; an error if the worker failed.
@@ -234,12 +248,18 @@ impl Worker {
                 self.progress = figures;
                 Ok(None)
             }
-            Ok(Report::Failed(reason)) => Err(self.process.ended(reason)),
+            Ok(Report::Conditions(conditions)) => {
+                self.conditions = conditions;
+                Ok(None)
+            }
+            Ok(Report::Failed(reason)) => Err(self.ended(reason)),
             Ok(report) => Ok(Some(report)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => {
-                self.process.check()?;
-                Err(self.process.ended("it closed its standard output".into()))
+                if let Some(process) = &mut self.process {
+                    process.check()?;
+                }
+                Err(self.ended("it closed its standard output".into()))
             }
         }
     }
@@ -261,7 +281,7 @@ impl Worker {
                 return Ok(found);
             }
             if Instant::now() > deadline {
-                let stderr = self.process.last_words();
+                let stderr = self.process.as_ref().map(Process::last_words).unwrap_or_default();
                 return Err(BenchError::TimedOut {
                     what: what.to_owned(),
                     after: timeout,
@@ -273,7 +293,7 @@ impl Worker {
 
     /// Waits for [`Report::Ready`]; gives the address of a bare TCP listener.
     pub fn ready(&mut self, stop: &AtomicBool) -> Result<Option<SocketAddr>, BenchError> {
-        let what = format!("{} getting ready", self.process.name);
+        let what = format!("{} getting ready", self.name);
         self.wait_for(
             &what,
             Duration::from_secs(10),
@@ -284,6 +304,58 @@ impl Worker {
             },
         )
     }
+}
+
+impl Worker {
+    fn ended(&self, reason: String) -> BenchError {
+        match &self.process {
+            Some(process) => process.ended(reason),
+            None => BenchError::Ended {
+                program: self.name.clone(),
+                reason,
+                stderr: String::new(),
+            },
+        }
+    }
+}
+
+/// A worker's process and both ends of its pipes.
+pub(crate) fn spawn_worker(
+    program: &Path,
+    host: &Host,
+    role: &Role,
+) -> Result<(Process, ChildStdin, ChildStdout), BenchError> {
+    let text = serde_json::to_string(role).map_err(|e| BenchError::Io {
+        what: "describe a worker".into(),
+        source: e.into(),
+    })?;
+    let mut command = host.command(program)?;
+    command
+        .args(["bench-worker", &text])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut process = Process::start(command, format!("{} on {}", role.word(), host.name))?;
+    let pipes = process.child.stdin.take().zip(process.child.stdout.take());
+    let (stdin, stdout) = pipes.expect("both were asked for");
+    Ok((process, stdin, stdout))
+}
+
+/// Reads reports in a thread of its own, until there are no more.
+fn hear(output: impl Read + Send + 'static) -> Receiver<Report> {
+    let (sender, reports) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            match serde_json::from_str(&line) {
+                Ok(report) => {
+                    if sender.send(report).is_err() {
+                        return;
+                    }
+                }
+                Err(error) => tracing::warn!(line, %error, "not a report"),
+            }
+        }
+    });
+    reports
 }
 
 impl Drop for Worker {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -37,83 +37,86 @@ impl Bus {
     }
 }
 
+/// What a system file says of a host.
+pub(crate) struct HostTable<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) iceoryx2_config: &'a Path,
+    /// Where the state of its ARINC 653 ports lies; none: it has no ports.
+    pub(crate) ports: Option<PathBuf>,
+}
+
+/// What a system file says of the link between two hosts. A bus takes what concerns it.
+pub(crate) struct LinkTable<'a> {
+    pub(crate) bus: &'a str,
+    /// File of a window.
+    pub(crate) window: &'a Path,
+    /// Where the second host listens.
+    pub(crate) listen: SocketAddr,
+    /// How the gateways' lanes wait.
+    pub(crate) lanes_wait: Option<Wait>,
+}
+
 /// Writes `system.toml` for the first two of `hosts`, joined by `bus`, with the default lane waiting as `wait` says.
 ///
 /// # Errors
 ///
 /// The file cannot be written, or no TCP port is free.
 pub fn write_system_file(hosts: &Hosts, bus: Bus, wait: Option<Wait>) -> Result<PathBuf, BenchError> {
-    let mut text = host_tables(hosts, None);
-    text += &link_table(hosts, bus.word())?;
-    if let Some(wait) = wait {
-        let _ = writeln!(text, "\n[[lane]]\nname = \"default\"\nwait = \"{}\"", wait.word());
-    }
-    write(hosts, "system.toml", &text)
-}
-
-/// The same for hosts with ARINC 653 ports, whose state lies in directories of their own called `ports`, joined by any bus of the
-/// registry. `partitions` are the tables of partitions and channels. Without a bus the hosts are not joined.
-///
-/// # Errors
-///
-/// As [`write_system_file`].
-pub fn write_ports_file(
-    hosts: &Hosts,
-    bus: Option<&str>,
-    lanes_wait: Wait,
-    ports: &str,
-    partitions: &str,
-) -> Result<PathBuf, BenchError> {
-    let mut text = host_tables(hosts, Some(ports));
-    if let Some(bus) = bus {
-        text += &link_table(hosts, bus)?;
-        let _ = writeln!(
-            text,
-            "\n[[lane]]\nname = \"default\"\nwait = \"{}\"",
-            lanes_wait.word()
-        );
-    }
-    text.push_str(partitions);
-    write(hosts, &format!("{ports}.toml"), &text)
-}
-
-fn write(hosts: &Hosts, name: &str, text: &str) -> Result<PathBuf, BenchError> {
-    let path = hosts.shared.join(name);
-    std::fs::write(&path, text).map_err(BenchError::io(format!("write {}", path.display())))?;
+    let tables = [0, 1].map(|i| HostTable {
+        name: &hosts.hosts[i].name,
+        iceoryx2_config: &hosts.hosts[i].iceoryx2_config,
+        ports: None,
+    });
+    let link = LinkTable {
+        bus: bus.word(),
+        window: &hosts.shared.join("window"),
+        listen: SocketAddr::new(hosts.address(1, 0), free_port(hosts)?),
+        lanes_wait: wait,
+    };
+    let path = hosts.shared.join("system.toml");
+    std::fs::write(&path, text(&tables, Some(&link)))
+        .map_err(BenchError::io(format!("write {}", path.display())))?;
     Ok(path)
 }
 
-fn host_tables(hosts: &Hosts, ports: Option<&str>) -> String {
+/// The tables of two hosts and of the link between them, if there is one.
+pub(crate) fn text(hosts: &[HostTable<'_>; 2], link: Option<&LinkTable<'_>>) -> String {
     let mut text = String::new();
-    for host in &hosts.hosts[..2] {
+    for host in hosts {
         let config = &host.iceoryx2_config;
         let _ = writeln!(text, "[host.{}]\niceoryx2 = {{ config = {config:?} }}", host.name);
-        if let Some(ports) = ports {
-            let _ = writeln!(text, "ports = {:?}", host.directory.join(ports));
+        if let Some(ports) = &host.ports {
+            let _ = writeln!(text, "ports = {ports:?}");
         }
         text.push('\n');
+    }
+    let Some(link) = link else {
+        return text;
+    };
+    let [a, b] = hosts.each_ref().map(|host| host.name);
+    let bus = link.bus;
+    // A bus that needs to be told nothing gets no table.
+    let table = if bus == Bus::Memory.word() {
+        format!(
+            "memory = {{ path = {:?}, length = \"{WINDOW_MIB}MiB\" }}\n",
+            link.window
+        )
+    } else if bus == Bus::Tcp.word() {
+        format!("tcp.{b} = {{ listen = \"{}\" }}\n", link.listen)
+    } else {
+        String::new()
+    };
+    let _ = write!(
+        text,
+        "[[link]]\nhosts = [\"{a}\", \"{b}\"]\nbuses = [\"{bus}\"]\n{table}"
+    );
+    if let Some(wait) = link.lanes_wait {
+        let _ = writeln!(text, "\n[[lane]]\nname = \"default\"\nwait = \"{}\"", wait.word());
     }
     text
 }
 
-/// The link between the two hosts. A bus that needs to be told nothing gets no table.
-fn link_table(hosts: &Hosts, bus: &str) -> Result<String, BenchError> {
-    let (a, b) = (&hosts.hosts[0].name, &hosts.hosts[1].name);
-    let table = if bus == Bus::Memory.word() {
-        let window = hosts.shared.join("window");
-        format!("memory = {{ path = {window:?}, length = \"{WINDOW_MIB}MiB\" }}\n")
-    } else if bus == Bus::Tcp.word() {
-        let listen = SocketAddr::new(hosts.address(0, 1), free_port(hosts)?);
-        format!("tcp.{a} = {{ listen = \"{listen}\" }}\n")
-    } else {
-        String::new()
-    };
-    Ok(format!(
-        "[[link]]\nhosts = [\"{a}\", \"{b}\"]\nbuses = [\"{bus}\"]\n{table}"
-    ))
-}
-
-/// A port on which the first host can listen.
+/// A port on which a host can listen.
 pub(crate) fn free_port(hosts: &Hosts) -> Result<u16, BenchError> {
     match hosts.isolation {
         Isolation::Namespaces => Ok(PORT),

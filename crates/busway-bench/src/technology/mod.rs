@@ -197,6 +197,27 @@ pub fn of(name: &str) -> Option<Description> {
     all().into_iter().find(|description| description.name == name)
 }
 
+/// All technologies in a table for people.
+pub fn list() -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_preset(comfy_table::presets::NOTHING);
+    table.set_header(["name", "waits", "reaches", "what it is"]);
+    for one in all() {
+        let waits: Vec<&str> = one.waits.iter().map(|wait| wait.word()).collect();
+        let reach = match one.reach {
+            Reach::Host => "one host",
+            Reach::Machine => "two hosts of one machine",
+            Reach::Network => "two machines",
+        };
+        let what = match one.missing {
+            None => one.title,
+            Some(missing) => format!("{}; not here: needs {missing}", one.title),
+        };
+        table.add_row([one.name, waits.join(", "), reach.to_owned(), what]);
+    }
+    format!("{table}\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

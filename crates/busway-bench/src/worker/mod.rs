@@ -57,6 +57,23 @@ pub enum Role {
     PortCalls(PortCalls),
 }
 
+impl Role {
+    /// What the program is called in messages.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Publish(_) => "publisher",
+            Self::Subscribe(_) => "subscriber",
+            Self::Ping(_) => "ping",
+            Self::Echo(_) => "echo",
+            Self::Services(_) => "services",
+            Self::BareTcp(_) => "bare TCP program",
+            Self::BareCopy(_) => "bare copy program",
+            Self::Exchange(spec) => spec.part.word(),
+            Self::PortCalls(_) => "port calls",
+        }
+    }
+}
+
 /// One service as the programs see it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Service {

@@ -3,10 +3,12 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use anyhow::Context;
-use busway_bench::gateway;
+use anyhow::Context as _;
+use busway_bench::experiment::{Context, calls, latency, throughput, timeliness};
+use busway_bench::record::Run;
+use busway_bench::{follower, gateway, technology, views};
 
-/// Measure what a bus costs and brings
+/// Measure what a bus costs and brings, beside everything else that could carry the messages
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -15,7 +17,36 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Gateways on every bus beside the bare bus, and beside the Zenoh tunnel if it is installed
+    /// Round trips by size over every technology, in a closed or an open loop
+    #[command(after_help = "\
+Examples:
+  busway bench latency --quick
+  busway bench latency --technologies sampling-memory,tcp,unix --sizes 16,4KiB --baseline tcp --report latency.html
+  busway bench latency --open-loop 10000 --json open.json
+  busway bench latency --follower control.local --technologies tcp,udp,sampling-tcp")]
+    Latency(latency::Args),
+    /// One direction as fast as it goes, by size: bytes and messages a second, losses, CPU load, packets
+    #[command(after_help = "\
+Examples:
+  busway bench throughput --quick
+  busway bench throughput --technologies tcp,channel-tcp --report throughput.html
+  busway bench throughput --sizes 64,4KiB,1MiB --seconds 1")]
+    Throughput(throughput::Args),
+    /// CPU load of both sides at a constant rate: 256 KiB every 80 ms unless told otherwise
+    #[command(after_help = "\
+Examples:
+  busway bench stream --quick
+  busway bench stream --sizes 64KiB --interval 10000 --baseline tcp")]
+    Stream(throughput::StreamArgs),
+    /// Intervals at which messages are seen, beside those at which they were sent
+    #[command(after_help = "\
+Examples:
+  busway bench timeliness --quick
+  busway bench timeliness --technologies sampling-memory,tcp --intervals 1,3,10,100 --report timeliness.html")]
+    Timeliness(timeliness::Args),
+    /// What a write and a read of a sampling port cost with nobody else at the channel
+    Calls(calls::Args),
+    /// iceoryx2 program to iceoryx2 program through two gateways on every bus, beside the bare bus, and the Zenoh tunnel if it is installed
     ///
     /// As root on isolated hosts (namespaces), otherwise on two iceoryx2 domains of this host. Ctrl-C ends it with what was
     /// measured so far.
@@ -25,6 +56,16 @@ Examples:
   busway bench gateway --json results.json
   busway bench gateway --transports memory,bare-copy --sizes 64,1MiB --rounds 5")]
     Gateway(gateway::Args),
+    /// List what messages can be exchanged over, and what this machine lacks for it
+    Technologies,
+    /// Be the other machine of measurements between two: wait for runs, and serve one after the other
+    #[command(after_help = "\
+Examples:
+  busway bench follower
+  busway bench follower --listen 192.0.2.2:7410
+
+There is no authentication: use it on a network of your own.")]
+    Follower(follower::Args),
 }
 
 /// # Errors
@@ -32,9 +73,29 @@ Examples:
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let stop = crate::stop::flag()?;
-    let report = match &args.what {
-        What::Gateway(args) => gateway::run(args, &program, true, &stop)?.to_string(),
+    let context = Context {
+        program: &program,
+        live: true,
+        stop: &stop,
     };
-    writeln!(std::io::stdout(), "{report}")?;
+    match &args.what {
+        What::Latency(args) => show(&latency::run(args, context)?, args.common.output.histogram),
+        What::Throughput(args) => show(&throughput::run(args, context)?, args.common.output.histogram),
+        What::Stream(args) => show(&throughput::run_stream(args, context)?, args.common.output.histogram),
+        What::Timeliness(args) => show(&timeliness::run(args, context)?, args.common.output.histogram),
+        What::Calls(args) => show(&calls::run(args, context)?, args.common.output.histogram),
+        What::Gateway(args) => {
+            let report = gateway::run(args, &program, true, &stop)?;
+            Ok(writeln!(std::io::stdout(), "{report}")?)
+        }
+        What::Technologies => Ok(write!(std::io::stdout(), "{}", technology::list())?),
+        What::Follower(args) => Ok(follower::serve(args, &program, &stop, |address| {
+            let _ = writeln!(std::io::stdout(), "waiting for runs at {address}; Ctrl-C ends it");
+        })?),
+    }?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn show(run: &Run, histogram: bool) -> anyhow::Result<()> {
+    Ok(writeln!(std::io::stdout(), "{}", views::text(run, histogram))?)
 }

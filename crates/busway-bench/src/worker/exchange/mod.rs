@@ -74,6 +74,17 @@ pub enum ExchangePart {
 }
 
 impl ExchangePart {
+    /// What the program is called in messages.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Ping => "ping",
+            Self::OpenLoop(_) => "open-loop ping",
+            Self::Echo(_) => "echo",
+            Self::Send(_) => "sender",
+            Self::Receive => "receiver",
+        }
+    }
+
     /// Which side of the path it has.
     pub fn side(self) -> Side {
         match self {

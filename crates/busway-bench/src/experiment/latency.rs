@@ -1,0 +1,112 @@
+//! `busway bench latency`: round trips by size over every technology, in a closed or an open loop.
+//!
+//! The table that iceperf prints, the round-trip and CDF figures of the RDMA sampling port, and Dolphin's best, average and worst with their histogram are
+//! views of its rows.
+
+use super::{
+    Common, Context, Exchanged, Gathered, Plan, Quick, Session, Task, conduct, finish, merge_times, sizes_or,
+};
+use crate::BenchError;
+use crate::record::{Experiment, Row, Run, Settings};
+use crate::worker::{ExchangePart, Extent};
+
+/// Sizes in bytes that are measured if nothing else is asked for: 16 B to 4 MiB.
+const SIZES_BYTES: [usize; 19] = {
+    let mut sizes = [16; 19];
+    let mut i = 1;
+    while i < sizes.len() {
+        sizes[i] = sizes[i - 1] * 2;
+        i += 1;
+    }
+    sizes
+};
+const SIZES_BYTES_QUICK: [usize; 4] = [16, 1 << 10, 64 << 10, 1 << 20];
+const DEFAULTS: Quick = Quick {
+    rounds: [2, 3],
+    seconds: [0.05, 0.2],
+};
+
+/// Options of `busway bench latency`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Args {
+    /// Send so many messages a second, whether or not the one before is answered; times then count from the intended instant of sending
+    #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub open_loop: Option<u32>,
+    /// What all experiments understand.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Measures, and writes the files asked for.
+///
+/// # Errors
+///
+/// An option is wrong, hosts cannot be made or reached, or a file cannot be written.
+pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
+    let common = &args.common;
+    let (mut session, mut notes) = Session::open(common, context)?;
+    let (technologies, more) = common.technologies(|_| true, "");
+    notes.extend(more);
+    let all: &[usize] = if common.quick {
+        &SIZES_BYTES_QUICK
+    } else {
+        &SIZES_BYTES
+    };
+    let seconds = common.seconds(DEFAULTS);
+    let settings = Settings {
+        rounds: common.rounds(DEFAULTS),
+        seconds: Some(seconds),
+        messages: None,
+        touched: !common.untouched,
+        open_loop_hz: args.open_loop.map(f64::from),
+    };
+    let plan = Plan::over(
+        Experiment::Latency,
+        technologies.into_iter().map(|one| {
+            let waits = common.waits(&one);
+            (one, waits)
+        }),
+        &sizes_or(&common.sizes, all),
+        &[None],
+        settings,
+        notes,
+    );
+    let asks = match args.open_loop {
+        Some(hz) => ExchangePart::OpenLoop(1_000_000_000 / u64::from(hz)),
+        None => ExchangePart::Ping,
+    };
+    let run = conduct(
+        &mut session,
+        plan,
+        |session, staged, task| {
+            let parts = [asks, ExchangePart::Echo(None)];
+            session.exchange(task, staged, parts, Extent::Seconds(seconds))
+        },
+        row,
+    )?;
+    finish(run, common)
+}
+
+/// Round trips of all rounds.
+pub(crate) fn row(gathered: &Gathered<Exchanged>, cores: usize) -> Row {
+    let Gathered { task, rounds } = gathered;
+    let (trips, by_round) = merge_times(rounds.iter().map(|round| Some(&round.as_ref()?.asking)));
+    let sum = |pick: fn(&Exchanged) -> u64| gathered.found().map(pick).sum::<u64>();
+    let (sent, received) = (sum(|it| it.asking.sent), sum(|it| it.asking.received));
+    Row {
+        sent,
+        received,
+        lost: sent.saturating_sub(received),
+        corrupt: sum(|it| it.asking.corrupt),
+        rtt_ns: trips.distribution(),
+        half_rtt_ns: trips.halves(),
+        by_round,
+        ..start(task, gathered, cores)
+    }
+}
+
+/// The row of a task with two programs, without figures.
+pub(crate) fn start(task: &Task, gathered: &Gathered<Exchanged>, cores: usize) -> Row {
+    let threads = gathered.found().map(|found| found.threads).max().unwrap_or(0);
+    task.row(threads, cores, gathered.found().count())
+}

@@ -1,0 +1,149 @@
+//! Options that all experiments share.
+
+use crate::BenchError;
+use crate::conditions;
+use crate::gateway::size_within;
+use crate::technology::{self, Description, MIN_MESSAGE_BYTES};
+use crate::views::Output;
+use crate::worker::Wait;
+
+/// Longest message that can be asked for, in bytes.
+pub const MAX_SIZE_BYTES: usize = 16 << 20;
+
+/// Options of every experiment between two programs.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Common {
+    /// What to exchange messages over (`busway bench technologies` lists them) [default: every one that this experiment can use]
+    #[arg(short, long, value_name = "NAME", value_delimiter = ',', value_parser = parse_technology)]
+    pub technologies: Vec<String>,
+    /// How programs wait for messages [default: the ways that suit each technology]
+    #[arg(short, long, value_name = "STRATEGY", value_delimiter = ',', value_enum)]
+    pub wait: Vec<Wait>,
+    /// Sizes of messages: multiples of 8 from 16 to 16MiB, such as 64,4KiB,1MiB
+    #[arg(short, long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_size)]
+    pub sizes: Vec<usize>,
+    /// How often to measure everything, interleaved
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
+    /// How long each single measurement counts, in seconds
+    #[arg(long, value_name = "S", value_parser = parse_seconds)]
+    pub seconds: Option<f64>,
+    /// Write and read only the first 16 bytes of each message, as iceperf does: then zero copy looks free at any size
+    #[arg(long)]
+    pub untouched: bool,
+    /// Technology that the others are compared with, round by round
+    #[arg(long, value_name = "NAME", value_parser = parse_technology)]
+    pub baseline: Option<String>,
+    /// The other machine, where `busway bench follower` runs
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub follower: Option<String>,
+    /// Measure on one host even where namespaces are possible
+    #[arg(long)]
+    pub no_isolation: bool,
+    /// Few sizes, short measurements: under a minute, for a first look
+    #[arg(short, long)]
+    pub quick: bool,
+    /// What the programs shall have of the system.
+    #[command(flatten)]
+    pub conditions: conditions::Args,
+    /// Where results go.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Rounds and seconds of a run that was not asked for others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quick {
+    pub(crate) rounds: [u32; 2],
+    pub(crate) seconds: [f64; 2],
+}
+
+impl Common {
+    /// How often everything is measured. The first default is for `--quick`.
+    pub(crate) fn rounds(&self, defaults: Quick) -> u32 {
+        self.rounds.unwrap_or(defaults.rounds[usize::from(!self.quick)])
+    }
+
+    /// How long each measurement counts, in s.
+    pub(crate) fn seconds(&self, defaults: Quick) -> f64 {
+        self.seconds.unwrap_or(defaults.seconds[usize::from(!self.quick)])
+    }
+
+    /// The technologies asked for, or all for which `suits` holds. What is left out although it was asked for, or because the machine lacks something,
+    /// is a note.
+    pub(crate) fn technologies(
+        &self,
+        suits: impl Fn(&Description) -> bool,
+        unsuitable: &str,
+    ) -> (Vec<Description>, Vec<String>) {
+        let mut notes = Vec::new();
+        let all = technology::all();
+        let is_wanted = |one: &Description| {
+            self.technologies.is_empty() || self.technologies.iter().any(|name| *name == one.name)
+        };
+        let mut chosen: Vec<Description> = Vec::new();
+        for one in all.into_iter().filter(is_wanted) {
+            if !suits(&one) {
+                if !self.technologies.is_empty() {
+                    notes.push(format!("{}: left out: {unsuitable}", one.name));
+                }
+            } else if let Some(missing) = &one.missing {
+                notes.push(format!("{}: skipped: needs {missing}", one.name));
+            } else if self.follower.is_some() && one.reach != technology::Reach::Network {
+                notes.push(format!(
+                    "{}: skipped: needs both programs on one machine",
+                    one.name
+                ));
+            } else {
+                chosen.push(one);
+            }
+        }
+        (chosen, notes)
+    }
+
+    /// The ways in which programs wait over `technology`; `--quick` takes the first.
+    pub(crate) fn waits(&self, technology: &Description) -> Vec<Wait> {
+        if !self.wait.is_empty() {
+            let asked = self.wait.iter().copied();
+            return asked.filter(|wait| technology.waits.contains(wait)).collect();
+        }
+        let count = if self.quick { 1 } else { technology.waits.len() };
+        technology.waits[..count].to_vec()
+    }
+}
+
+/// What was asked for, in ascending order and once each; `all` if nothing was.
+pub(crate) fn sizes_or(asked: &[usize], all: &[usize]) -> Vec<usize> {
+    let mut sizes = if asked.is_empty() { all } else { asked }.to_vec();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+fn parse_size(text: &str) -> Result<usize, BenchError> {
+    size_within(text, MIN_MESSAGE_BYTES, MAX_SIZE_BYTES)
+}
+
+fn parse_seconds(text: &str) -> Result<f64, BenchError> {
+    let wrong = || BenchError::Option {
+        option: "--seconds",
+        value: text.to_owned(),
+        problem: "is no possible duration".into(),
+        mend: "write seconds from 0.01 to 3600".into(),
+    };
+    let seconds = text.parse().map_err(|_| wrong())?;
+    crate::gateway::check_seconds(seconds)
+}
+
+fn parse_technology(text: &str) -> Result<String, BenchError> {
+    if technology::of(text).is_some() {
+        return Ok(text.to_owned());
+    }
+    let all: Vec<String> = technology::all().into_iter().map(|one| one.name).collect();
+    Err(BenchError::Option {
+        option: "technology",
+        value: text.to_owned(),
+        problem: "is none that this program knows".into(),
+        mend: format!("choose among {}", all.join(", ")),
+    })
+}

@@ -1,0 +1,277 @@
+//! Rounds: every task once in each, all technologies interleaved.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use indicatif::ProgressBar;
+
+use super::{Session, Staged, Task};
+use crate::BenchError;
+use crate::gateway::progress_bar;
+use crate::processes::go_on;
+use crate::record::{Experiment, Ratio, Row, Run, SCHEMA, Settings};
+use crate::technology::Description;
+use crate::worker::Wait;
+
+/// Tasks that share what stands between the programs, set up once a round.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub(crate) technology: Description,
+    pub(crate) wait: Wait,
+    pub(crate) tasks: Vec<Task>,
+}
+
+/// What a run measures.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) experiment: Experiment,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) settings: Settings,
+    /// What was left out, and why.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Plan {
+    /// A plan with `sizes` for each technology and way of waiting, as far as the technology goes, and at each of `intervals`.
+    pub(crate) fn over(
+        experiment: Experiment,
+        technologies: impl IntoIterator<Item = (Description, Vec<Wait>)>,
+        sizes: &[usize],
+        intervals_ns: &[Option<u64>],
+        settings: Settings,
+        notes: Vec<String>,
+    ) -> Self {
+        let mut groups = Vec::new();
+        for (technology, waits) in technologies {
+            let fitting = sizes.iter().filter(|bytes| **bytes <= technology.max_bytes);
+            let mut sizes: Vec<usize> = fitting.copied().collect();
+            if sizes.is_empty() {
+                // A floor without payload stands beside every size.
+                sizes.push(technology.max_bytes);
+            }
+            for wait in waits {
+                let tasks = sizes.iter().flat_map(|&payload_bytes| {
+                    let technology = &technology;
+                    intervals_ns.iter().map(move |&interval_ns| Task {
+                        technology: technology.clone(),
+                        wait,
+                        payload_bytes,
+                        interval_ns,
+                    })
+                });
+                groups.push(Group {
+                    wait,
+                    tasks: tasks.collect(),
+                    technology: technology.clone(),
+                });
+            }
+        }
+        Self {
+            experiment,
+            groups,
+            settings,
+            notes,
+        }
+    }
+
+    fn tasks(&self) -> usize {
+        self.groups.iter().map(|group| group.tasks.len()).sum()
+    }
+}
+
+/// A task and what its rounds found.
+pub(crate) struct Gathered<O> {
+    pub(crate) task: Task,
+    /// In the order of the rounds; none of a round that failed or did not come.
+    pub(crate) rounds: Vec<Option<O>>,
+}
+
+impl<O> Gathered<O> {
+    /// What was found.
+    pub(crate) fn found(&self) -> impl Iterator<Item = &O> {
+        self.rounds.iter().flatten()
+    }
+}
+
+/// Measures all of `plan`, round by round, and makes a row of each task that gave anything.
+pub(crate) fn conduct<O>(
+    session: &mut Session<'_>,
+    plan: Plan,
+    mut measure: impl FnMut(&mut Session<'_>, &mut Staged, &Task) -> Result<O, BenchError>,
+    row: impl Fn(&Gathered<O>, usize) -> Row,
+) -> Result<Run, BenchError> {
+    if plan.tasks() == 0 {
+        return Err(BenchError::Option {
+            option: "--technologies",
+            value: session.common.technologies.join(","),
+            problem: format!("leaves nothing to measure: {}", plan.notes.join("; ")),
+            mend: "`busway bench technologies` says what each can do and lacks".into(),
+        });
+    }
+    let (begun, started) = (Instant::now(), SystemTime::now());
+    let rounds = plan.settings.rounds as usize;
+    let length = rounds * plan.tasks();
+    let mut rounds_of = RoundsOf {
+        bar: progress_bar(session.context.live, length as u64),
+        notes: plan.notes.clone(),
+        gathered: plan
+            .groups
+            .iter()
+            .flat_map(|group| &group.tasks)
+            .map(|task| Gathered {
+                task: task.clone(),
+                rounds: (0..rounds).map(|_| None).collect(),
+            })
+            .collect(),
+    };
+    let result = (0..rounds).try_for_each(|round| rounds_of.measure(session, &plan, round, &mut measure));
+    rounds_of.bar.finish_and_clear();
+    let interrupted = match result {
+        Ok(()) => false,
+        Err(BenchError::Interrupted) => true,
+        Err(error) => return Err(error),
+    };
+    let cores = session.environment.cores;
+    let rows = rounds_of
+        .gathered
+        .iter()
+        .filter(|gathered| gathered.found().next().is_some())
+        .map(|gathered| row(gathered, cores))
+        .collect();
+    let mut run = Run {
+        schema: SCHEMA.to_owned(),
+        experiment: plan.experiment,
+        command: std::env::args().collect(),
+        started_unix_s: started
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs()),
+        duration_s: 0.0,
+        interrupted,
+        settings: plan.settings,
+        environment: session.environment.clone(),
+        follower: session
+            .follower
+            .as_ref()
+            .map(|follower| follower.environment.clone()),
+        conditions: session.conditions(),
+        warnings: Vec::new(),
+        notes: rounds_of.notes,
+        baseline: None,
+        rows,
+    };
+    conclude(&mut run, session, begun);
+    Ok(run)
+}
+
+/// What can be said only at the end: ratios, warnings, the load during the run.
+pub(crate) fn conclude(run: &mut Run, session: &Session<'_>, begun: Instant) {
+    if let Some(baseline) = &session.common.baseline {
+        compare(&mut run.rows, baseline, &mut run.notes);
+        run.baseline = Some(baseline.clone());
+    }
+    run.duration_s = begun.elapsed().as_secs_f64();
+    run.warnings.append(&mut run.environment.warnings.clone());
+    let crowded = run.rows.iter().filter(|row| row.crowded).count();
+    if crowded > 0 {
+        run.warnings.push(format!(
+            "{crowded} of {} rows had more busy threads than the {} cores: their figures are those of a crowded machine",
+            run.rows.len(),
+            run.environment.cores
+        ));
+    }
+    if run.interrupted {
+        run.notes.push("interrupted: these are the results so far".into());
+    }
+}
+
+/// Puts beside each row how it compares with the baseline's first way of waiting at the same size and interval.
+fn compare(rows: &mut [Row], baseline: &str, notes: &mut Vec<String>) {
+    let base: Vec<Row> = rows
+        .iter()
+        .filter(|row| row.technology == baseline)
+        .cloned()
+        .collect();
+    if base.is_empty() {
+        notes.push(format!("no ratios: the baseline {baseline} was not measured"));
+    }
+    for row in rows {
+        let same = |other: &&Row| {
+            (other.payload_bytes, other.interval_ns, &other.mode)
+                == (row.payload_bytes, row.interval_ns, &row.mode)
+        };
+        if let Some(other) = base.iter().find(same) {
+            row.ratio = Ratio::of(&row.by_round, &other.by_round);
+        }
+    }
+}
+
+struct RoundsOf<O> {
+    bar: ProgressBar,
+    notes: Vec<String>,
+    gathered: Vec<Gathered<O>>,
+}
+
+impl<O> RoundsOf<O> {
+    /// One round. It begins with another group than the one before, so that nothing always comes first.
+    fn measure(
+        &mut self,
+        session: &mut Session<'_>,
+        plan: &Plan,
+        round: usize,
+        measure: &mut impl FnMut(&mut Session<'_>, &mut Staged, &Task) -> Result<O, BenchError>,
+    ) -> Result<(), BenchError> {
+        let count = plan.groups.len();
+        for index in (0..count).map(|i| (i + round) % count) {
+            let group = &plan.groups[index];
+            let first = plan.groups[..index].iter().map(|group| group.tasks.len()).sum();
+            let begun = self.bar.position();
+            match self.group(session, group, first, round, measure) {
+                Ok(()) => {}
+                Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+                Err(error) => {
+                    self.note(format!(
+                        "{} {}: {error}",
+                        group.technology.name,
+                        group.wait.word()
+                    ));
+                }
+            }
+            self.bar.set_position(begun + group.tasks.len() as u64);
+        }
+        Ok(())
+    }
+
+    fn group(
+        &mut self,
+        session: &mut Session<'_>,
+        group: &Group,
+        first: usize,
+        round: usize,
+        measure: &mut impl FnMut(&mut Session<'_>, &mut Staged, &Task) -> Result<O, BenchError>,
+    ) -> Result<(), BenchError> {
+        go_on(session.context.stop)?;
+        let mut sizes: Vec<usize> = group.tasks.iter().map(|task| task.payload_bytes).collect();
+        sizes.dedup();
+        let mut staged = session.stage(&group.technology, &sizes, group.wait)?;
+        for (index, task) in group.tasks.iter().enumerate() {
+            self.bar.set_message(task.name());
+            match measure(session, &mut staged, task) {
+                Ok(found) => self.gathered[first + index].rounds[round] = Some(found),
+                Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+                Err(error) => {
+                    self.note(format!("{}: {error}", task.name()));
+                    // A gateway that is gone ends the group; a single measurement that failed does not.
+                    staged.check()?;
+                }
+            }
+            self.bar.inc(1);
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, note: String) {
+        self.bar.suspend(|| tracing::warn!("{note}"));
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+}

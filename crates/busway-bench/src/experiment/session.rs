@@ -1,0 +1,241 @@
+//! What all measurements of a run share, and how two programs are led through one of them.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use super::site::Site;
+use super::stage::Staged;
+use super::{Common, Context, Task};
+use crate::BenchError;
+use crate::conditions::{self, Wanted};
+use crate::conduct::{arrive, counted};
+use crate::environment::Environment;
+use crate::follower::{self, Follower};
+use crate::hosts::Hosts;
+use crate::processes::{Worker, go_on};
+use crate::record::Condition;
+use crate::system::free_port;
+use crate::technology::{Place, Reach, Side};
+use crate::worker::{Exchange, ExchangePart, Extent, Measured, NUMBERS, Role};
+
+const HOSTS: [&str; 2] = ["vision", "control"];
+
+/// A run under way.
+pub(crate) struct Session<'a> {
+    pub(crate) hosts: Hosts,
+    pub(crate) follower: Option<Follower>,
+    pub(crate) environment: Environment,
+    pub(crate) context: Context<'a>,
+    pub(crate) common: &'a Common,
+    /// Numbers stages and measurements, so that none takes the messages or files of another for its own.
+    pub(crate) count: u64,
+    /// What programs asked of the system, and got.
+    conditions: Vec<Vec<Condition>>,
+}
+
+/// What one measurement with two programs found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Exchanged {
+    /// Of the program that asks or sends.
+    pub(crate) asking: Measured,
+    /// Of the program that receives; none of one that answers.
+    pub(crate) answering: Option<Measured>,
+    /// CPU time of the gateways while counting, in s: asking side, answering side.
+    pub(crate) gateways_s: Vec<f64>,
+    /// Threads that may have been busy at once.
+    pub(crate) threads: u32,
+}
+
+impl<'a> Session<'a> {
+    /// Makes the hosts, or finds the follower. What could not be had is a note.
+    pub(crate) fn open(common: &'a Common, context: Context<'a>) -> Result<(Self, Vec<String>), BenchError> {
+        let follower = common.follower.as_deref().map(Follower::begin).transpose()?;
+        let (hosts, missing) = if follower.is_some() {
+            (Hosts::domains(&HOSTS)?, None)
+        } else if common.no_isolation {
+            let missing = "a run without --no-isolation".to_owned();
+            (Hosts::domains(&HOSTS)?, Some(missing))
+        } else {
+            Hosts::best(&HOSTS)?
+        };
+        let isolation = match follower {
+            Some(_) => "two machines",
+            None => hosts.isolation.describe(),
+        };
+        let session = Self {
+            environment: Environment::record(isolation),
+            hosts,
+            follower,
+            context,
+            common,
+            count: 0,
+            conditions: Vec::new(),
+        };
+        let notes = missing.map(|what| format!("isolated hosts: skipped: needs {what}"));
+        Ok((session, Vec::from_iter(notes)))
+    }
+
+    /// Where the asking and the answering program run.
+    pub(crate) fn sites(&self, reach: Reach) -> [Site<'_>; 2] {
+        let here = |i: usize| Site::Here(&self.hosts.hosts[i], self.context.program);
+        match (&self.follower, reach) {
+            (Some(follower), _) => [here(0), Site::There(follower)],
+            (None, Reach::Host) => [here(0), here(0)],
+            (None, _) => [here(0), here(1)],
+        }
+    }
+
+    /// Where the answering program listens.
+    fn address(&self, reach: Reach) -> IpAddr {
+        match (&self.follower, reach) {
+            (Some(follower), _) => follower.address(),
+            (None, Reach::Host) => Ipv4Addr::LOCALHOST.into(),
+            (None, _) => self.hosts.address(1, 0),
+        }
+    }
+
+    /// Where the gateway of the answering side listens.
+    pub(super) fn listen_for_gateway(&self) -> Result<SocketAddr, BenchError> {
+        let port = match self.follower {
+            Some(_) => follower::PORT + 1,
+            None => free_port(&self.hosts)?,
+        };
+        Ok(SocketAddr::new(self.address(Reach::Network), port))
+    }
+
+    /// Leads two programs through one measurement.
+    pub(crate) fn exchange(
+        &mut self,
+        task: &Task,
+        staged: &mut Staged,
+        parts: [ExchangePart; 2],
+        extent: Extent,
+    ) -> Result<Exchanged, BenchError> {
+        self.count += 1;
+        let result = self.lead(task, staged, parts, extent);
+        result.map_err(|error| match error {
+            BenchError::TimedOut { what, after, stderr } => {
+                let words: String = staged
+                    .gateways
+                    .iter()
+                    .map(super::site::Gateway::last_words)
+                    .collect();
+                BenchError::TimedOut {
+                    what,
+                    after,
+                    stderr: stderr + &words,
+                }
+            }
+            other => other,
+        })
+    }
+
+    fn lead(
+        &mut self,
+        task: &Task,
+        staged: &mut Staged,
+        [asks, answers]: [ExchangePart; 2],
+        extent: Extent,
+    ) -> Result<Exchanged, BenchError> {
+        let stop = self.context.stop;
+        let sites = self.sites(task.technology.reach);
+        let listen = SocketAddr::new(self.address(task.technology.reach), 0);
+        let role = |part, address| self.role(task, staged, part, address, extent);
+        let mut answering = sites[1].worker(&role(answers, listen))?;
+        let address = answering.ready(stop)?.unwrap_or(listen);
+        let mut asking = sites[0].worker(&role(asks, address))?;
+        let is_one_way = answers == ExchangePart::Receive;
+        let (first, other) = if is_one_way {
+            (&mut answering, &mut asking)
+        } else {
+            (&mut asking, &mut answering)
+        };
+        arrive(first, || look(stop, staged, other))?;
+        let before_s = staged.cpu_s();
+        asking.go();
+        let asked = counted(&mut asking, extent, || look(stop, staged, &mut answering))?;
+        let gateways_s = staged.cpu_s().into_iter().zip(&before_s).map(|(now, then)| now - then);
+        let gateways_s = gateways_s.collect();
+        let answered = if is_one_way {
+            answering.finish(asked.sent);
+            let none = Extent::Seconds(0.0);
+            Some(counted(&mut answering, none, || look(stop, staged, &mut asking))?)
+        } else {
+            None
+        };
+        let conditions = [asking.conditions.clone(), answering.conditions.clone()];
+        self.conditions.extend(conditions);
+        Ok(Exchanged {
+            asking: asked,
+            answering: answered,
+            gateways_s,
+            threads: staged.threads(),
+        })
+    }
+
+    fn role(
+        &self,
+        task: &Task,
+        staged: &Staged,
+        part: ExchangePart,
+        address: SocketAddr,
+        extent: Extent,
+    ) -> Role {
+        Role::Exchange(Exchange {
+            technology: task.technology.name.clone(),
+            place: self.place(task, staged, part.side(), address),
+            part,
+            payload_bytes: task.payload_bytes,
+            touched: !self.common.untouched,
+            wait: task.wait,
+            wanted: self.wanted(part.side()),
+            base: self.count * NUMBERS,
+            extent,
+        })
+    }
+
+    /// By what the program of one side finds the other.
+    pub(crate) fn place(&self, task: &Task, staged: &Staged, side: Side, address: SocketAddr) -> Place {
+        let index = usize::from(side == Side::Answers);
+        let site = &self.sites(task.technology.reach)[index];
+        Place {
+            name: format!("{}-{}", task.technology.name, self.count),
+            // A follower's programs share no files with ours.
+            directory: match self.follower {
+                Some(_) => site.directory().to_owned(),
+                None => self.hosts.shared.clone(),
+            },
+            address,
+            iceoryx2: site.iceoryx2_config().to_owned(),
+            system: staged.system[index].clone(),
+            host: site.name().to_owned(),
+        }
+    }
+
+    /// What the program of one side asks of the system: unless told otherwise, a processor of its own.
+    pub(crate) fn wanted(&self, side: Side) -> Wanted {
+        let is_alone = self.follower.is_some();
+        let has_own = is_alone || self.environment.cores > 1;
+        let args = &self.common.conditions;
+        match side {
+            Side::Asks => args.sending(has_own.then_some(0)),
+            Side::Answers => args.receiving(has_own.then_some(usize::from(!is_alone))),
+        }
+    }
+
+    /// What all programs together got of what they asked for.
+    pub(crate) fn conditions(&mut self) -> Vec<Condition> {
+        conditions::merge(std::mem::take(&mut self.conditions))
+    }
+}
+
+/// Notices that the user wants to stop or that a program has ended.
+fn look(
+    stop: &std::sync::atomic::AtomicBool,
+    staged: &mut Staged,
+    other: &mut Worker,
+) -> Result<(), BenchError> {
+    go_on(stop)?;
+    staged.check()?;
+    other.poll(Duration::ZERO).map(drop)
+}

@@ -1,0 +1,104 @@
+//! Where the programs of an experiment run: on a host of this machine, or at a follower.
+
+use std::path::{Path, PathBuf};
+
+use crate::BenchError;
+use crate::follower::{Follower, RemoteGateway};
+use crate::hosts::Host;
+use crate::processes::{Process, Worker, start_gateway};
+use crate::worker::Role;
+
+/// One of the two sides.
+#[derive(Clone, Copy)]
+pub(crate) enum Site<'a> {
+    /// A host of this machine, and the binary to start there.
+    Here(&'a Host, &'a Path),
+    /// Another machine.
+    There(&'a Follower),
+}
+
+impl Site<'_> {
+    /// Name of the host in system files.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Here(host, _) => &host.name,
+            Self::There(follower) => follower.name(),
+        }
+    }
+
+    /// Directory of its own.
+    pub(crate) fn directory(&self) -> &Path {
+        match self {
+            Self::Here(host, _) => &host.directory,
+            Self::There(follower) => follower.directory(),
+        }
+    }
+
+    /// iceoryx2 configuration file of its domain.
+    pub(crate) fn iceoryx2_config(&self) -> &Path {
+        match self {
+            Self::Here(host, _) => &host.iceoryx2_config,
+            Self::There(follower) => follower.iceoryx2_config(),
+        }
+    }
+
+    /// Writes a file into its directory; the path there.
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<PathBuf, BenchError> {
+        match self {
+            Self::Here(host, _) => {
+                let path = host.directory.join(name);
+                std::fs::write(&path, text).map_err(BenchError::io(format!("write {}", path.display())))?;
+                Ok(path)
+            }
+            Self::There(follower) => follower.write(name, text),
+        }
+    }
+
+    /// Starts a program.
+    pub(crate) fn worker(&self, role: &Role) -> Result<Worker, BenchError> {
+        match self {
+            Self::Here(host, program) => Worker::start(program, host, role),
+            Self::There(follower) => follower.worker(role),
+        }
+    }
+
+    /// Starts the gateway of this host. `system` is a file that [`write`](Self::write) gave.
+    pub(crate) fn gateway(&self, system: &Path) -> Result<Gateway, BenchError> {
+        match self {
+            Self::Here(host, program) => start_gateway(program, host, system).map(Gateway::Here),
+            Self::There(follower) => follower.gateway(system).map(Gateway::There),
+        }
+    }
+}
+
+/// A gateway that runs until it is dropped.
+pub(crate) enum Gateway {
+    Here(Process),
+    There(RemoteGateway),
+}
+
+impl Gateway {
+    /// CPU time used so far in s; to 10 ms.
+    pub(crate) fn cpu_s(&mut self) -> f64 {
+        match self {
+            Self::Here(process) => process.cpu_s(),
+            Self::There(gateway) => gateway.cpu_s(),
+        }
+    }
+
+    /// An error if it has ended.
+    pub(crate) fn check(&mut self) -> Result<(), BenchError> {
+        match self {
+            Self::Here(process) => process.check(),
+            Self::There(gateway) => gateway.check(),
+        }
+    }
+
+    /// The last lines that it wrote to standard error.
+    pub(crate) fn last_words(&self) -> String {
+        match self {
+            Self::Here(process) => process.last_words(),
+            Self::There(_) => String::new(),
+        }
+    }
+}

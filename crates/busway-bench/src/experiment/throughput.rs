@@ -1,0 +1,304 @@
+//! `busway bench throughput` and `busway bench stream`: one direction, as fast as it goes by size, or at a constant rate.
+//!
+//! After "TIPC evaluation" (`throughput`: test case 1, sizes 512·n bytes up to 40,448, 10,000 sends each; `stream`: test case 3, 256 KiB every
+//! 80 ms), with the CPU load of both sides and the packets on the interface.
+
+use super::{
+    Common, Context, Exchanged, Gathered, Plan, Quick, Session, conduct, finish, latency, merge_times,
+    sizes_or,
+};
+use crate::BenchError;
+use crate::record::{Experiment, Load, Row, Run, Settings};
+use crate::technology::OneWay;
+use crate::worker::{ExchangePart, Extent, Measured};
+
+/// The step between sizes, and the last of them, as published.
+const STEP_BYTES: usize = 512;
+const LAST_STEP_BYTES: usize = 40_448;
+/// Powers of two go on from here.
+const FIRST_POWER_BYTES: usize = 64 << 10;
+const LAST_POWER_BYTES: usize = 4 << 20;
+/// Sends of one size, as published.
+const MESSAGES: u64 = 10_000;
+const SIZES_BYTES_QUICK: [usize; 5] = [512, 4 << 10, 40_448, 256 << 10, 1 << 20];
+const DEFAULTS: Quick = Quick {
+    rounds: [2, 3],
+    seconds: [0.05, 0.0],
+};
+
+/// A stream of 25 Mbit/s, as published.
+const STREAM_BYTES: usize = 256 << 10;
+const STREAM_INTERVAL_US: u64 = 80_000;
+const STREAM_DEFAULTS: Quick = Quick {
+    rounds: [1, 3],
+    seconds: [1.0, 5.0],
+};
+
+/// Options of `busway bench throughput`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Args {
+    /// Send so many messages of each size [default: 10000, unless --seconds says how long]
+    #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
+    pub messages: Option<u64>,
+    /// What all experiments understand.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Options of `busway bench stream`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct StreamArgs {
+    /// Send a message each so many µs [default: 80000]
+    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub interval: Option<u64>,
+    /// What all experiments understand.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Measures throughput, and writes the files asked for.
+///
+/// # Errors
+///
+/// An option is wrong, hosts cannot be made or reached, or a file cannot be written.
+pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
+    let common = &args.common;
+    let is_timed = common.seconds.is_some() || (common.quick && args.messages.is_none());
+    let extent = if is_timed {
+        Extent::Seconds(common.seconds(DEFAULTS))
+    } else {
+        Extent::Messages(args.messages.unwrap_or(MESSAGES))
+    };
+    let all = if common.quick {
+        SIZES_BYTES_QUICK.to_vec()
+    } else {
+        published_sizes()
+    };
+    let sizes = sizes_or(&common.sizes, &all);
+    one_way(
+        Experiment::Throughput,
+        common,
+        context,
+        &sizes,
+        None,
+        extent,
+        common.rounds(DEFAULTS),
+    )
+}
+
+/// Measures what a stream at a constant rate costs, and writes the files asked for.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn run_stream(args: &StreamArgs, context: Context<'_>) -> Result<Run, BenchError> {
+    let common = &args.common;
+    let interval_ns = args.interval.unwrap_or(STREAM_INTERVAL_US) * 1000;
+    one_way(
+        Experiment::Stream,
+        common,
+        context,
+        &sizes_or(&common.sizes, &[STREAM_BYTES]),
+        Some(interval_ns),
+        Extent::Seconds(common.seconds(STREAM_DEFAULTS)),
+        common.rounds(STREAM_DEFAULTS),
+    )
+}
+
+fn published_sizes() -> Vec<usize> {
+    let steps = (STEP_BYTES..=LAST_STEP_BYTES).step_by(STEP_BYTES);
+    let powers = std::iter::successors(Some(FIRST_POWER_BYTES), |bytes| Some(bytes * 2));
+    steps
+        .chain(powers.take_while(|bytes| *bytes <= LAST_POWER_BYTES))
+        .collect()
+}
+
+fn one_way(
+    experiment: Experiment,
+    common: &Common,
+    context: Context<'_>,
+    sizes: &[usize],
+    interval_ns: Option<u64>,
+    extent: Extent,
+    rounds: u32,
+) -> Result<Run, BenchError> {
+    let (mut session, mut notes) = Session::open(common, context)?;
+    let carries = |one: &crate::technology::Description| one.one_way.is_some();
+    let (technologies, more) = common.technologies(carries, "it carries no stream of messages");
+    notes.extend(more);
+    let (seconds, messages) = match extent {
+        Extent::Seconds(seconds) => (Some(seconds), None),
+        Extent::Messages(messages) => (None, Some(messages)),
+    };
+    let settings = Settings {
+        rounds,
+        seconds,
+        messages,
+        touched: !common.untouched,
+        open_loop_hz: None,
+    };
+    let plan = Plan::over(
+        experiment,
+        technologies.into_iter().map(|one| {
+            // What waits for its next message by spinning costs a whole core whatever comes.
+            let mut waits = common.waits(&one);
+            if common.wait.is_empty() {
+                waits.truncate(1);
+            }
+            (one, waits)
+        }),
+        sizes,
+        &[interval_ns],
+        settings,
+        notes,
+    );
+    let run = conduct(
+        &mut session,
+        plan,
+        |session, staged, task| {
+            let parts = [ExchangePart::Send(interval_ns), ExchangePart::Receive];
+            session.exchange(task, staged, parts, extent)
+        },
+        |gathered, cores| row(gathered, cores, experiment),
+    )?;
+    finish(run, common)
+}
+
+/// What was sent, received, and what it cost.
+pub(crate) fn row(gathered: &Gathered<Exchanged>, cores: usize, experiment: Experiment) -> Row {
+    let task = &gathered.task;
+    let sum = |pick: fn(&Exchanged) -> u64| gathered.found().map(pick).sum::<u64>();
+    let sent = sum(|it| it.asking.sent);
+    let received = sum(|it| it.answering.as_ref().map_or(0, |it| it.received));
+    let corrupt = sum(|it| it.answering.as_ref().map_or(0, |it| it.corrupt));
+    let rate = |found: &Exchanged| {
+        let answered = found.answering.as_ref()?;
+        let span_ns = answered
+            .last_ns
+            .checked_sub(answered.first_ns)
+            .filter(|ns| *ns > 0)?;
+        Some(answered.received.saturating_sub(1) as f64 * 1e9 / span_ns as f64)
+    };
+    let rates: Vec<Option<f64>> = gathered
+        .rounds
+        .iter()
+        .map(|round| round.as_ref().and_then(rate))
+        .collect();
+    let messages_per_s = crate::rounds::median(&rates.iter().flatten().copied().collect::<Vec<_>>());
+    let (sender, receiver) = (load(gathered, 0), load(gathered, 1));
+    let bytes = task.payload_bytes as f64;
+    let by_round = match experiment {
+        Experiment::Throughput => rates.iter().map(|rate| rate.map(|rate| rate * bytes)).collect(),
+        _ => gathered
+            .rounds
+            .iter()
+            .map(|round| Some(cpu_percent(round.as_ref()?)))
+            .collect(),
+    };
+    let times = |pick: fn(&Exchanged) -> Option<&Measured>| {
+        merge_times(gathered.rounds.iter().map(|round| pick(round.as_ref()?)))
+            .0
+            .distribution()
+    };
+    Row {
+        sent,
+        received,
+        lost: sent.saturating_sub(received),
+        corrupt,
+        transmitted_interval_ns: times(|it| Some(&it.asking)),
+        observed_interval_ns: times(|it| it.answering.as_ref()),
+        bytes_per_s: messages_per_s.map(|rate| rate * bytes),
+        messages_per_s,
+        sender,
+        receiver,
+        by_round,
+        ..latency::start(task, gathered, cores)
+    }
+}
+
+/// CPU time of both programs and their gateways in percent of one core.
+fn cpu_percent(found: &Exchanged) -> f64 {
+    let program = |measured: &Measured| {
+        let used = &measured.usage;
+        percent(used.user_s + used.system_s, used.span_s)
+    };
+    let gateways = percent(found.gateways_s.iter().sum(), found.asking.usage.span_s);
+    program(&found.asking) + found.answering.as_ref().map_or(0.0, program) + gateways
+}
+
+fn percent(seconds: f64, span_s: f64) -> f64 {
+    if span_s > 0.0 {
+        100.0 * seconds / span_s
+    } else {
+        0.0
+    }
+}
+
+/// What one side cost, over all rounds: 0 sends, 1 receives.
+fn load(gathered: &Gathered<Exchanged>, side: usize) -> Option<Load> {
+    let mut load = Load::default();
+    let (mut span_s, mut gateway_s, mut messages) = (0.0, None, 0);
+    let (mut packets_sent, mut packets_received) = (None, None);
+    let add = |sum: &mut Option<u64>, more: Option<u64>| {
+        if let Some(more) = more {
+            *sum = Some(sum.unwrap_or(0) + more);
+        }
+    };
+    for found in gathered.found() {
+        let measured = if side == 0 {
+            Some(&found.asking)
+        } else {
+            found.answering.as_ref()
+        }?;
+        let used = &measured.usage;
+        span_s += used.span_s;
+        load.process_user_percent += used.user_s;
+        load.process_system_percent += used.system_s;
+        load.host_user_percent += used.host_user_s;
+        load.host_system_percent += used.host_system_s;
+        load.host_interrupt_percent += used.host_interrupt_s;
+        messages += if side == 0 {
+            measured.sent
+        } else {
+            measured.received
+        };
+        if let Some(seconds) = found.gateways_s.get(side) {
+            gateway_s = Some(gateway_s.unwrap_or(0.0) + seconds);
+        }
+        add(&mut packets_sent, used.packets_sent);
+        add(&mut packets_received, used.packets_received);
+    }
+    // Only seconds so far.
+    for seconds in [
+        &mut load.process_user_percent,
+        &mut load.process_system_percent,
+        &mut load.host_user_percent,
+        &mut load.host_system_percent,
+        &mut load.host_interrupt_percent,
+    ] {
+        *seconds = percent(*seconds, span_s);
+    }
+    let uses_network = gathered.task.technology.reach == crate::technology::Reach::Network;
+    let per_message = |packets: Option<u64>| {
+        let packets = packets.filter(|_| uses_network && messages > 0)?;
+        Some(packets as f64 / messages as f64)
+    };
+    load.gateway_percent = gateway_s.map(|seconds| percent(seconds, span_s));
+    load.packets_sent_per_message = per_message(packets_sent);
+    load.packets_received_per_message = per_message(packets_received);
+    Some(load)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sizes_are_those_of_the_published_evaluation_and_then_powers_of_two() {
+        let sizes = published_sizes();
+        assert_eq!(sizes[..3], [512, 1024, 1536]);
+        assert!(sizes.contains(&40_448));
+        assert_eq!(sizes.last(), Some(&(4 << 20)));
+        assert!(sizes.windows(2).all(|pair| pair[0] < pair[1]));
+    }
+}

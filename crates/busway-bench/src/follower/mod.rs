@@ -1,0 +1,99 @@
+//! The other machine of a measurement between two: `busway bench follower` there, `--follower HOST` here.
+//!
+//! Contract: the follower serves one run after the other, and one at a time. It starts what the run asks for in a directory of its own, and ends it when
+//! the connection that asked for it closes, whatever happened to the other machine. It starts no other programs than workers of
+//! technologies that reach over a network, and gateways. There is no authentication, and a gateway opens what the system file names: whoever
+//! reaches the follower's port can load this machine and make it open windows, so it belongs on a network of one's own, and not to root.
+//!
+//! A connection carries one [`Request`] as a line of JSON, and is answered by one [`Reply`]. Then it is what was asked for: the run itself
+//! (which ends with it), standard input and output of a worker, or the leash of a gateway.
+
+mod client;
+mod server;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::environment::Environment;
+use crate::worker::Role;
+
+pub use client::Follower;
+pub(crate) use client::RemoteGateway;
+pub use server::{Args, serve};
+
+/// Where a follower listens unless told otherwise.
+pub const PORT: u16 = 7410;
+
+/// Both sides must be of one version: what they measure depends on it.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Longest line of a request or reply in bytes.
+const LINE_BYTES: u64 = 1 << 20;
+
+/// How long either side waits for a line.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the leader asks for; the first line of a connection.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Request {
+    /// Begins a run, which lasts as long as the connection.
+    Begin {
+        /// The leader's [`VERSION`].
+        version: String,
+    },
+    /// Writes a file into the run's directory.
+    Write {
+        run: u64,
+        /// Letters, digits, `-`, `.`.
+        name: String,
+        text: String,
+    },
+    /// Starts a worker.
+    Worker { run: u64, role: Box<Role> },
+    /// Starts a gateway with a file that was written.
+    Gateway { run: u64, system: PathBuf },
+}
+
+/// The answer.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Reply {
+    /// The run has begun.
+    Begun {
+        run: u64,
+        /// Name of the follower's host in system files.
+        name: String,
+        directory: PathBuf,
+        iceoryx2_config: PathBuf,
+        environment: Box<Environment>,
+    },
+    /// Done; for a file: where it lies.
+    Done { path: Option<PathBuf> },
+    /// Another run is under way.
+    Busy,
+    /// It can't be done: why, in words.
+    Refused { reason: String },
+}
+
+/// Sends one line of JSON.
+fn say(connection: &mut TcpStream, what: &impl Serialize) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(what)?;
+    line.push(b'\n');
+    connection.write_all(&line)
+}
+
+/// Takes one line of JSON, byte by byte, so that what follows it stays in the socket.
+fn hear<T: DeserializeOwned>(connection: &TcpStream) -> std::io::Result<T> {
+    let mut line = Vec::new();
+    // A capacity of one byte reads no further than the line's end.
+    BufReader::with_capacity(1, connection.take(LINE_BYTES)).read_until(b'\n', &mut line)?;
+    if line.is_empty() {
+        return Err(std::io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(serde_json::from_slice(&line)?)
+}
