@@ -60,10 +60,11 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
         touched: !common.untouched,
         open_loop_hz: args.open_loop.map(f64::from),
     };
+    let cores = session.environment.cores;
     let plan = Plan::over(
         Experiment::Latency,
         technologies.into_iter().map(|one| {
-            let waits = common.waits(&one);
+            let waits = common.waits(&one, cores);
             (one, waits)
         }),
         &sizes_or(&common.sizes, all),

@@ -24,7 +24,7 @@ use crate::worker::{Measured, Wait};
 
 pub use options::{Common, MAX_SIZE_BYTES};
 pub(crate) use options::{Quick, sizes_or};
-pub(crate) use rounds::{Gathered, Group, Plan, conduct};
+pub(crate) use rounds::{Gathered, Plan, conduct};
 pub(crate) use session::{Exchanged, Session};
 pub(crate) use stage::Staged;
 

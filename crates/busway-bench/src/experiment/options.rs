@@ -10,6 +10,9 @@ use crate::worker::Wait;
 /// Longest message that can be asked for, in bytes.
 pub const MAX_SIZE_BYTES: usize = 16 << 20;
 
+/// Two programs and two gateways.
+const CORES_TO_SPIN: usize = 4;
+
 /// Options of every experiment between two programs.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Common {
@@ -101,14 +104,21 @@ impl Common {
         (chosen, notes)
     }
 
-    /// The ways in which programs wait over `technology`; `--quick` takes the first.
-    pub(crate) fn waits(&self, technology: &Description) -> Vec<Wait> {
+    /// The ways in which programs wait over `technology` on a machine with so many cores; `--quick` takes the first. Programs that spin would
+    /// keep gateways from the cores that they need: unless asked to, they do so only where there is a core for each.
+    pub(crate) fn waits(&self, technology: &Description, cores: usize) -> Vec<Wait> {
+        let mut waits = technology.waits.clone();
         if !self.wait.is_empty() {
-            let asked = self.wait.iter().copied();
-            return asked.filter(|wait| technology.waits.contains(wait)).collect();
+            waits.retain(|wait| self.wait.contains(wait));
+            return waits;
         }
-        let count = if self.quick { 1 } else { technology.waits.len() };
-        technology.waits[..count].to_vec()
+        if technology.has_gateways() && cores < CORES_TO_SPIN {
+            waits.retain(|wait| *wait != Wait::Spin);
+        }
+        if self.quick {
+            waits.truncate(1);
+        }
+        waits
     }
 }
 

@@ -154,7 +154,11 @@ impl<'a> Session<'a> {
         let before_s = staged.cpu_s();
         asking.go();
         let asked = counted(&mut asking, extent, || look(stop, staged, &mut answering))?;
-        let gateways_s = staged.cpu_s().into_iter().zip(&before_s).map(|(now, then)| now - then);
+        let gateways_s = staged
+            .cpu_s()
+            .into_iter()
+            .zip(&before_s)
+            .map(|(now, then)| now - then);
         let gateways_s = gateways_s.collect();
         let answered = if is_one_way {
             answering.finish(asked.sent);

@@ -9,7 +9,6 @@ use super::{
 };
 use crate::BenchError;
 use crate::record::{Experiment, Load, Row, Run, Settings};
-use crate::technology::OneWay;
 use crate::worker::{ExchangePart, Extent, Measured};
 
 /// The step between sizes, and the last of them, as published.
@@ -137,11 +136,12 @@ fn one_way(
         touched: !common.untouched,
         open_loop_hz: None,
     };
+    let cores = session.environment.cores;
     let plan = Plan::over(
         experiment,
         technologies.into_iter().map(|one| {
             // What waits for its next message by spinning costs a whole core whatever comes.
-            let mut waits = common.waits(&one);
+            let mut waits = common.waits(&one, cores);
             if common.wait.is_empty() {
                 waits.truncate(1);
             }

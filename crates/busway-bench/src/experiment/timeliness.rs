@@ -64,12 +64,13 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
         touched: !common.untouched,
         open_loop_hz: None,
     };
+    let cores = session.environment.cores;
     let plan = Plan::over(
         Experiment::Timeliness,
         technologies.into_iter().map(|one| {
             // A sender keeps intervals of a microsecond only by spinning.
-            let mut waits = common.waits(&one);
-            if common.wait.is_empty() && one.waits.contains(&Wait::Spin) {
+            let mut waits = common.waits(&one, cores);
+            if common.wait.is_empty() && waits.contains(&Wait::Spin) {
                 waits = vec![Wait::Spin];
             }
             (one, waits)

@@ -27,7 +27,6 @@ use plan::{Group, Measurement, Plan};
 
 pub(crate) use plan::size_within;
 pub use plan::{Mode, SIZES_BYTES, Transport, parse_size};
-pub(crate) use report::size;
 pub use results::{Report, Row};
 
 const HOSTS: [&str; 2] = ["vision", "control"];

@@ -16,12 +16,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use busway_transport::registry::is_one_sided;
 use serde::{Deserialize, Serialize};
 
 use crate::worker::{Control, Measured, Wait, WorkerResult};
 
 pub use message::{MIN_MESSAGE_BYTES, Message, Received};
-pub(crate) use port::{join, partition_of, partitions, port_names, sampling_ports, start};
+pub(crate) use port::{join, partitions, port_names, sampling_ports, start};
 
 /// A blocking look ends after this long, so that a program notices that it shall end.
 pub(crate) const LOOK_TIMEOUT: Duration = Duration::from_millis(100);
@@ -157,6 +158,19 @@ pub(crate) struct Opening<'a> {
     pub one_way: bool,
     /// What the parent wants.
     pub control: &'a Control,
+}
+
+impl Description {
+    /// Whether gateways carry its messages.
+    pub fn has_gateways(&self) -> bool {
+        match self.stage {
+            Stage::Ports {
+                bus: Some(bus),
+                queuing,
+            } => queuing || !is_one_sided(bus),
+            _ => false,
+        }
+    }
 }
 
 impl Opening<'_> {

@@ -56,11 +56,6 @@ impl Figures {
     }
 }
 
-/// CPU time of this process so far, in s.
-pub(super) fn cpu_s() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
 
 /// A latency histogram that never allocates after it was made.
 pub(super) struct Latency(Histogram<u64>);

@@ -81,7 +81,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.what {
         What::Latency(args) => show(&latency::run(args, context)?, args.common.output.histogram),
         What::Throughput(args) => show(&throughput::run(args, context)?, args.common.output.histogram),
-        What::Stream(args) => show(&throughput::run_stream(args, context)?, args.common.output.histogram),
+        What::Stream(args) => show(
+            &throughput::run_stream(args, context)?,
+            args.common.output.histogram,
+        ),
         What::Timeliness(args) => show(&timeliness::run(args, context)?, args.common.output.histogram),
         What::Calls(args) => show(&calls::run(args, context)?, args.common.output.histogram),
         What::Gateway(args) => {

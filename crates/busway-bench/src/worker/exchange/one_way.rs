@@ -160,20 +160,21 @@ pub(super) fn receive(path: &mut impl Path, spec: &Exchange, control: &Control) 
             continue;
         }
         seen_ns = now_ns();
-        if measured.received == 0 {
+        if usage.is_none() {
             measured.first_ns = seen_ns;
             usage = Some(Usage::begin(spec.place.address.ip()));
-        } else if intact && sent_ns > 0 {
-            intervals.record(message.time_ns.saturating_sub(sent_ns));
         }
-        measured.received += 1;
         measured.last_ns = seen_ns;
         if !intact || message.number < next {
             measured.corrupt += 1;
-        } else {
-            next = message.number + 1;
-            sent_ns = message.time_ns;
+            continue;
         }
+        measured.received += 1;
+        next = message.number + 1;
+        if sent_ns > 0 {
+            intervals.record(message.time_ns.saturating_sub(sent_ns));
+        }
+        sent_ns = message.time_ns;
         let is_last = |total| next - spec.base >= total;
         if measured.received.is_multiple_of(BATCH) && control.total().is_some_and(is_last) {
             break;
