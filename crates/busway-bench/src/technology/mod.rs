@@ -7,10 +7,12 @@
 mod begin_end_flags;
 mod message;
 mod port;
+mod ready;
 mod shared;
 mod stream;
 mod tcp;
 mod two_lines;
+mod unix;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -50,6 +52,7 @@ macro_rules! technologies {
 technologies! {
     two_lines,
     begin_end_flags,
+    unix,
     tcp,
     port,
 }

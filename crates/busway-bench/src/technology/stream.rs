@@ -4,15 +4,15 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
-
+use super::ready::sleep_until_ready;
 use super::{LOOK_TIMEOUT, Message, Opening, Path, Received};
 use crate::worker::{Control, WorkerResult};
 
 /// A connected socket of either family.
 pub(super) trait Socket: Read + Write + AsFd {
     fn set_nonblocking(&self, nonblocking: bool) -> std::io::Result<()>;
-    fn set_read_timeout(&self, timeout: Option<Duration>) -> std::io::Result<()>;
+    /// How long reading and writing block at most.
+    fn set_timeout(&self, timeout: Option<Duration>) -> std::io::Result<()>;
 }
 
 /// One connection.
@@ -35,7 +35,7 @@ impl<S: Socket> Stream<S> {
         let blocks = opening.blocks();
         socket
             .set_nonblocking(!blocks)
-            .and_then(|()| socket.set_read_timeout(blocks.then_some(LOOK_TIMEOUT)))
+            .and_then(|()| socket.set_timeout(blocks.then_some(LOOK_TIMEOUT)))
             .map_err(|e| format!("socket options: {e}"))?;
         Ok(Self {
             socket,
@@ -54,7 +54,9 @@ impl<S: Socket> Stream<S> {
         while self.written < self.outgoing.len() {
             match self.socket.write(&self.outgoing[self.written..]) {
                 Ok(written) => self.written += written,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    return Ok(false);
+                }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => return Err(format!("write: {e}")),
             }
@@ -109,16 +111,6 @@ impl<S: Socket> Path for Stream<S> {
     }
 
     fn wait(&mut self, at_most: Duration) {
-        let wanted = if self.written < self.outgoing.len() {
-            PollFlags::IN | PollFlags::OUT
-        } else {
-            PollFlags::IN
-        };
-        let timeout = rustix::event::Timespec {
-            tv_sec: at_most.as_secs() as i64,
-            tv_nsec: at_most.subsec_nanos().into(),
-        };
-        // An interrupted wait is a short one.
-        let _ = poll(&mut [PollFd::new(&self.socket, wanted)], Some(&timeout));
+        sleep_until_ready(&self.socket, self.written < self.outgoing.len(), at_most);
     }
 }
