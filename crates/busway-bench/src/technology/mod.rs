@@ -12,6 +12,7 @@ mod shared;
 mod stream;
 mod tcp;
 mod two_lines;
+mod udp;
 mod unix;
 
 use std::net::SocketAddr;
@@ -53,6 +54,7 @@ technologies! {
     two_lines,
     begin_end_flags,
     unix,
+    udp,
     tcp,
     port,
 }
