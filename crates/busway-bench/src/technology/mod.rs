@@ -6,6 +6,7 @@
 
 mod begin_end_flags;
 mod message;
+mod mq;
 mod port;
 mod ready;
 mod shared;
@@ -53,6 +54,7 @@ macro_rules! technologies {
 technologies! {
     two_lines,
     begin_end_flags,
+    mq,
     unix,
     udp,
     tcp,
