@@ -5,6 +5,7 @@
 //! same for all, so that figures differ by the path alone. Descriptions are read by the experiments, paths are used by workers.
 
 mod begin_end_flags;
+mod copy;
 mod message;
 mod mq;
 mod port;
@@ -54,6 +55,7 @@ macro_rules! technologies {
 technologies! {
     two_lines,
     begin_end_flags,
+    copy,
     mq,
     unix,
     udp,

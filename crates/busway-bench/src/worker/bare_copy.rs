@@ -6,19 +6,18 @@ use std::time::{Duration, Instant};
 use super::control::Control;
 use super::figures::{Figures, Latency, Tally, WarmUp};
 use super::wait::Patience;
-use super::window::Ring;
+use super::window::{LONGEST_SLEEP, Ring, slots_for};
 use super::{Bare, Part, Report, Wait, WorkerResult, report};
 use crate::pattern::{Header, PROBE, check, fill, now_ns};
-
-/// Lines of the window that hold the two counts: see [`super::window`].
-const HEAD: usize = 0;
-const TAIL: usize = 1;
 
 /// Runs one of the four parts. Echo and receive make the windows, so they are started first.
 pub(super) fn run(spec: &Bare<PathBuf>, control: &Control) -> WorkerResult<Figures> {
     let create = matches!(spec.part, Part::Echo | Part::Receive);
-    let there = Ring::open(&with_suffix(&spec.place, "there"), spec.payload_bytes, create)?;
-    let back = Ring::open(&with_suffix(&spec.place, "back"), spec.payload_bytes, create)?;
+    let open = |suffix| {
+        let bytes = spec.payload_bytes;
+        Ring::open(&with_suffix(&spec.place, suffix), bytes, slots_for(bytes), create)
+    };
+    let (there, back) = (open("there")?, open("back")?);
     let side = |ring| Side {
         ring,
         wait: spec.wait,
@@ -55,7 +54,7 @@ impl Side {
             if give_up() {
                 return false;
             }
-            self.pause(TAIL);
+            self.pause(Ring::sleep_until_room);
         }
         self.patience.reset();
         true
@@ -67,15 +66,15 @@ impl Side {
             if give_up() {
                 return None;
             }
-            self.pause(HEAD);
+            self.pause(|ring| ring.sleep_until_message(LONGEST_SLEEP));
         }
         self.patience.reset();
         Some(check(&self.message))
     }
 
-    fn pause(&mut self, line: usize) {
+    fn pause(&mut self, sleep: impl Fn(&Ring)) {
         match self.wait {
-            Wait::Event => self.ring.sleep_until_changed(line),
+            Wait::Event => sleep(&self.ring),
             _ => self.patience.pause(),
         }
     }

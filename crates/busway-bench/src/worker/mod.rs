@@ -31,6 +31,7 @@ pub use exchange::{Exchange, ExchangePart, Extent, Injected, NUMBERS};
 pub use figures::{Figures, Percentiles};
 pub use usage::Used;
 pub use wait::Wait;
+pub(crate) use window::Ring;
 pub use window::{SLOTS_BYTES_MAX, slots_for, window_bytes};
 
 /// Which program this process is.

@@ -8,6 +8,7 @@
 use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::thread::futex;
@@ -15,7 +16,12 @@ use rustix::thread::futex;
 use super::{Wait, WorkerResult};
 
 const DATA_OFFSET_BYTES: usize = 4096;
+/// A sleeper looks again after this long.
+pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 const LINE_BYTES: usize = 64;
+/// Lines of the two counts.
+const HEAD: usize = 0;
+const TAIL: usize = 1;
 /// The slots together are no longer than this, unless four messages are.
 pub const SLOTS_BYTES_MAX: usize = 1 << 20;
 
@@ -29,8 +35,8 @@ pub fn window_bytes(payload_bytes: usize) -> u64 {
     (DATA_OFFSET_BYTES + slots_for(payload_bytes) * payload_bytes) as u64
 }
 
-/// One direction of a bare window.
-pub(super) struct Ring {
+/// One direction of a bare window. Used by the bare copy of the gateway experiment, and by the technology `copy`.
+pub(crate) struct Ring {
     map: MmapRaw,
     slots: u64,
     words: usize,
@@ -41,8 +47,8 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Maps `path`; with `create` makes it first, all zero.
-    pub(super) fn open(path: &Path, payload_bytes: usize, create: bool) -> WorkerResult<Self> {
+    /// Maps `path`, a ring of `slots` messages; with `create` makes it first, all zero.
+    pub(crate) fn open(path: &Path, payload_bytes: usize, slots: usize, create: bool) -> WorkerResult<Self> {
         let context = |e: std::io::Error| format!("window {}: {e}", path.display());
         let file = File::options()
             .read(true)
@@ -51,7 +57,7 @@ impl Ring {
             .truncate(create)
             .open(path)
             .map_err(context)?;
-        let bytes = window_bytes(payload_bytes);
+        let bytes = (DATA_OFFSET_BYTES + slots * payload_bytes) as u64;
         if create {
             file.set_len(bytes).map_err(context)?;
         }
@@ -59,10 +65,9 @@ impl Ring {
             .len(bytes as usize)
             .map_raw(&file)
             .map_err(context)?;
-        let slots = slots_for(payload_bytes) as u64;
         Ok(Self {
             map,
-            slots,
+            slots: slots as u64,
             words: payload_bytes / 8,
             mine: 0,
             theirs: 0,
@@ -82,15 +87,15 @@ impl Ring {
 
     fn slot(&self, n: u64) -> *mut u64 {
         let offset_bytes = DATA_OFFSET_BYTES + (n % self.slots) as usize * self.words * 8;
-        // SAFETY: `n % slots` is a slot of the file, which `window_bytes` made long enough.
+        // SAFETY: `n % slots` is a slot of the file, which `open` has made long enough.
         unsafe { self.map.as_mut_ptr().add(offset_bytes).cast() }
     }
 
     /// Copies `message` into the next slot; false when all slots are taken.
-    pub(super) fn try_send(&mut self, message: &[u64], wait: Wait) -> bool {
+    pub(crate) fn try_send(&mut self, message: &[u64], wait: Wait) -> bool {
         if self.mine - self.theirs == self.slots {
             // Acquire: partner of the receiver's release of `tail`; its reads of the slot are over.
-            self.theirs = self.count(1).load(Ordering::Acquire);
+            self.theirs = self.count(TAIL).load(Ordering::Acquire);
             if self.mine - self.theirs == self.slots {
                 return false;
             }
@@ -98,15 +103,15 @@ impl Ring {
         // SAFETY: the slot is `words` long and free: the receiver's `tail` has passed it, and it reads only below `head`.
         unsafe { std::ptr::copy_nonoverlapping(message.as_ptr(), self.slot(self.mine), self.words) };
         self.mine += 1;
-        self.publish(0, wait);
+        self.publish(HEAD, wait);
         true
     }
 
     /// Copies the next message out; false when there is none.
-    pub(super) fn try_receive(&mut self, message: &mut [u64], wait: Wait) -> bool {
+    pub(crate) fn try_receive(&mut self, message: &mut [u64], wait: Wait) -> bool {
         if self.mine == self.theirs {
             // Acquire: partner of the sender's release of `head`; the slot below it is written.
-            self.theirs = self.count(0).load(Ordering::Acquire);
+            self.theirs = self.count(HEAD).load(Ordering::Acquire);
             if self.mine == self.theirs {
                 return false;
             }
@@ -114,7 +119,7 @@ impl Ring {
         // SAFETY: the slot is `words` long and full: the sender's `head` has passed it, and it writes only above `tail`.
         unsafe { std::ptr::copy_nonoverlapping(self.slot(self.mine), message.as_mut_ptr(), self.words) };
         self.mine += 1;
-        self.publish(1, wait);
+        self.publish(TAIL, wait);
         true
     }
 
@@ -139,16 +144,26 @@ impl Ring {
         }
     }
 
-    /// Blocks until the count in `line`, which the other side writes, is no longer what was seen, or 0.1 s have passed.
-    pub(super) fn sleep_until_changed(&self, line: usize) {
+    /// Blocks a receiver until there may be a message, for `at_most` at most.
+    pub(crate) fn sleep_until_message(&self, at_most: Duration) {
+        self.sleep_until_changed(HEAD, at_most);
+    }
+
+    /// Blocks a sender until there may be room, for 0.1 s at most.
+    pub(crate) fn sleep_until_room(&self) {
+        self.sleep_until_changed(TAIL, LONGEST_SLEEP);
+    }
+
+    /// Blocks until the count in `line`, which the other side writes, is no longer what was seen.
+    fn sleep_until_changed(&self, line: usize, at_most: Duration) {
         let sleeping = self.word(3 + 2 * line);
         sleeping.store(1, Ordering::SeqCst);
         // Acquire: partner of the increment in `publish`; an increment after this makes the futex call return at once.
         let bell = self.word(2 + 2 * line).load(Ordering::Acquire);
         if self.count(line).load(Ordering::SeqCst) == self.theirs {
             let timeout = futex::Timespec {
-                tv_sec: 0,
-                tv_nsec: 100_000_000,
+                tv_sec: at_most.as_secs() as i64,
+                tv_nsec: at_most.subsec_nanos().into(),
             };
             let _ = futex::wait(
                 self.word(2 + 2 * line),

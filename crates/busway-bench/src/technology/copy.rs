@@ -1,0 +1,116 @@
+//! `copy`: the floor of shared memory with a payload: one copy in, one copy out, through a ring each way that both programs trust.
+
+use std::time::Duration;
+
+use zerocopy::IntoBytes;
+
+use super::{Description, Message, OneWay, Opening, Path, Reach, Received, Stage, User};
+use crate::worker::{Control, Measured, Ring, Wait, WorkerResult, slots_for};
+
+/// Slots of a ring for round trips: more would only spread the messages over more of the caches.
+const FEW_SLOTS: usize = 4;
+
+/// Its description.
+pub(super) fn describe() -> [Description; 1] {
+    [Description {
+        name: "copy".into(),
+        title: "floor: a copy in and a copy out of shared memory".into(),
+        waits: vec![Wait::Spin, Wait::Event],
+        reach: Reach::Machine,
+        one_way: Some(OneWay::Lossless),
+        max_bytes: usize::MAX,
+        stage: Stage::Bare,
+        missing: None,
+    }]
+}
+
+/// Opens it. The answering program makes the files, the asking one removes them when both have them.
+pub(super) fn with(_: &str, opening: &Opening<'_>, user: impl User) -> WorkerResult<Measured> {
+    let slots = if opening.one_way {
+        slots_for(opening.payload_bytes)
+    } else {
+        FEW_SLOTS
+    };
+    let open = |direction: &str| {
+        let path = opening
+            .place
+            .directory
+            .join(format!("{}.{direction}", opening.place.name));
+        let ring = Ring::open(&path, opening.payload_bytes, slots, opening.answers());
+        if !opening.answers() {
+            let _ = std::fs::remove_file(&path);
+        }
+        ring
+    };
+    let (there, back) = (open("there")?, open("back")?);
+    let (to, from) = if opening.answers() {
+        (back, there)
+    } else {
+        (there, back)
+    };
+    user.exchange(Copy {
+        to,
+        from,
+        outgoing: vec![0; opening.payload_bytes / 8],
+        incoming: vec![0; opening.payload_bytes / 8],
+        wait: opening.wait,
+        blocks: opening.blocks(),
+        timed: opening.timed,
+        touched: opening.touched,
+        control: opening.control.clone(),
+    })
+}
+
+struct Copy {
+    to: Ring,
+    from: Ring,
+    outgoing: Vec<u64>,
+    incoming: Vec<u64>,
+    wait: Wait,
+    blocks: bool,
+    timed: bool,
+    touched: bool,
+    control: Control,
+}
+
+impl Copy {
+    #[inline]
+    fn take(&mut self) -> Option<Received> {
+        let has_come = self.from.try_receive(&mut self.incoming, self.wait);
+        has_come
+            .then(|| Message::read(self.incoming.as_bytes(), self.touched))
+            .flatten()
+    }
+}
+
+impl Path for Copy {
+    #[inline]
+    fn send(&mut self, message: Message) -> WorkerResult<bool> {
+        message.fill(self.outgoing.as_mut_bytes(), self.touched);
+        while !self.to.try_send(&self.outgoing, self.wait) {
+            if self.timed || self.control.ended() {
+                return Ok(false);
+            }
+            if self.blocks {
+                self.to.sleep_until_room();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+        Ok(true)
+    }
+
+    #[inline]
+    fn receive(&mut self) -> WorkerResult<Option<Received>> {
+        let received = self.take();
+        if received.is_some() || !self.blocks {
+            return Ok(received);
+        }
+        self.from.sleep_until_message(super::LOOK_TIMEOUT);
+        Ok(self.take())
+    }
+
+    fn wait(&mut self, at_most: Duration) {
+        self.from.sleep_until_message(at_most);
+    }
+}
