@@ -6,6 +6,7 @@
 
 mod begin_end_flags;
 mod copy;
+mod iceoryx2;
 mod message;
 mod mq;
 mod port;
@@ -60,6 +61,7 @@ technologies! {
     unix,
     udp,
     tcp,
+    iceoryx2,
     port,
 }
 

@@ -20,7 +20,7 @@ use crate::pattern::{Header, fill_uninit};
 const MAX_PORTS: usize = 3;
 
 /// A node in the domain that `config` describes.
-pub(super) fn node(config: &Path) -> WorkerResult<Node<ipc::Service>> {
+pub(crate) fn node(config: &Path) -> WorkerResult<Node<ipc::Service>> {
     let path = config.to_str().unwrap_or_default();
     let file =
         FilePath::new(path.as_bytes()).map_err(|e| format!("iceoryx2 configuration {path:?}: {e:?}"))?;

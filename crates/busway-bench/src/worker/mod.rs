@@ -27,6 +27,7 @@ use crate::record::{Calls, Condition};
 use crate::technology::Place;
 
 pub(crate) use control::Control;
+pub(crate) use endpoint::node as iceoryx2_node;
 pub use exchange::{Exchange, ExchangePart, Extent, Injected, NUMBERS};
 pub use figures::{Figures, Percentiles};
 pub use usage::Used;

@@ -1,0 +1,205 @@
+//! `iceoryx2`: publish and subscribe of iceoryx2 inside one domain, polled or by its event service; no copy at either end.
+//!
+//! Payloads are written into the loaned sample and read where they are. Where every message counts the publisher waits for room; what
+//! iceoryx2's own benchmark does (one publisher, one subscriber, no history, `ipc`) is the same for the rest.
+#![allow(unsafe_code)] // `assume_init` of shared memory
+
+use std::time::Duration;
+
+use iceoryx2::port::BackpressureAction;
+use iceoryx2::port::listener::Listener;
+use iceoryx2::port::notifier::Notifier;
+use iceoryx2::port::publisher::Publisher;
+use iceoryx2::port::subscriber::Subscriber;
+use iceoryx2::prelude::*;
+use iceoryx2::service::port_factory::event::PortFactory as EventFactory;
+use iceoryx2::service::port_factory::publish_subscribe::PortFactory as PublishSubscribeFactory;
+
+use super::{Description, LOOK_TIMEOUT, Message, OneWay, Opening, Path, Reach, Received, Stage, User};
+use crate::worker::{Measured, Wait, WorkerResult, iceoryx2_node};
+
+/// Messages in a queue are no longer than this together, unless four are.
+const QUEUE_BYTES: usize = 1 << 20;
+/// Of the start of a payload, in bytes.
+const ALIGNMENT_BYTES: usize = 8;
+
+/// Its description.
+pub(super) fn describe() -> [Description; 1] {
+    [Description {
+        name: "iceoryx2".into(),
+        title: "iceoryx2 publish/subscribe in one domain".into(),
+        waits: vec![Wait::Spin, Wait::Event],
+        reach: Reach::Host,
+        one_way: Some(OneWay::Lossless),
+        max_bytes: usize::MAX,
+        stage: Stage::Bare,
+        missing: None,
+    }]
+}
+
+/// Opens it.
+pub(super) fn with(_: &str, opening: &Opening<'_>, user: impl User) -> WorkerResult<Measured> {
+    let node = iceoryx2_node(&opening.place.iceoryx2)?;
+    let there = Service::open(&node, "there", opening)?;
+    let back = Service::open(&node, "back", opening)?;
+    let (to, from) = if opening.answers() {
+        (back, there)
+    } else {
+        (there, back)
+    };
+    user.exchange(Iceoryx2 {
+        publisher: to.publisher(opening)?,
+        notifier: to.notifier()?,
+        subscriber: from.subscriber()?,
+        listener: from.listener()?,
+        payload_bytes: opening.payload_bytes,
+        touched: opening.touched,
+        blocks: opening.blocks(),
+    })
+}
+
+/// One direction: a service, and its companion event service where programs sleep.
+struct Service {
+    name: ServiceName,
+    messages: PublishSubscribeFactory<ipc::Service, [u8], ()>,
+    events: Option<EventFactory<ipc::Service>>,
+}
+
+impl Service {
+    fn open(node: &Node<ipc::Service>, direction: &str, opening: &Opening<'_>) -> WorkerResult<Self> {
+        let text = format!("bench/{}/{direction}", opening.place.name);
+        let name = ServiceName::new(&text).map_err(|e| format!("service name {text:?}: {e:?}"))?;
+        let alignment = Alignment::new(ALIGNMENT_BYTES).ok_or("an alignment is a power of two")?;
+        let messages = node
+            .service_builder(&name)
+            .publish_subscribe::<[u8]>()
+            .payload_alignment(alignment)
+            .subscriber_max_buffer_size((QUEUE_BYTES / opening.payload_bytes).clamp(4, 256))
+            .enable_safe_overflow(false)
+            .history_size(0)
+            .max_publishers(1)
+            .max_subscribers(1)
+            .open_or_create()
+            .map_err(|e| format!("service {text:?}: {e}"))?;
+        let events = (opening.wait == Wait::Event)
+            .then(|| node.service_builder(&name).event().open_or_create())
+            .transpose()
+            .map_err(|e| format!("event service {text:?}: {e}"))?;
+        Ok(Self {
+            name,
+            messages,
+            events,
+        })
+    }
+
+    fn publisher(&self, opening: &Opening<'_>) -> WorkerResult<Publisher<ipc::Service, [u8], ()>> {
+        let control = opening.control.clone();
+        let timed = opening.timed;
+        self.messages
+            .publisher_builder()
+            .initial_max_slice_len(opening.payload_bytes)
+            .backpressure_strategy(BackpressureStrategy::RetryUntilDelivered)
+            .set_backpressure_handler(move |_| {
+                if timed || control.ended() {
+                    BackpressureAction::DiscardData
+                } else {
+                    BackpressureAction::Retry
+                }
+            })
+            .create()
+            .map_err(|e| format!("publisher of {}: {e}", self.name))
+    }
+
+    fn subscriber(&self) -> WorkerResult<Subscriber<ipc::Service, [u8], ()>> {
+        self.messages
+            .subscriber_builder()
+            .create()
+            .map_err(|e| format!("subscriber of {}: {e}", self.name))
+    }
+
+    fn notifier(&self) -> WorkerResult<Option<Notifier<ipc::Service>>> {
+        let create = |events: &EventFactory<ipc::Service>| events.notifier_builder().create();
+        self.events
+            .as_ref()
+            .map(create)
+            .transpose()
+            .map_err(|e| format!("notifier of {}: {e}", self.name))
+    }
+
+    fn listener(&self) -> WorkerResult<Option<Listener<ipc::Service>>> {
+        let create = |events: &EventFactory<ipc::Service>| events.listener_builder().create();
+        self.events
+            .as_ref()
+            .map(create)
+            .transpose()
+            .map_err(|e| format!("listener of {}: {e}", self.name))
+    }
+}
+
+struct Iceoryx2 {
+    publisher: Publisher<ipc::Service, [u8], ()>,
+    notifier: Option<Notifier<ipc::Service>>,
+    subscriber: Subscriber<ipc::Service, [u8], ()>,
+    listener: Option<Listener<ipc::Service>>,
+    payload_bytes: usize,
+    touched: bool,
+    blocks: bool,
+}
+
+impl Iceoryx2 {
+    #[inline]
+    fn take(&self) -> WorkerResult<Option<Received>> {
+        let sample = self.subscriber.receive().map_err(|e| format!("receive: {e}"))?;
+        Ok(sample.and_then(|sample| Message::read(sample.payload(), self.touched)))
+    }
+
+    /// Sleeps until something is announced.
+    fn sleep(&self, at_most: Duration) {
+        match &self.listener {
+            Some(listener) => {
+                // Whatever goes wrong with the announcement, the next look finds the message.
+                if let Err(error) = listener.timed_wait(|_| (), at_most) {
+                    tracing::debug!(%error, "waiting for a notification failed");
+                }
+            }
+            None => std::thread::sleep(at_most.min(Duration::from_micros(50))),
+        }
+    }
+}
+
+impl Path for Iceoryx2 {
+    #[inline]
+    fn send(&mut self, message: Message) -> WorkerResult<bool> {
+        let mut sample = self
+            .publisher
+            .loan_slice_uninit(self.payload_bytes)
+            .map_err(|e| format!("loan of {} bytes: {e}", self.payload_bytes))?;
+        message.fill_uninit(sample.payload_mut(), self.touched);
+        // SAFETY: with `touched` every byte has just been written. Without, the header has, and the rest lies in shared memory that the
+        // kernel gave out as zeroes, that no allocation of this language was ever in, and into which nobody writes but programs that
+        // call this function: each byte is a zero or what an earlier message wrote there.
+        let sample = unsafe { sample.assume_init() };
+        let recipients = sample.send().map_err(|e| format!("send: {e}"))?;
+        if let Some(notifier) = &self.notifier {
+            // A listener whose queue is full is awake already.
+            if let Err(error) = notifier.notify() {
+                tracing::debug!(%error, "notify");
+            }
+        }
+        Ok(recipients > 0)
+    }
+
+    #[inline]
+    fn receive(&mut self) -> WorkerResult<Option<Received>> {
+        let received = self.take()?;
+        if received.is_some() || !self.blocks {
+            return Ok(received);
+        }
+        self.sleep(LOOK_TIMEOUT);
+        self.take()
+    }
+
+    fn wait(&mut self, at_most: Duration) {
+        self.sleep(at_most);
+    }
+}
