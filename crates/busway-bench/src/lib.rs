@@ -7,7 +7,7 @@
 //!
 //! Linux only: namespaces, `/proc` and futexes.
 
-mod conditions;
+pub mod conditions;
 mod conduct;
 pub mod copy_time;
 pub mod demo;
