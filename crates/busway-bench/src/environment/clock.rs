@@ -1,0 +1,62 @@
+//! The clock that measures everything, measured itself.
+
+use serde::{Deserialize, Serialize};
+
+use crate::pattern::now_ns;
+
+/// Readings for the resolution: some milliseconds.
+const READINGS: u32 = 50_000;
+/// Readings in a row for the cost, and how often.
+const BATCH: u64 = 1000;
+const BATCHES: u32 = 20;
+
+/// What the clock (`CLOCK_MONOTONIC`) can tell apart, and what looking at it costs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Clock {
+    /// Shortest time between two readings that differ, in ns: no shorter time can be told apart. At least what a reading costs.
+    pub resolution_ns: u64,
+    /// What a reading costs in ns: the least mean of several rows of readings.
+    pub read_ns: f64,
+}
+
+/// Measures for a few milliseconds.
+pub fn measure() -> Clock {
+    let mut resolution_ns = u64::MAX;
+    let mut last_ns = now_ns();
+    for _ in 0..READINGS {
+        let ns = now_ns();
+        if ns > last_ns {
+            resolution_ns = resolution_ns.min(ns - last_ns);
+        }
+        last_ns = ns;
+    }
+    let mean_ns = |_| {
+        let begun_ns = now_ns();
+        for _ in 1..BATCH {
+            std::hint::black_box(now_ns());
+        }
+        (now_ns() - begun_ns) as f64 / BATCH as f64
+    };
+    Clock {
+        // A clock that stood still for all readings is coarser than they took.
+        resolution_ns: if resolution_ns == u64::MAX {
+            0
+        } else {
+            resolution_ns
+        },
+        // Further digits say nothing.
+        read_ns: ((0..BATCHES).map(mean_ns).fold(f64::INFINITY, f64::min) * 10.0).round() / 10.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_tells_times_apart_and_costs_something() {
+        let clock = measure();
+        assert!(clock.resolution_ns > 0, "{clock:?}");
+        assert!(clock.read_ns > 0.0 && clock.read_ns.is_finite(), "{clock:?}");
+    }
+}

@@ -1,0 +1,143 @@
+//! Who used the processors between the beginning and the end of a run: the run itself, or others, whom its figures then show.
+
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use super::facts;
+use super::tree::Tree;
+
+/// The processors during a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct During {
+    /// How long it was, in s.
+    pub seconds: f64,
+    /// Share of all processors' time in which one was busy, in percent.
+    pub busy_percent: f64,
+    /// Share that programs other than those of the run used, interrupts included, in percent. Known to a tick (10 ms) of each processor.
+    pub others_percent: f64,
+    /// Share that the hypervisor gave to others while this machine wanted it, in percent.
+    pub stolen_percent: f64,
+    /// Load over 1, 5 and 15 minutes at the end; the run itself included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<[f64; 3]>,
+}
+
+/// Sums in clock ticks since the machine, and this process, began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Ticks {
+    /// User, nice, system, interrupts.
+    busy: u64,
+    stolen: u64,
+    all: u64,
+    /// Of this process and of its children that have ended.
+    own: u64,
+}
+
+/// The sums at the beginning.
+#[derive(Clone, Debug)]
+pub(super) struct Begun {
+    at: Instant,
+    ticks: Ticks,
+}
+
+impl Begun {
+    pub(super) fn now(tree: &Tree) -> Option<Self> {
+        Some(Self {
+            at: Instant::now(),
+            ticks: ticks(tree)?,
+        })
+    }
+
+    /// What happened since. Programs of the run that have not ended yet, or whose end this process has not waited for, count as others.
+    pub(super) fn end(&self, tree: &Tree) -> Option<During> {
+        let (then, now) = (self.ticks, ticks(tree)?);
+        Some(During {
+            seconds: self.at.elapsed().as_millis() as f64 / 1e3,
+            load: facts::load(tree),
+            ..shares(then, now)
+        })
+    }
+}
+
+fn shares(then: Ticks, now: Ticks) -> During {
+    let since = |pick: fn(&Ticks) -> u64| pick(&now).saturating_sub(pick(&then));
+    let all = since(|it| it.all).max(1) as f64;
+    let percent = |ticks: u64| (ticks as f64 / all * 1000.0).round() / 10.0;
+    let busy = since(|it| it.busy);
+    During {
+        seconds: 0.0,
+        busy_percent: percent(busy),
+        others_percent: percent(busy.saturating_sub(since(|it| it.own))),
+        stolen_percent: percent(since(|it| it.stolen)),
+        load: None,
+    }
+}
+
+fn ticks(tree: &Tree) -> Option<Ticks> {
+    let stat = tree.read("proc/stat")?;
+    let mut ticks = of_all_cpus(&stat)?;
+    ticks.own = own(&tree.read("proc/self/stat")?)?;
+    Some(ticks)
+}
+
+/// proc_stat(5): user nice system idle iowait irq softirq steal; guest time is contained in user time.
+fn of_all_cpus(stat: &str) -> Option<Ticks> {
+    let mut numbers = stat
+        .lines()
+        .next()?
+        .strip_prefix("cpu ")?
+        .split_ascii_whitespace();
+    let mut fields = [0_u64; 8];
+    for field in &mut fields {
+        *field = numbers.next().unwrap_or("0").parse().ok()?;
+    }
+    let [user, nice, system, _, _, irq, softirq, stolen] = fields;
+    Some(Ticks {
+        busy: user + nice + system + irq + softirq,
+        stolen,
+        all: fields.iter().sum(),
+        own: 0,
+    })
+}
+
+/// proc_pid_stat(5): utime, stime, cutime and cstime are the 12th to 15th field after the name in parentheses, which may hold anything.
+fn own(stat: &str) -> Option<u64> {
+    let fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11).take(4);
+    fields.map(|field| field.parse::<u64>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_used_is_what_was_used_less_our_own() {
+        let then = of_all_cpus("cpu  100 0 50 800 50 0 0 0 0 0\n").unwrap();
+        let now = of_all_cpus("cpu  160 10 70 860 50 5 5 40 9 9\n").unwrap();
+        let during = shares(then, Ticks { own: 75, ..now });
+        assert_eq!(
+            (during.busy_percent, during.others_percent, during.stolen_percent),
+            (50.0, 12.5, 20.0)
+        );
+    }
+
+    #[test]
+    fn a_name_with_parentheses_does_not_mislead() {
+        let stat = "7 (a) b (c) R 1 1 1 0 -1 4194304 100 0 0 0 11 12 13 14 20 0 1 0 5 0 0";
+        assert_eq!(own(stat), Some(50));
+        assert_eq!(own("nothing"), None);
+    }
+
+    #[test]
+    fn own_work_is_busy_time_of_this_machine() {
+        let begun = Begun::now(&Tree::here()).expect("this is Linux");
+        let since = Instant::now();
+        while since.elapsed().as_millis() < 60 {
+            std::hint::spin_loop();
+        }
+        let during = begun.end(&Tree::here()).unwrap();
+        assert!(during.busy_percent > 0.0, "{during:?}");
+        assert!(during.others_percent <= during.busy_percent, "{during:?}");
+    }
+}
