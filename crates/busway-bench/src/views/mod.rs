@@ -1,41 +1,88 @@
-//! Placeholder.
+//! How results are shown: text, comma-separated values, HdrHistogram logs, a report page, and runs beside each other.
+//!
+//! Contract: every view is made from [`Run`]s alone, so that a file read back shows the same as the run did; what takes away from the figures
+//! (refused conditions, warnings, more busy threads than cores) always stands beside them; text from files is never trusted to be harmless.
+//! Called by every experiment, through [`Output`] and [`text`], and by `busway bench compare`.
+
+mod caveats;
+pub mod compare;
+mod csv;
+mod hdr;
+mod histogram;
+mod report;
+mod series;
+mod tables;
+mod terminal;
+mod units;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
 use crate::BenchError;
 use crate::record::Run;
-use std::path::PathBuf;
-/// Where results go.
+use series::Set;
+
+/// Where results go beside the terminal.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Output {
-    /// Write all results to this file as JSON
+    /// Write the result as JSON (docs/bench-results.md describes every field; `busway bench compare` reads it)
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Histogram
+    /// Write the figures as comma-separated values, a line for each technology, way of waiting and size
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// Write all histograms as an HdrHistogram log
+    #[arg(long, value_name = "FILE")]
+    pub hdr: Option<PathBuf>,
+    /// Write one page with tables, figures, environment and warnings, which opens offline
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Show a histogram of each measurement on the terminal
     #[arg(long)]
     pub histogram: bool,
 }
+
 impl Output {
-    /// Writes.
+    /// Writes every file that was asked for.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be written. Those before it, in the order of the options, are.
     pub fn write(&self, run: &Run) -> Result<(), BenchError> {
         if let Some(path) = &self.json {
             run.save(path)?;
         }
+        let alone = [(String::new(), run)];
+        if let Some(path) = &self.csv {
+            write_csv(path, &alone)?;
+        }
+        if let Some(path) = &self.hdr {
+            let mut bytes = Vec::new();
+            hdr::write(run, &mut bytes)
+                .and_then(|()| std::fs::write(path, bytes))
+                .map_err(BenchError::io(format!("write {}", path.display())))?;
+        }
+        if let Some(path) = &self.report {
+            write_report(path, &Set::new(&alone, &[]))?;
+        }
         Ok(())
     }
 }
-/// Text
-pub fn text(run: &Run, _h: bool) -> String {
-    format!(
-        "{:#?}",
-        run.rows
-            .iter()
-            .map(|r| (
-                &r.technology,
-                &r.wait,
-                r.payload_bytes,
-                r.half_rtt_ns.as_ref().map(|d| d.p50),
-                r.bytes_per_s,
-                r.lost,
-                r.corrupt
-            ))
-            .collect::<Vec<_>>()
-    )
+
+/// A run as tables for people, with a text histogram of each row on request.
+pub fn text(run: &Run, histogram: bool) -> String {
+    let alone = [(String::new(), run)];
+    terminal::text(&Set::new(&alone, &[]), histogram)
+}
+
+fn write_csv(path: &Path, runs: &[(String, &Run)]) -> Result<(), BenchError> {
+    let mut bytes = Vec::new();
+    csv::write(runs, &mut bytes)
+        .map_err(io::Error::from)
+        .and_then(|()| std::fs::write(path, bytes))
+        .map_err(BenchError::io(format!("write {}", path.display())))
+}
+
+fn write_report(path: &Path, set: &Set<'_>) -> Result<(), BenchError> {
+    std::fs::write(path, report::page(set)).map_err(BenchError::io(format!("write {}", path.display())))
 }

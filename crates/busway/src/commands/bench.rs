@@ -56,6 +56,12 @@ Examples:
   busway bench gateway --json results.json
   busway bench gateway --transports memory,bare-copy --sizes 64,1MiB --rounds 5")]
     Gateway(gateway::Args),
+    /// Results beside each other, with ratios to the first
+    #[command(after_help = "\
+Examples:
+  busway bench compare before.json after.json
+  busway bench compare board-a.json board-b.json board-c.json --report boards.html --csv boards.csv")]
+    Compare(views::compare::Args),
     /// List what messages can be exchanged over, and what this machine lacks for it
     Technologies,
     /// Be the other machine of measurements between two: wait for runs, and serve one after the other
@@ -91,6 +97,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let report = gateway::run(args, &program, true, &stop)?;
             Ok(writeln!(std::io::stdout(), "{report}")?)
         }
+        What::Compare(args) => Ok(writeln!(std::io::stdout(), "{}", views::compare::run(args)?)?),
         What::Technologies => Ok(write!(std::io::stdout(), "{}", technology::list())?),
         What::Follower(args) => Ok(follower::serve(args, &program, &stop, |address| {
             let _ = writeln!(std::io::stdout(), "waiting for runs at {address}; Ctrl-C ends it");

@@ -1,0 +1,184 @@
+//! `--report`: one page that opens offline, on a screen, on paper and on a phone.
+//!
+//! Contract: the page is self-contained (no script, no font, no address); every text that came from a file is escaped; warnings stand before the
+//! figures. Called by [`super::Output`] and `compare`.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use serde_json::Value;
+
+use super::caveats::{self, Weight};
+use super::series::Set;
+use super::tables::{self, Detail, Table};
+use super::units;
+use crate::environment::Environment;
+use crate::record::Run;
+
+const STYLE: &str = include_str!("style.css");
+/// Tables of more rows are folded on the screen.
+const LONG_TABLE: usize = 40;
+
+/// The whole page.
+pub(super) fn page(set: &Set<'_>) -> String {
+    let title = format!("busway bench {}", set.experiment().word());
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { (title) }
+                @if !set.differences().is_empty() {
+                    ul.caveats { @for text in set.differences() { li.warning { strong { "warning: " } (text) } } }
+                }
+                @for (label, run) in set.runs() { (summary(label, run)) }
+                h2 { "Tables" }
+                @for table in tables::of(set, Detail::Full) { (drawn(&table)) }
+                @for (label, run) in set.runs() { (machines(label, run)) }
+            }
+        }
+    };
+    page.into_string()
+}
+
+/// When and how it was measured, and what takes away from it.
+fn summary(label: &str, run: &Run) -> Markup {
+    let caveats = caveats::of(run);
+    html! {
+        section.run {
+            @if !label.is_empty() { h2 { (label) } }
+            p.how { (units::date(run.started_unix_s)) ", took " (units::duration(run.duration_s)) ". " (caveats::how(&run.settings)) "." }
+            p.command { code { (run.command.join(" ")) } }
+            @if !caveats.is_empty() {
+                ul.caveats {
+                    @for caveat in &caveats {
+                        li class=(class(caveat.weight)) { strong { (caveat.weight.word()) ": " } (caveat.text) }
+                    }
+                }
+            }
+            @if run.rows.is_empty() { p { "No figures." } }
+        }
+    }
+}
+
+fn class(weight: Weight) -> &'static str {
+    match weight {
+        Weight::Refused => "refused",
+        Weight::Warning => "warning",
+        Weight::Note => "note",
+    }
+}
+
+fn drawn(table: &Table) -> Markup {
+    let alignment = |at: usize| if at < table.keys { "key" } else { "figure" };
+    let grid = html! {
+        div.scroll tabindex="0" role="region" aria-label=(table.title) {
+            table {
+                thead { tr { @for (at, head) in table.heads.iter().enumerate() { th scope="col" class=(alignment(at)) { (head) } } } }
+                tbody {
+                    @for row in &table.rows {
+                        tr { @for (at, cell) in row.iter().enumerate() { td class=(alignment(at)) { (cell) } } }
+                    }
+                }
+            }
+        }
+        @for footnote in &table.footnotes { p.footnote { (footnote) } }
+    };
+    html! {
+        section.table {
+            h3 { (table.title) }
+            @if let Some(published) = table.published { p.published { "As published: " (published) } }
+            @if table.rows.len() > LONG_TABLE {
+                details { summary { (table.rows.len()) " rows" } (grid) }
+            } @else {
+                (grid)
+            }
+        }
+    }
+}
+
+/// The environment of each machine, and the conditions.
+fn machines(label: &str, run: &Run) -> Markup {
+    let of = |what: &str| {
+        if label.is_empty() {
+            what.to_owned()
+        } else {
+            format!("{what}, {label}")
+        }
+    };
+    html! {
+        h2 { (of("Environment")) }
+        (environment(&run.environment))
+        @if let Some(follower) = &run.follower {
+            h2 { (of("Environment of the follower")) }
+            (environment(follower))
+        }
+        @if !run.conditions.is_empty() {
+            h2 { (of("Conditions")) }
+            (drawn(&Table {
+                title: "Asked of the system for the programs under test".into(),
+                heads: ["condition", "asked", "granted", "reason"].map(str::to_owned).to_vec(),
+                keys: 4,
+                rows: run.conditions.iter().map(|it| vec![
+                    it.name.clone(),
+                    it.asked.clone(),
+                    if it.granted { "yes" } else { "NO" }.to_owned(),
+                    it.reason.clone().unwrap_or_default(),
+                ]).collect(),
+                ..Table::default()
+            }))
+        }
+    }
+}
+
+fn environment(environment: &Environment) -> Markup {
+    let mut rows = Vec::new();
+    if let Ok(value) = serde_json::to_value(environment) {
+        flatten("", &value, &mut rows);
+    }
+    html! {
+        div.scroll tabindex="0" role="region" aria-label="Environment" {
+            table.environment { tbody {
+                @for (name, value) in &rows { tr { th scope="row" { (name) } td { (value) } } }
+            } }
+        }
+    }
+}
+
+/// Names and values of all fields, those of nested ones joined by a dot. The warnings are shown elsewhere.
+fn flatten(name: &str, value: &Value, rows: &mut Vec<(String, String)>) {
+    match value {
+        Value::Object(fields) => {
+            for (field, value) in fields
+                .iter()
+                .filter(|(field, _)| !(name.is_empty() && *field == "warnings"))
+            {
+                let name = if name.is_empty() {
+                    field.clone()
+                } else {
+                    format!("{name}.{field}")
+                };
+                flatten(&name, value, rows);
+            }
+        }
+        Value::Array(values) if values.iter().any(Value::is_object) => {
+            values
+                .iter()
+                .enumerate()
+                .for_each(|(at, value)| flatten(&format!("{name}.{at}"), value, rows));
+        }
+        Value::Array(values) => {
+            let each: Vec<String> = values.iter().map(plain).collect();
+            rows.push((name.to_owned(), each.join(", ")));
+        }
+        _ => rows.push((name.to_owned(), plain(value))),
+    }
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
