@@ -5,9 +5,11 @@
 //! result. Ctrl-C ends a run with what was measured so far. Called by the command line.
 
 pub mod calls;
+pub mod jitter;
 pub mod latency;
 mod options;
 mod rounds;
+pub mod self_test;
 mod session;
 mod site;
 mod stage;
@@ -24,7 +26,7 @@ use crate::worker::{Measured, Wait};
 
 pub use options::{Common, MAX_SIZE_BYTES};
 pub(crate) use options::{Quick, sizes_or};
-pub(crate) use rounds::{Gathered, Plan, conduct};
+pub(crate) use rounds::{Gathered, Group, Plan, conclude, conduct};
 pub(crate) use session::{Exchanged, Session};
 pub(crate) use stage::Staged;
 
@@ -50,6 +52,8 @@ pub(crate) struct Task {
     pub(crate) payload_bytes: usize,
     /// Interval of transmission.
     pub(crate) interval_ns: Option<u64>,
+    /// What distinguishes it beyond that.
+    pub(crate) mode: Option<&'static str>,
 }
 
 impl Task {
@@ -59,9 +63,10 @@ impl Task {
             .interval_ns
             .map_or(String::new(), |ns| format!(" every {} µs", ns as f64 / 1000.0));
         format!(
-            "{} {} {} B{interval}",
+            "{} {} {}{} B{interval}",
             self.technology.name,
             self.wait.word(),
+            self.mode.map_or(String::new(), |mode| format!("{mode} ")),
             self.payload_bytes
         )
     }
@@ -71,6 +76,7 @@ impl Task {
         Row {
             technology: self.technology.name.clone(),
             wait: self.wait.word().to_owned(),
+            mode: self.mode.map(str::to_owned),
             payload_bytes: self.payload_bytes as u64,
             interval_ns: self.interval_ns,
             threads,

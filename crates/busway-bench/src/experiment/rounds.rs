@@ -56,6 +56,7 @@ impl Plan {
                         wait,
                         payload_bytes,
                         interval_ns,
+                        mode: None,
                     })
                 });
                 groups.push(Group {
@@ -163,7 +164,9 @@ pub(crate) fn conduct<O>(
 }
 
 /// What can be said only at the end: ratios, warnings, the load during the run.
-pub(crate) fn conclude(run: &mut Run, session: &Session<'_>, begun: Instant) {
+pub(crate) fn conclude(run: &mut Run, session: &mut Session<'_>, begun: Instant) {
+    session.environment.finish();
+    run.environment = session.environment.clone();
     if let Some(baseline) = &session.common.baseline {
         compare(&mut run.rows, baseline, &mut run.notes);
         run.baseline = Some(baseline.clone());

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use super::site::Site;
+use super::site::{Gateway, Site};
 use super::stage::Staged;
 use super::{Common, Context, Task};
 use crate::BenchError;
@@ -16,7 +16,7 @@ use crate::processes::{Worker, go_on};
 use crate::record::Condition;
 use crate::system::free_port;
 use crate::technology::{Place, Reach, Side};
-use crate::worker::{Exchange, ExchangePart, Extent, Measured, NUMBERS, Role};
+use crate::worker::{Exchange, ExchangePart, Extent, Measured, NUMBERS, Report, Role};
 
 const HOSTS: [&str; 2] = ["vision", "control"];
 
@@ -111,64 +111,98 @@ impl<'a> Session<'a> {
         parts: [ExchangePart; 2],
         extent: Extent,
     ) -> Result<Exchanged, BenchError> {
-        self.count += 1;
         let result = self.lead(task, staged, parts, extent);
-        result.map_err(|error| match error {
-            BenchError::TimedOut { what, after, stderr } => {
-                let words: String = staged
-                    .gateways
-                    .iter()
-                    .map(super::site::Gateway::last_words)
-                    .collect();
-                BenchError::TimedOut {
-                    what,
-                    after,
-                    stderr: stderr + &words,
-                }
-            }
-            other => other,
-        })
+        result.map_err(|error| explain(error, staged))
+    }
+
+    /// Leads two programs through a long one, whose reports go to `found`. An error if none comes for `silence`.
+    pub(crate) fn watch(
+        &mut self,
+        task: &Task,
+        staged: &mut Staged,
+        parts: [ExchangePart; 2],
+        extent: Extent,
+        silence: Duration,
+        mut found: impl FnMut(Measured) -> Result<(), BenchError>,
+    ) -> Result<(), BenchError> {
+        let stop = self.context.stop;
+        let mut pair = self.start(task, staged, parts, extent)?;
+        arrive(&mut pair.asking, || look(stop, staged, &mut pair.answering))?;
+        pair.asking.go();
+        let mut is_over = false;
+        while !is_over {
+            let measured = pair.asking.wait_for(
+                "a report of the long run",
+                silence,
+                || look(stop, staged, &mut pair.answering),
+                |report| match report {
+                    Report::Interim(measured) => Some(*measured),
+                    Report::Counted(measured) => {
+                        is_over = true;
+                        Some(*measured)
+                    }
+                    _ => None,
+                },
+            )?;
+            found(measured)?;
+        }
+        self.remember(&pair);
+        Ok(())
+    }
+
+    /// Starts both programs, the answering one first.
+    fn start(
+        &mut self,
+        task: &Task,
+        staged: &Staged,
+        [asks, answers]: [ExchangePart; 2],
+        extent: Extent,
+    ) -> Result<Pair, BenchError> {
+        self.count += 1;
+        let sites = self.sites(task.technology.reach);
+        let listen = SocketAddr::new(self.address(task.technology.reach), 0);
+        let role = |part, address| self.role(task, staged, part, address, extent);
+        let mut answering = sites[1].worker(&role(answers, listen))?;
+        let address = answering.ready(self.context.stop)?.unwrap_or(listen);
+        let asking = sites[0].worker(&role(asks, address))?;
+        Ok(Pair { asking, answering })
+    }
+
+    /// Keeps what the programs got of the system.
+    fn remember(&mut self, pair: &Pair) {
+        let conditions = [pair.asking.conditions.clone(), pair.answering.conditions.clone()];
+        self.conditions.extend(conditions);
     }
 
     fn lead(
         &mut self,
         task: &Task,
         staged: &mut Staged,
-        [asks, answers]: [ExchangePart; 2],
+        parts: [ExchangePart; 2],
         extent: Extent,
     ) -> Result<Exchanged, BenchError> {
         let stop = self.context.stop;
-        let sites = self.sites(task.technology.reach);
-        let listen = SocketAddr::new(self.address(task.technology.reach), 0);
-        let role = |part, address| self.role(task, staged, part, address, extent);
-        let mut answering = sites[1].worker(&role(answers, listen))?;
-        let address = answering.ready(stop)?.unwrap_or(listen);
-        let mut asking = sites[0].worker(&role(asks, address))?;
-        let is_one_way = answers == ExchangePart::Receive;
-        let (first, other) = if is_one_way {
-            (&mut answering, &mut asking)
+        let mut pair = self.start(task, staged, parts, extent)?;
+        let Pair { asking, answering } = &mut pair;
+        let is_one_way = parts[1] == ExchangePart::Receive;
+        if is_one_way {
+            arrive(answering, || look(stop, staged, asking))?;
         } else {
-            (&mut asking, &mut answering)
-        };
-        arrive(first, || look(stop, staged, other))?;
+            arrive(asking, || look(stop, staged, answering))?;
+        }
         let before_s = staged.cpu_s();
         asking.go();
-        let asked = counted(&mut asking, extent, || look(stop, staged, &mut answering))?;
-        let gateways_s = staged
-            .cpu_s()
-            .into_iter()
-            .zip(&before_s)
-            .map(|(now, then)| now - then);
-        let gateways_s = gateways_s.collect();
+        let asked = counted(asking, extent, || look(stop, staged, answering))?;
+        let gateways_s = staged.cpu_s().into_iter().zip(&before_s);
+        let gateways_s = gateways_s.map(|(now, then)| now - then).collect();
         let answered = if is_one_way {
             answering.finish(asked.sent);
             let none = Extent::Seconds(0.0);
-            Some(counted(&mut answering, none, || look(stop, staged, &mut asking))?)
+            Some(counted(answering, none, || look(stop, staged, asking))?)
         } else {
             None
         };
-        let conditions = [asking.conditions.clone(), answering.conditions.clone()];
-        self.conditions.extend(conditions);
+        self.remember(&pair);
         Ok(Exchanged {
             asking: asked,
             answering: answered,
@@ -192,7 +226,7 @@ impl<'a> Session<'a> {
             payload_bytes: task.payload_bytes,
             touched: !self.common.untouched,
             wait: task.wait,
-            wanted: self.wanted(part.side()),
+            wanted: self.wanted(task, part.side()),
             base: self.count * NUMBERS,
             extent,
         })
@@ -216,10 +250,17 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What the program of one side asks of the system: unless told otherwise, a processor of its own.
-    pub(crate) fn wanted(&self, side: Side) -> Wanted {
+    /// What the program of one side asks of the system: unless told otherwise, a processor of its own, where that keeps none from a
+    /// gateway.
+    pub(crate) fn wanted(&self, task: &Task, side: Side) -> Wanted {
         let is_alone = self.follower.is_some();
-        let has_own = is_alone || self.environment.cores > 1;
+        let programs = if is_alone { 1 } else { 2 };
+        let gateways = if task.technology.has_gateways() {
+            programs
+        } else {
+            0
+        };
+        let has_own = self.environment.cores >= programs + gateways;
         let args = &self.common.conditions;
         match side {
             Side::Asks => args.sending(has_own.then_some(0)),
@@ -230,6 +271,28 @@ impl<'a> Session<'a> {
     /// What all programs together got of what they asked for.
     pub(crate) fn conditions(&mut self) -> Vec<Condition> {
         conditions::merge(std::mem::take(&mut self.conditions))
+    }
+}
+
+/// The two programs of a measurement.
+struct Pair {
+    asking: Worker,
+    answering: Worker,
+}
+
+/// Adds the gateways' last words to an error that they may have caused.
+fn explain(error: BenchError, staged: &Staged) -> BenchError {
+    match error {
+        BenchError::TimedOut { what, after, stderr } => BenchError::TimedOut {
+            what,
+            after,
+            stderr: staged
+                .gateways
+                .iter()
+                .map(Gateway::last_words)
+                .fold(stderr, |all, one| all + &one),
+        },
+        other => other,
     }
 }
 

@@ -34,6 +34,11 @@ impl Recorder {
         let _ = self.0.add(&other.0);
     }
 
+    /// Forgets all times.
+    pub fn clear(&mut self) {
+        self.0.reset();
+    }
+
     /// Times taken down.
     pub fn samples(&self) -> u64 {
         self.0.len()

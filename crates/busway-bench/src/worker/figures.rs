@@ -56,7 +56,6 @@ impl Figures {
     }
 }
 
-
 /// A latency histogram that never allocates after it was made.
 pub(super) struct Latency(Histogram<u64>);
 

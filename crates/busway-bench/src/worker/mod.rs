@@ -23,7 +23,7 @@ use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
 
-use crate::record::{Calls, Condition};
+use crate::record::{Calls, Condition, Interruption, Maximum};
 use crate::technology::Place;
 
 pub(crate) use control::Control;
@@ -180,6 +180,12 @@ pub struct Measured {
     pub times: Option<String>,
     /// What it cost.
     pub usage: Used,
+    /// Of a long run: round trips longer than all before them.
+    #[serde(default)]
+    pub maxima: Vec<Maximum>,
+    /// Of a long run: times in which nothing was answered.
+    #[serde(default)]
+    pub interruptions: Vec<Interruption>,
 }
 
 /// The four parts of a bare measurement; echo and receive come first (they listen, or make the window).
@@ -212,6 +218,8 @@ pub enum Report {
     Conditions(Vec<Condition>),
     /// What a program of an experiment has counted; it stays until the parent closes its standard input.
     Counted(Box<Measured>),
+    /// What a long run has found since its last report.
+    Interim(Box<Measured>),
     /// What calls of ports cost; nothing more follows than [`Report::Done`].
     Calls(Calls),
     /// Final figures; the process ends.

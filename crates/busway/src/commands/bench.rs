@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use busway_bench::experiment::{Context, calls, latency, throughput, timeliness};
+use busway_bench::experiment::{Context, calls, jitter, latency, self_test, throughput, timeliness};
 use busway_bench::record::Run;
 use busway_bench::{follower, gateway, technology, views};
 
@@ -44,6 +44,19 @@ Examples:
   busway bench timeliness --quick
   busway bench timeliness --technologies sampling-memory,tcp --intervals 1,3,10,100 --report timeliness.html")]
     Timeliness(timeliness::Args),
+    /// One long run of round trips: their distribution, and when each new maximum came
+    ///
+    /// What was found is saved every ten seconds; interruptions are reported and survived.
+    #[command(after_help = "\
+Examples:
+  busway bench jitter --quick
+  busway bench jitter --duration 24h --technologies sampling-memory --sizes 64 --json day.json
+  busway bench jitter --duration 24h --resume day.json")]
+    Jitter(jitter::Args),
+    /// Let the instrument measure delay, jitter, loss and standstills that it knows, and judge it
+    ///
+    /// Exit status 1 if it did not find them.
+    SelfTest(self_test::Args),
     /// What a write and a read of a sampling port cost with nobody else at the channel
     Calls(calls::Args),
     /// iceoryx2 program to iceoryx2 program through two gateways on every bus, beside the bare bus, and the Zenoh tunnel if it is installed
@@ -92,6 +105,15 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             args.common.output.histogram,
         ),
         What::Timeliness(args) => show(&timeliness::run(args, context)?, args.common.output.histogram),
+        What::Jitter(args) => show(&jitter::run(args, context)?, args.common.output.histogram),
+        What::SelfTest(args) => {
+            let run = self_test::run(args, context)?;
+            show(&run, args.common.output.histogram)?;
+            if !self_test::has_passed(&run) {
+                return Ok(ExitCode::from(crate::output::FAILURE));
+            }
+            Ok(())
+        }
         What::Calls(args) => show(&calls::run(args, context)?, args.common.output.histogram),
         What::Gateway(args) => {
             let report = gateway::run(args, &program, true, &stop)?;

@@ -9,6 +9,7 @@ mod one_way;
 mod open_loop;
 mod ping;
 mod relay;
+mod watch;
 
 use serde::{Deserialize, Serialize};
 
@@ -63,6 +64,8 @@ pub enum Extent {
 pub enum ExchangePart {
     /// Asks, measures round trips, and asks again.
     Ping,
+    /// Measures round trips for long, and reports each so many ns what it has found since the report before.
+    Watch(u64),
     /// Asks at instants of its own, this many ns apart, whether or not it has been answered.
     OpenLoop(u64),
     /// Answers each new message with the same.
@@ -78,6 +81,7 @@ impl ExchangePart {
     pub fn word(self) -> &'static str {
         match self {
             Self::Ping => "ping",
+            Self::Watch(_) => "watching ping",
             Self::OpenLoop(_) => "open-loop ping",
             Self::Echo(_) => "echo",
             Self::Send(_) => "sender",
@@ -88,7 +92,7 @@ impl ExchangePart {
     /// Which side of the path it has.
     pub fn side(self) -> Side {
         match self {
-            Self::Ping | Self::OpenLoop(_) | Self::Send(_) => Side::Asks,
+            Self::Ping | Self::Watch(_) | Self::OpenLoop(_) | Self::Send(_) => Side::Asks,
             Self::Echo(_) | Self::Receive => Side::Answers,
         }
     }
@@ -121,6 +125,7 @@ impl User for Program<'_> {
         let Self { spec, control } = self;
         match spec.part {
             ExchangePart::Ping => ping::ping(&mut path, spec, control),
+            ExchangePart::Watch(report_ns) => watch::watch(&mut path, spec, report_ns, control),
             ExchangePart::OpenLoop(interval_ns) => open_loop::ping(&mut path, spec, interval_ns, control),
             ExchangePart::Echo(None) => ping::echo(&mut path, spec, control),
             ExchangePart::Echo(Some(injected)) => {

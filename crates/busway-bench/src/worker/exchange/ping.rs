@@ -12,7 +12,7 @@ use crate::worker::wait::Patience;
 use crate::worker::{Measured, Report, WorkerResult, report};
 
 /// An answer that takes longer counts as lost.
-const TIMEOUT: Duration = Duration::from_secs(1);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(1);
 /// While the path comes up, a probe is repeated after this long.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(50);
 /// Round trips that are not counted, because they touch pages and caches for the first time: so many, or a tenth of the time where that is less.
@@ -26,12 +26,7 @@ const LOOKS: u32 = 256;
 
 /// Asks and measures. Round trips are without the reading of the clock that each contains.
 pub(super) fn ping(path: &mut impl Path, spec: &Exchange, control: &Control) -> WorkerResult<Measured> {
-    let mut asker = Asker {
-        path,
-        patience: Patience::new(spec.wait, None),
-        has_given_up: false,
-        corrupt: 0,
-    };
+    let mut asker = Asker::new(path, Patience::new(spec.wait, None));
     report(&Report::Ready(None));
     if !asker.arrive(spec.base | PROBE, control)? {
         return Ok(Measured::default());
@@ -42,16 +37,9 @@ pub(super) fn ping(path: &mut impl Path, spec: &Exchange, control: &Control) -> 
     }
     let clock_ns = clock_ns();
     let mut trips = Recorder::default();
-    let warm_up = WarmUp::new(spec);
-    let mut number = spec.base;
+    let mut number = asker.warm_up(spec, control)?;
     let mut measured = Measured::default();
     let mut ended_ns = now_ns();
-    while !warm_up.is_over(number - spec.base, ended_ns) && !control.ended() {
-        asker.ask(number, TIMEOUT, control)?;
-        number += 1;
-        ended_ns = now_ns();
-    }
-    asker.corrupt = 0;
     let usage = Usage::begin(spec.place.address.ip());
     let end = End::of(spec.extent);
     measured.first_ns = now_ns();
@@ -68,7 +56,7 @@ pub(super) fn ping(path: &mut impl Path, spec: &Exchange, control: &Control) -> 
     }
     measured.last_ns = ended_ns;
     measured.usage = usage.end();
-    measured.corrupt = asker.corrupt;
+    measured.corrupt = asker.corrupt();
     measured.times = Some(trips.encode());
     stay(&measured, control);
     Ok(measured)
@@ -126,8 +114,25 @@ impl<'p, P: Path> Asker<'p, P> {
         Ok(true)
     }
 
+    /// Round trips that do not count, from [`Exchange::base`]; the next number.
+    pub(super) fn warm_up(&mut self, spec: &Exchange, control: &Control) -> WorkerResult<u64> {
+        let warm_up = WarmUp::new(spec);
+        let mut trips = 0;
+        while !warm_up.is_over(trips, now_ns()) && !control.ended() {
+            self.ask(spec.base + trips, TIMEOUT, control)?;
+            trips += 1;
+        }
+        self.corrupt = 0;
+        Ok(spec.base + trips)
+    }
+
+    /// Torn or old messages so far.
+    pub(super) fn corrupt(&self) -> u64 {
+        self.corrupt
+    }
+
     /// One round trip; false if the answer did not come in time, or something else came for it.
-    fn ask(&mut self, asked: u64, timeout: Duration, control: &Control) -> WorkerResult<bool> {
+    pub(super) fn ask(&mut self, asked: u64, timeout: Duration, control: &Control) -> WorkerResult<bool> {
         if !self.path.send(Message::numbered(asked))? && control.ended() {
             return Ok(false);
         }

@@ -1,0 +1,363 @@
+//! `busway bench jitter`: one technology, one size, for as long as is asked: the distribution of round trips, and when each new maximum came.
+//!
+//! After Dolphin's run of 24 hours with `scipp -hist`. What was found is saved every ten seconds, so that nothing but those is lost whatever
+//! happens; when a program, a gateway or the other machine fails, the interruption is reported and the run goes on; and a run that was ended is
+//! continued from its file.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::{Common, Context, Session, Task, conclude, finish};
+use crate::BenchError;
+use crate::processes::go_on;
+use crate::record::{Experiment, Interruption, Maximum, Recorder, Row, Run, SCHEMA, Settings};
+use crate::technology;
+use crate::worker::{ExchangePart, Extent, Measured};
+
+/// What is measured unless told otherwise.
+const TECHNOLOGY: &str = "sampling-memory";
+const SIZE_BYTES: usize = 64;
+const SECONDS: f64 = 60.0;
+const SECONDS_QUICK: f64 = 10.0;
+/// Between two reports of the program.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// Between two savings of the file.
+const SAVE_INTERVAL: Duration = Duration::from_secs(10);
+/// Before what failed is started again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// A report that is so late is none: the programs are started again.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// Options of `busway bench jitter`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Args {
+    /// How long to measure, such as 90s, 30min, 24h [default: 60s]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "seconds")]
+    pub duration: Option<Duration>,
+    /// Continue the run that this file of `--json` holds, and write it again
+    #[arg(long, value_name = "FILE")]
+    pub resume: Option<PathBuf>,
+    /// What all experiments understand.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+fn parse_duration(text: &str) -> Result<Duration, humantime::DurationError> {
+    humantime::parse_duration(text)
+}
+
+/// Measures, and writes the files asked for.
+///
+/// # Errors
+///
+/// An option is wrong, hosts cannot be made or reached, a file cannot be read or written.
+pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
+    let mut common = args.common.clone();
+    let before = args.resume.as_deref().map(Run::load).transpose()?;
+    if common.output.json.is_none() {
+        common.output.json.clone_from(&args.resume);
+    }
+    let (mut session, notes) = Session::open(&common, context)?;
+    let task = task(&common, before.as_ref(), session.environment.cores)?;
+    let default_s = if common.quick { SECONDS_QUICK } else { SECONDS };
+    let asked = args.duration.map(|duration| duration.as_secs_f64());
+    let seconds = asked.or(common.seconds).unwrap_or(default_s);
+    let mut series = Series::new(&session, &task, seconds, before, notes)?;
+    let bar = progress_bar(context.live, seconds, &task);
+    let result = series.measure(&mut session, &task, seconds, &bar);
+    bar.finish_and_clear();
+    match result {
+        Ok(()) => {}
+        Err(BenchError::Interrupted) => series.run.interrupted = true,
+        Err(error) => return Err(error),
+    }
+    let before_s = series.before_s;
+    let begun = series.begun;
+    let mut run = series.into_run(&mut session);
+    conclude(&mut run, &mut session, begun);
+    run.duration_s += before_s;
+    finish(run, &common)
+}
+
+/// What is measured: what was asked for, or what the file to be continued holds.
+fn task(common: &Common, before: Option<&Run>, cores: usize) -> Result<Task, BenchError> {
+    let row = before.and_then(|run| run.rows.first());
+    let name = common
+        .technologies
+        .first()
+        .map(String::as_str)
+        .or(row.map(|row| row.technology.as_str()));
+    let name = name.unwrap_or(if common.follower.is_some() {
+        "tcp"
+    } else {
+        TECHNOLOGY
+    });
+    let payload_bytes = common.sizes.first().copied();
+    let payload_bytes = payload_bytes.unwrap_or(row.map_or(SIZE_BYTES, |row| row.payload_bytes as usize));
+    let wrong = |option, value: String, problem: &str, mend: &str| BenchError::Option {
+        option,
+        value,
+        problem: problem.to_owned(),
+        mend: mend.to_owned(),
+    };
+    if common.technologies.len() > 1 || common.sizes.len() > 1 {
+        let value = format!(
+            "{} of {} sizes",
+            common.technologies.join(","),
+            common.sizes.len()
+        );
+        let mend = "a long run is one technology at one size: start one run for each";
+        return Err(wrong("--technologies", value, "are too many", mend));
+    }
+    if row.is_some_and(|row| row.technology != name || row.payload_bytes != payload_bytes as u64) {
+        let mend = "leave --technologies and --sizes out to continue what the file holds";
+        return Err(wrong(
+            "--resume",
+            name.to_owned(),
+            "is not what that file measured",
+            mend,
+        ));
+    }
+    let technology = technology::of(name).ok_or_else(|| {
+        let mend = "`busway bench technologies` lists what there is";
+        wrong(
+            "--technologies",
+            name.to_owned(),
+            "is none that this program knows",
+            mend,
+        )
+    })?;
+    if let Some(missing) = &technology.missing {
+        return Err(BenchError::Needs(missing.clone()));
+    }
+    let wait = common.waits(&technology, cores).first().copied().ok_or_else(|| {
+        let mend = "`busway bench technologies` lists how programs can wait on each";
+        wrong("--wait", name.to_owned(), "can't wait so", mend)
+    })?;
+    Ok(Task {
+        payload_bytes: payload_bytes.min(technology.max_bytes),
+        technology,
+        wait,
+        interval_ns: None,
+        mode: None,
+    })
+}
+
+fn progress_bar(live: bool, seconds: f64, task: &Task) -> ProgressBar {
+    if !live {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:30.cyan} {elapsed} of {prefix} {msg} (about {eta} left)");
+    ProgressBar::new(seconds as u64)
+        .with_style(style.expect("constant template"))
+        .with_prefix(humantime::format_duration(Duration::from_secs(seconds as u64)).to_string())
+        .with_message(task.name())
+}
+
+/// All that was found since the first run of the series.
+struct Series {
+    run: Run,
+    row: Row,
+    trips: Recorder,
+    /// Since the beginning of the series when this run began, and how long earlier runs measured, in s.
+    offset_s: f64,
+    before_s: f64,
+    begun: Instant,
+    saved: Instant,
+    path: Option<PathBuf>,
+}
+
+impl Series {
+    fn new(
+        session: &Session<'_>,
+        task: &Task,
+        seconds: f64,
+        before: Option<Run>,
+        notes: Vec<String>,
+    ) -> Result<Self, BenchError> {
+        let now_unix_s = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs());
+        let mut row = task.row(2, session.environment.cores, 1);
+        let mut trips = Recorder::default();
+        let (mut started_unix_s, mut before_s, mut offset_s) = (now_unix_s, 0.0, 0.0);
+        if let Some(mut before) = before {
+            started_unix_s = before.started_unix_s;
+            before_s = before.duration_s;
+            offset_s = now_unix_s.saturating_sub(started_unix_s) as f64;
+            row = before.rows.swap_remove(0);
+            if let Some(distribution) = &row.rtt_ns {
+                let read = distribution.recorder();
+                trips = read.ok_or_else(|| damaged(session))?;
+            }
+            let ended_s = before_s + row.interruptions.iter().map(|it| it.lasted_s).sum::<f64>();
+            row.interruptions.push(Interruption {
+                at_s: ended_s.min(offset_s),
+                lasted_s: (offset_s - ended_s).max(0.0),
+                reason: "the run had been ended".into(),
+            });
+        }
+        let run = Run {
+            schema: SCHEMA.to_owned(),
+            experiment: Experiment::Jitter,
+            command: std::env::args().collect(),
+            started_unix_s,
+            duration_s: before_s,
+            interrupted: true,
+            settings: Settings {
+                rounds: 1,
+                seconds: Some(before_s + seconds),
+                touched: !session.common.untouched,
+                ..Settings::default()
+            },
+            environment: session.environment.clone(),
+            follower: session
+                .follower
+                .as_ref()
+                .map(|follower| follower.environment.clone()),
+            conditions: Vec::new(),
+            warnings: Vec::new(),
+            notes,
+            baseline: None,
+            rows: Vec::new(),
+        };
+        Ok(Self {
+            run,
+            row,
+            trips,
+            offset_s,
+            before_s,
+            begun: Instant::now(),
+            saved: Instant::now(),
+            path: session.common.output.json.clone(),
+        })
+    }
+
+    /// Until the time is over: whatever fails is started again.
+    fn measure(
+        &mut self,
+        session: &mut Session<'_>,
+        task: &Task,
+        seconds: f64,
+        bar: &ProgressBar,
+    ) -> Result<(), BenchError> {
+        let mut has_worked = false;
+        loop {
+            let left_s = seconds - self.begun.elapsed().as_secs_f64();
+            if left_s <= 0.0 {
+                return Ok(());
+            }
+            let failed = match self.stretch(session, task, left_s, bar) {
+                Ok(()) => return Ok(()),
+                Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+                Err(error) => error,
+            };
+            has_worked |= self.trips.samples() > 0;
+            if !has_worked {
+                // It never worked: trying again would only hide why.
+                return Err(failed);
+            }
+            let at = Instant::now();
+            bar.suspend(|| tracing::warn!("interrupted, and started again: {failed}"));
+            while at.elapsed() < RETRY_INTERVAL {
+                go_on(session.context.stop)?;
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            self.row.interruptions.push(Interruption {
+                at_s: self.offset_s + (at - self.begun).as_secs_f64(),
+                lasted_s: RETRY_INTERVAL.as_secs_f64(),
+                reason: failed.to_string(),
+            });
+        }
+    }
+
+    /// As long as nothing fails.
+    fn stretch(
+        &mut self,
+        session: &mut Session<'_>,
+        task: &Task,
+        seconds: f64,
+        bar: &ProgressBar,
+    ) -> Result<(), BenchError> {
+        let mut staged = session.stage(&task.technology, &[task.payload_bytes], task.wait)?;
+        let report_ns = REPORT_INTERVAL.as_nanos() as u64;
+        let parts = [ExchangePart::Watch(report_ns), ExchangePart::Echo(None)];
+        let extent = Extent::Seconds(seconds);
+        self.row.threads = staged.threads();
+        self.row.crowded = staged.threads() as usize > session.environment.cores;
+        let begun_s = self.offset_s + self.begun.elapsed().as_secs_f64();
+        session.watch(task, &mut staged, parts, extent, SILENCE, |measured| {
+            self.add(&measured, begun_s);
+            bar.set_position(self.begun.elapsed().as_secs());
+            bar.set_message(format!("{}, longest {} µs", task.name(), self.trips.max() / 1000));
+            self.save_now_and_then()
+        })
+    }
+
+    /// Takes in a report; its times count from `begun_s`.
+    fn add(&mut self, measured: &Measured, begun_s: f64) {
+        let longest_ns = self.trips.max();
+        if let Some(times) = measured.times.as_deref().and_then(Recorder::decode) {
+            self.trips.add(&times);
+        }
+        let row = &mut self.row;
+        row.sent += measured.sent;
+        row.received += measured.received;
+        row.lost += measured.lost;
+        row.corrupt += measured.corrupt;
+        let new = measured
+            .maxima
+            .iter()
+            .filter(|maximum| maximum.rtt_ns > longest_ns);
+        row.maxima.extend(new.map(|maximum| Maximum {
+            at_s: begun_s + maximum.at_s,
+            rtt_ns: maximum.rtt_ns,
+        }));
+        row.interruptions
+            .extend(measured.interruptions.iter().map(|interruption| Interruption {
+                at_s: begun_s + interruption.at_s,
+                ..interruption.clone()
+            }));
+        row.rtt_ns = self.trips.distribution();
+        row.half_rtt_ns = self.trips.halves();
+        row.by_round = vec![row.rtt_ns.as_ref().map(|distribution| distribution.p50 as f64)];
+        self.run.duration_s = self.before_s + self.begun.elapsed().as_secs_f64();
+    }
+
+    fn save_now_and_then(&mut self) -> Result<(), BenchError> {
+        let Some(path) = &self.path else {
+            return Ok(());
+        };
+        if self.saved.elapsed() < SAVE_INTERVAL {
+            return Ok(());
+        }
+        self.saved = Instant::now();
+        self.run.rows = vec![self.row.clone()];
+        self.run.save(path)
+    }
+
+    fn into_run(mut self, session: &mut Session<'_>) -> Run {
+        self.run.conditions = session.conditions();
+        if self.row.rtt_ns.is_some() {
+            self.run.rows = vec![self.row];
+        }
+        self.run.interrupted &= session.context.stop.load(std::sync::atomic::Ordering::Relaxed); // Relaxed: orders nothing else.
+        self.run
+    }
+}
+
+fn damaged(session: &Session<'_>) -> BenchError {
+    BenchError::Option {
+        option: "--resume",
+        value: session
+            .common
+            .output
+            .json
+            .as_ref()
+            .map_or(String::new(), |path| path.display().to_string()),
+        problem: "holds a histogram that can't be read".into(),
+        mend: "begin a new run with --json".into(),
+    }
+}

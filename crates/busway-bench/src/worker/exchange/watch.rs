@@ -1,0 +1,130 @@
+//! Round trips for hours: what [`super::ping`] does, with a report now and then.
+//!
+//! Memory is constant: a report hands over what was found since the one before, and forgets it. Reports are made between two round trips,
+//! never within one.
+
+use super::ping::{Asker, TIMEOUT};
+use super::{End, Exchange, clock_ns, stay};
+use crate::pattern::{PROBE, now_ns};
+use crate::record::{Interruption, Maximum, Recorder};
+use crate::technology::Path;
+use crate::worker::control::Control;
+use crate::worker::wait::Patience;
+use crate::worker::{Measured, Report, WorkerResult, report};
+
+/// New maxima between two reports; of more, the last stays. Each is longer than all before it, so that there are never many.
+const MAXIMA: usize = 256;
+const INTERRUPTIONS: usize = 256;
+
+/// Asks for as long as [`Exchange::extent`] says. In reports, times in s count from `go`.
+pub(super) fn watch(
+    path: &mut impl Path,
+    spec: &Exchange,
+    report_ns: u64,
+    control: &Control,
+) -> WorkerResult<Measured> {
+    let mut asker = Asker::new(path, Patience::new(spec.wait, None));
+    report(&Report::Ready(None));
+    if !asker.arrive(spec.base | PROBE, control)? {
+        return Ok(Measured::default());
+    }
+    report(&Report::Arrived);
+    if !control.wait_for_go() {
+        return Ok(Measured::default());
+    }
+    let begun_ns = now_ns();
+    let clock_ns = clock_ns();
+    let mut number = asker.warm_up(spec, control)?;
+    let mut found = Found::new(begun_ns);
+    let end = End::of(spec.extent);
+    let mut ended_ns = now_ns();
+    let mut report_at_ns = ended_ns + report_ns;
+    let mut corrupt = 0;
+    while !control.ended() && !end.has_come(ended_ns, number - spec.base) {
+        let started_ns = now_ns();
+        let answered = asker.ask(number, TIMEOUT, control)?;
+        ended_ns = now_ns();
+        number += 1;
+        if answered {
+            found.answered(started_ns, (ended_ns - started_ns).saturating_sub(clock_ns));
+        } else if !control.ended() {
+            found.unanswered(started_ns);
+        }
+        if ended_ns >= report_at_ns {
+            found.measured.corrupt = asker.corrupt() - corrupt;
+            corrupt = asker.corrupt();
+            report(&Report::Interim(Box::new(found.take())));
+            report_at_ns = now_ns() + report_ns;
+        }
+    }
+    found.measured.corrupt = asker.corrupt() - corrupt;
+    let measured = found.take();
+    stay(&measured, control);
+    Ok(measured)
+}
+
+/// Since the last report.
+struct Found {
+    begun_ns: u64,
+    trips: Recorder,
+    measured: Measured,
+    /// The longest of all times.
+    longest_ns: u64,
+    /// Since when nothing was answered.
+    silent_since_ns: Option<u64>,
+}
+
+impl Found {
+    fn new(begun_ns: u64) -> Self {
+        Self {
+            begun_ns,
+            trips: Recorder::default(),
+            measured: Measured::default(),
+            longest_ns: 0,
+            silent_since_ns: None,
+        }
+    }
+
+    fn since_begin_s(&self, at_ns: u64) -> f64 {
+        at_ns.saturating_sub(self.begun_ns) as f64 / 1e9
+    }
+
+    fn answered(&mut self, started_ns: u64, rtt_ns: u64) {
+        self.measured.sent += 1;
+        self.measured.received += 1;
+        self.trips.record(rtt_ns);
+        if let Some(since_ns) = self.silent_since_ns.take() {
+            if self.measured.interruptions.len() == INTERRUPTIONS {
+                self.measured.interruptions.pop();
+            }
+            self.measured.interruptions.push(Interruption {
+                at_s: self.since_begin_s(since_ns),
+                lasted_s: started_ns.saturating_sub(since_ns) as f64 / 1e9,
+                reason: "no answer came".into(),
+            });
+        }
+        if rtt_ns > self.longest_ns {
+            self.longest_ns = rtt_ns;
+            if self.measured.maxima.len() == MAXIMA {
+                self.measured.maxima.pop();
+            }
+            self.measured.maxima.push(Maximum {
+                at_s: self.since_begin_s(started_ns),
+                rtt_ns,
+            });
+        }
+    }
+
+    fn unanswered(&mut self, started_ns: u64) {
+        self.measured.sent += 1;
+        self.measured.lost += 1;
+        self.silent_since_ns.get_or_insert(started_ns);
+    }
+
+    fn take(&mut self) -> Measured {
+        let mut measured = std::mem::take(&mut self.measured);
+        measured.times = Some(self.trips.encode());
+        self.trips.clear();
+        measured
+    }
+}
