@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{bench, check, completions, demo, gateway, man, port, worker};
+use crate::commands::{bench, check, completions, demo, doctor, gateway, man, port, worker};
 use crate::logging::Level;
 
 /// Publish/subscribe and ports across the buses of one product
@@ -29,6 +29,7 @@ Examples:
   busway check system.toml                     is the file right, what will each host do?
   busway gateway --host vision system.toml     carry the services and ports of this host
   busway port list --system system.toml        the ARINC 653 ports on this machine
+  busway doctor                                what will spoil real-time latency here, and how to mend it
 
 Exit status: 0 all went well, 1 it failed, 2 the command line or the system file is wrong";
 
@@ -40,6 +41,7 @@ pub enum Command {
     Check(check::Args),
     Demo(demo::Args),
     Bench(bench::Args),
+    Doctor(doctor::Args),
     Completions(completions::Args),
     Man(man::Args),
     BenchWorker(worker::Args),

@@ -207,6 +207,39 @@ fn bench_ports_names_what_is_wrong_with_its_arguments() {
 }
 
 #[test]
+fn doctor_looks_and_ends_with_0_whatever_it_finds_unless_asked_to_be_strict() {
+    let output = busway(&["doctor", "--all"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    for group in ["processors", "kernel", "interrupts", "memory", "rights", "buses"] {
+        assert!(
+            said.contains(&format!("\n{group}\n")),
+            "{group} is not in\n{said}"
+        );
+    }
+    assert!(!said.contains('\u{1b}'), "colours are for terminals\n{said}");
+    let spoils = said.lines().any(|line| line.starts_with("  spoils "));
+    let strict = busway(&["doctor", "--strict", "--quiet"]);
+    assert_eq!(strict.status.code(), Some(i32::from(spoils)));
+    assert!(strict.stdout.is_empty());
+}
+
+#[test]
+fn doctor_tells_programs_the_same_as_json() {
+    let output = busway(&["doctor", "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!(json["schema"], "busway-doctor/1");
+    for finding in json["findings"].as_array().expect("a list") {
+        let is_good = finding["state"] == "good";
+        assert_eq!(finding["mend"].is_null(), is_good, "{finding}");
+        assert!(
+            finding["name"].is_string() && finding["found"].is_string(),
+            "{finding}"
+        );
+    }
+}
+
+#[test]
 fn there_is_a_man_page_for_each_command_and_none_for_the_hidden_one() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("man");
     let output = busway(&["man", folder.to_str().unwrap()]);

@@ -8,6 +8,7 @@ pub mod bench;
 pub mod check;
 pub mod completions;
 pub mod demo;
+pub mod doctor;
 pub mod gateway;
 pub mod man;
 pub mod port;
@@ -23,6 +24,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Check(args) => check::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Port(args) => port::run(&args),
         Command::Man(args) => man::run(&args),
