@@ -21,7 +21,6 @@ pub mod hosts;
 pub mod pattern;
 pub mod processes;
 pub mod record;
-mod rounds;
 pub mod system;
 pub mod technology;
 pub mod views;

@@ -160,6 +160,8 @@ pub struct Worker {
     pub progress: Figures,
     /// What it asked of the system, and got.
     pub conditions: Vec<Condition>,
+    /// Round trips that it reported.
+    pub times: Option<String>,
 }
 
 #[derive(Debug)]
@@ -180,6 +182,7 @@ impl Worker {
             reports,
             progress: Figures::default(),
             conditions: Vec::new(),
+            times: None,
         })
     }
 
@@ -195,6 +198,7 @@ impl Worker {
             reports: hear(output),
             progress: Figures::default(),
             conditions: Vec::new(),
+            times: None,
         })
     }
 
@@ -246,6 +250,10 @@ impl Worker {
         match self.reports.recv_timeout(timeout) {
             Ok(Report::Progress(figures)) => {
                 self.progress = figures;
+                Ok(None)
+            }
+            Ok(Report::Times(times)) => {
+                self.times = Some(times);
                 Ok(None)
             }
             Ok(Report::Conditions(conditions)) => {

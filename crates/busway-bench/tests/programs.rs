@@ -1,67 +1,94 @@
-//! The programs under test, run against each other without a gateway: in one iceoryx2 domain and over the bare buses.
+//! The programs under test, run against each other without a gateway between hosts: in one iceoryx2 domain, over the bare buses, over ports.
 //!
 //! Without a gateway between them nothing may be lost, torn or out of order: what the measurements count later is the gateway's
-//! doing. The same for ports inside one host, and for what they are compared with. The test binary is also the worker, so the harness is
-//! not the standard one.
+//! doing. The experiments' own rules are shown here too: what a run says when it is stopped, what the self-test finds, what goes to a file, what
+//! two machines have to say to each other. The test binary is also the worker, so the harness is its own.
 
+use std::net::SocketAddr;
+use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use busway_bench::gateway::{Args, Mode, Report, Row, Transport, run};
-use busway_bench::ports::{self, Medium};
-use busway_bench::worker::Wait;
+use busway_bench::experiment::{Common, Context, calls, jitter, latency, self_test, throughput, timeliness};
+use busway_bench::gateway::{self, Transport};
+use busway_bench::record::{Row, Run};
+use busway_bench::worker::{self, Wait};
+use busway_bench::{BenchError, follower, views};
 use libtest_mimic::{Arguments, Failed, Trial};
 
+type Checked = Result<(), Failed>;
+
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().collect();
-    if arguments.get(1).is_some_and(|name| name == "bench-worker") {
-        return busway_bench::worker::main(&arguments[2..]);
+    let args: Vec<String> = std::env::args().collect();
+    if args.get(1).map(String::as_str) == Some("bench-worker") {
+        return worker::main(&args[2..]);
     }
     let tests = vec![
-        Trial::test(
-            "nothing_is_lost_or_torn_in_one_domain_when_the_publisher_waits",
-            || streams_are_whole(Transport::Iceoryx2Hop),
-        ),
-        Trial::test("nothing_is_lost_or_torn_in_a_bare_window", || {
+        Trial::test("a_lossless_iceoryx2_stream_is_whole", || {
+            streams_are_whole(Transport::Iceoryx2Hop)
+        }),
+        Trial::test("a_lossless_window_stream_is_whole", || {
             streams_are_whole(Transport::BareCopy)
         }),
-        Trial::test("nothing_is_lost_or_torn_on_a_bare_connection", || {
+        Trial::test("a_lossless_tcp_stream_is_whole", || {
             streams_are_whole(Transport::BareTcp)
         }),
         Trial::test(
-            "an_overwriting_publisher_loses_messages_but_never_tears_them",
+            "an_overwriting_stream_counts_what_it_loses",
             overwriting_is_counted,
         ),
-        Trial::test("every_wait_strategy_brings_answers", every_strategy_answers),
+        Trial::test("every_wait_strategy_answers", every_strategy_answers),
+        Trial::test("a_missing_tunnel_is_a_note", missing_tunnel_is_a_note),
+        Trial::test("a_run_that_is_stopped_says_so", stopped_run_says_so),
+        Trial::test("rounds_are_compared_with_the_baseline", baseline_has_an_interval),
         Trial::test(
-            "a_tunnel_that_is_not_installed_is_a_note",
-            missing_tunnel_is_a_note,
+            "what_overwrites_counts_what_was_never_seen",
+            sampling_counts_what_it_overwrites,
         ),
-        Trial::test("an_interrupted_run_says_so", interrupted_run_says_so),
+        Trial::test("intervals_and_calls_of_ports_are_measured", intervals_and_calls),
         Trial::test(
-            "round_trips_over_ports_and_what_they_are_compared_with_are_whole",
-            ports_round_trips_are_whole,
+            "the_instrument_finds_the_losses_that_it_injects",
+            self_test_counts,
         ),
-        Trial::test(
-            "intervals_and_costs_of_ports_are_measured",
-            ports_intervals_and_costs,
-        ),
-        Trial::test("the_result_file_of_ports_is_json", ports_result_file_is_json),
-        Trial::test(
-            "an_interrupted_run_of_ports_says_so",
-            interrupted_ports_run_says_so,
-        ),
-        Trial::test(
-            "parts_that_have_nothing_to_do_with_what_is_measured_are_an_error",
-            ports_parts_without_ports,
-        ),
+        Trial::test("a_long_run_is_continued_from_its_file", long_run_is_continued),
+        Trial::test("an_open_loop_keeps_its_rate_whatever_comes_back", open_loop_rate),
+        Trial::test("a_follower_serves_one_run_after_the_other", follower_serves),
+        Trial::test("a_follower_refuses_what_no_leader_asks_for", follower_refuses),
     ];
-    libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
+    let mut arguments = Arguments::from_args();
+    // The runs share two cores and each other's figures do not matter; but what waits for its peer waits longer beside others.
+    arguments.test_threads.get_or_insert(1);
+    libtest_mimic::run(&arguments, tests).exit_code()
 }
 
-fn measure(transports: &[Transport], wait: Wait, stop: bool) -> Result<Report, Failed> {
-    let args = Args {
-        json: None,
+/// A run without privileges, short, once.
+fn common(technologies: &[&str], sizes: &[usize]) -> Common {
+    Common {
+        technologies: technologies.iter().map(|name| (*name).to_owned()).collect(),
+        sizes: sizes.to_vec(),
+        rounds: Some(1),
+        seconds: Some(0.1),
+        no_isolation: true,
+        ..Common::default()
+    }
+}
+
+/// Runs an experiment with this binary as the worker; `stop` is set beforehand or never.
+fn conduct(
+    stop: bool,
+    experiment: impl FnOnce(Context<'_>) -> Result<Run, BenchError>,
+) -> Result<Run, Failed> {
+    let program = std::env::current_exe()?;
+    Ok(experiment(Context {
+        program: &program,
+        live: false,
+        stop: &AtomicBool::new(stop),
+    })?)
+}
+
+fn measure(transports: &[Transport], wait: Wait, stop: bool) -> Result<Run, Failed> {
+    let args = gateway::Args {
         sizes: vec![64, 64 << 10],
         transports: transports.to_vec(),
         wait: vec![wait],
@@ -70,210 +97,350 @@ fn measure(transports: &[Transport], wait: Wait, stop: bool) -> Result<Report, F
         quick: true,
         no_isolation: true,
         no_idle: true,
+        output: views::Output::default(),
     };
-    Ok(run(
-        &args,
-        &std::env::current_exe()?,
-        false,
-        &AtomicBool::new(stop),
-    )?)
+    conduct(stop, |context| gateway::run(&args, context))
 }
 
-fn rows(report: &Report, mode: Mode) -> Result<Vec<&Row>, Failed> {
-    let rows: Vec<&Row> = report.results.iter().filter(|row| row.mode == mode).collect();
+fn rows<'r>(run: &'r Run, mode: &str) -> Result<Vec<&'r Row>, Failed> {
+    let rows: Vec<&Row> = run
+        .rows
+        .iter()
+        .filter(|row| row.mode.as_deref() == Some(mode))
+        .collect();
     if rows.len() == 2 {
         Ok(rows)
     } else {
-        Err(format!("{mode:?}: {} rows; {:?}", rows.len(), report.notes).into())
+        Err(format!("{mode}: {} rows; {:?}", rows.len(), run.notes).into())
     }
 }
 
-fn streams_are_whole(transport: Transport) -> Result<(), Failed> {
-    for row in rows(&measure(&[transport], Wait::Adaptive, false)?, Mode::Lossless)? {
-        assert_eq!(
-            (row.lost, row.corrupt, row.out_of_order),
-            (Some(0), Some(0), Some(0)),
-            "{row:?}"
-        );
-        assert!(row.samples > Some(0) && row.gateway_cpu_s.is_none(), "{row:?}");
+fn streams_are_whole(transport: Transport) -> Checked {
+    for row in rows(&measure(&[transport], Wait::Adaptive, false)?, "lossless")? {
+        assert_eq!((row.lost, row.corrupt), (0, 0), "{row:?}");
+        assert!(row.received > 0 && row.sender.is_none(), "{row:?}");
     }
     Ok(())
 }
 
-fn overwriting_is_counted() -> Result<(), Failed> {
-    for row in rows(
-        &measure(&[Transport::Iceoryx2Hop], Wait::Adaptive, false)?,
-        Mode::Overwriting,
-    )? {
-        assert_eq!((row.corrupt, row.out_of_order), (Some(0), Some(0)), "{row:?}");
-        assert!(row.lost.is_some(), "{row:?}");
+fn overwriting_is_counted() -> Checked {
+    let run = measure(&[Transport::Iceoryx2Hop], Wait::Adaptive, false)?;
+    for row in rows(&run, "overwriting")? {
+        assert_eq!(row.corrupt, 0, "{row:?}");
+        assert_eq!(row.sent, row.received + row.lost, "{row:?}");
     }
     Ok(())
 }
 
-fn every_strategy_answers() -> Result<(), Failed> {
+fn every_strategy_answers() -> Checked {
     for wait in [Wait::Adaptive, Wait::Event, Wait::Spin] {
         for transport in [Transport::Iceoryx2Hop, Transport::BareCopy, Transport::BareTcp] {
-            for row in rows(&measure(&[transport], wait, false)?, Mode::PingPong)? {
-                assert_eq!((row.lost, row.corrupt), (Some(0), Some(0)), "{row:?}");
-                assert!(row.half_rtt_ns["min"] <= row.half_rtt_ns["p50"], "{row:?}");
-                assert!(row.half_rtt_ns["p50"] <= row.half_rtt_ns["max"], "{row:?}");
+            for row in rows(&measure(&[transport], wait, false)?, "ping-pong")? {
+                assert_eq!((row.lost, row.corrupt), (0, 0), "{row:?}");
+                is_ordered(row)?;
             }
         }
     }
     Ok(())
 }
 
-fn missing_tunnel_is_a_note() -> Result<(), Failed> {
+fn is_ordered(row: &Row) -> Checked {
+    let trips = row.rtt_ns.as_ref().ok_or("no round trips")?;
+    assert_eq!(trips.samples, row.received, "{row:?}");
+    let ascending = [
+        trips.min,
+        trips.p50,
+        trips.p90,
+        trips.p99,
+        trips.p99_9,
+        trips.p99_99,
+        trips.max,
+    ];
+    assert!(ascending.is_sorted(), "{row:?}");
+    Ok(())
+}
+
+fn missing_tunnel_is_a_note() -> Checked {
     if busway_bench::hosts::find_on_path("iox2-link-tunnel-zenoh".as_ref()).is_some() {
         return Ok(());
     }
-    let report = measure(&[Transport::ZenohTunnel], Wait::Adaptive, false)?;
-    assert!(report.results.is_empty());
+    let run = measure(&[Transport::ZenohTunnel], Wait::Adaptive, false)?;
+    assert!(run.rows.is_empty());
+    let said = run.notes.join("\n");
     assert!(
-        report
-            .notes
-            .iter()
-            .any(|note| note.contains("skipped: needs iox2-link-tunnel-zenoh on PATH")),
-        "{:?}",
-        report.notes
-    );
-    Ok(())
-}
-
-fn interrupted_run_says_so() -> Result<(), Failed> {
-    let report = measure(&[Transport::BareTcp], Wait::Event, true)?;
-    assert!(
-        report.notes.iter().any(|note| note.contains("interrupted")),
-        "{:?}",
-        report.notes
-    );
-    Ok(())
-}
-
-fn port_args(parts: &[ports::Part], over: &[Medium]) -> ports::Args {
-    ports::Args {
-        json: None,
-        parts: parts.to_vec(),
-        sizes: vec![16, 4096],
-        over: over.to_vec(),
-        wait: vec![],
-        intervals: vec![100, 1000],
-        rounds: Some(2),
-        seconds: Some(0.1),
-        quick: false,
-        no_isolation: true,
-    }
-}
-
-fn measure_ports(args: &ports::Args, stop: bool) -> Result<ports::Report, Failed> {
-    Ok(ports::run(
-        args,
-        &std::env::current_exe()?,
-        false,
-        &AtomicBool::new(stop),
-    )?)
-}
-
-fn ports_round_trips_are_whole() -> Result<(), Failed> {
-    let over = [Medium::TwoLines, Medium::Flags, Medium::Sockets, Medium::Local];
-    let report = measure_ports(&port_args(&[ports::Part::PingPong], &over), false)?;
-    assert!(
-        report.notes.iter().all(|note| note.contains("isolated")),
-        "{:?}",
-        report.notes
-    );
-    for (medium, rows) in [
-        ("two-lines", 1),
-        ("begin-end-flags", 2),
-        ("sockets", 4),
-        ("local", 4),
-    ] {
-        let found: Vec<_> = report.results.iter().filter(|row| row.medium == medium).collect();
-        assert_eq!(found.len(), rows, "{medium}");
-        for row in found {
-            assert_eq!(row.rounds, 2, "{row:?}");
-            assert!(row.samples > 0, "{row:?}");
-            assert!(row.half_rtt_ns["min"] <= row.half_rtt_ns["p50"], "{row:?}");
-            assert!(row.half_rtt_ns["p50"] <= row.half_rtt_ns["max"], "{row:?}");
-            // The one-slot register is known to deceive its readers: that is what it is measured for.
-            if medium != "begin-end-flags" {
-                assert_eq!((row.torn, row.out_of_order), (0, 0), "{row:?}");
-            }
-            let is_compared = row.ratio_to_two_lines.is_some()
-                && row.ratio_to_flags.is_some()
-                && row.percent_below_blocking_sockets.is_some()
-                && row.percent_below_polled_sockets.is_some();
-            assert_eq!(is_compared, medium == "local", "{row:?}");
-        }
-    }
-    let table = report.to_string();
-    assert!(
-        table.contains("local") && table.contains("× two lines"),
-        "{table}"
-    );
-    Ok(())
-}
-
-fn ports_intervals_and_costs() -> Result<(), Failed> {
-    let parts = [ports::Part::Interval, ports::Part::Costs];
-    let report = measure_ports(&port_args(&parts, &[Medium::Local]), false)?;
-    let intervals: Vec<_> = report
-        .results
-        .iter()
-        .filter_map(|row| row.intervals.as_ref())
-        .collect();
-    assert_eq!(intervals.len(), 4, "two waits, two intervals: {:?}", report.notes);
-    for of in intervals {
-        assert!(of.written > of.overwritten, "{of:?}");
-        assert!(of.transmitted_ns["min"] <= of.observed_ns["max"], "{of:?}");
-    }
-    let costs: Vec<_> = report.results.iter().filter_map(|row| row.costs).collect();
-    let [costs] = costs[..] else {
-        return Err(format!("{} rows of costs; {:?}", costs.len(), report.notes).into());
-    };
-    assert!(costs.write_ns > 0.0 && costs.read_ns > 0.0, "{costs:?}");
-    for row in &report.results {
-        assert_eq!((row.torn, row.out_of_order), (0, 0), "{row:?}");
-    }
-    Ok(())
-}
-
-fn ports_result_file_is_json() -> Result<(), Failed> {
-    let path = std::env::temp_dir().join(format!("busway-bench-ports-{}.json", std::process::id()));
-    let args = ports::Args {
-        json: Some(path.clone()),
-        rounds: Some(1),
-        ..port_args(&[ports::Part::PingPong], &[Medium::Local])
-    };
-    measure_ports(&args, false)?;
-    let text = std::fs::read_to_string(&path)?;
-    std::fs::remove_file(&path)?;
-    let json: serde_json::Value = serde_json::from_str(&text)?;
-    assert_eq!(json["results"][0]["part"], "ping-pong");
-    assert_eq!(json["results"][0]["medium"], "local");
-    assert!(json["environment"]["cores"].is_u64(), "{text}");
-    Ok(())
-}
-
-fn interrupted_ports_run_says_so() -> Result<(), Failed> {
-    let report = measure_ports(&port_args(&[ports::Part::PingPong], &[Medium::Local]), true)?;
-    assert!(report.results.is_empty());
-    assert!(
-        report.notes.iter().any(|note| note.contains("interrupted")),
-        "{:?}",
-        report.notes
-    );
-    Ok(())
-}
-
-fn ports_parts_without_ports() -> Result<(), Failed> {
-    let args = port_args(&[ports::Part::Interval], &[Medium::Sockets]);
-    let error = measure_ports(&args, false).err().ok_or("it was measured")?;
-    let said = error.message().unwrap_or_default();
-    assert!(
-        said.contains("--parts") && said.contains("add `local` or a bus"),
+        said.contains("skipped: needs iox2-link-tunnel-zenoh on PATH"),
         "{said}"
     );
+    Ok(())
+}
+
+fn stopped_run_says_so() -> Checked {
+    let args = latency::Args {
+        common: common(&["tcp"], &[64]),
+        ..latency::Args::default()
+    };
+    for run in [
+        measure(&[Transport::BareTcp], Wait::Event, true)?,
+        conduct(true, |context| latency::run(&args, context))?,
+    ] {
+        assert!(run.interrupted && run.rows.is_empty(), "{run:?}");
+        assert!(
+            run.notes.iter().any(|note| note.contains("interrupted")),
+            "{:?}",
+            run.notes
+        );
+    }
+    Ok(())
+}
+
+fn baseline_has_an_interval() -> Checked {
+    let args = latency::Args {
+        common: Common {
+            rounds: Some(3),
+            baseline: Some("tcp".into()),
+            ..common(&["tcp", "sampling", "begin-end-flags"], &[16, 4096])
+        },
+        ..latency::Args::default()
+    };
+    let run = conduct(false, |context| latency::run(&args, context))?;
+    assert!(run.rows.iter().any(|row| row.technology == "sampling"));
+    for row in &run.rows {
+        is_ordered(row)?;
+        let ratio = row.ratio.ok_or("no ratio")?;
+        let (low, high) = ratio.low.zip(ratio.high).ok_or("no interval")?;
+        assert!(low <= ratio.value && ratio.value <= high, "{row:?}");
+        assert_eq!(row.by_round.len(), 3, "{row:?}");
+        // The one-slot register is known to deceive its readers: that is what it is measured for.
+        if row.technology != "begin-end-flags" {
+            assert_eq!((row.lost, row.corrupt), (0, 0), "{row:?}");
+        }
+    }
+    let text = views::text(&run, true);
+    assert!(text.contains("sampling") && text.contains("tcp"), "{text}");
+    Ok(())
+}
+
+fn sampling_counts_what_it_overwrites() -> Checked {
+    let args = throughput::Args {
+        messages: Some(2000),
+        common: Common {
+            seconds: None,
+            ..common(&["sampling", "queuing"], &[512])
+        },
+    };
+    let run = conduct(false, |context| throughput::run(&args, context))?;
+    assert_eq!(run.rows.len(), 2, "{:?}", run.notes);
+    for row in &run.rows {
+        assert_eq!((row.sent, row.sent), (2000, row.received + row.lost), "{row:?}");
+        assert_eq!(row.corrupt, 0, "{row:?}");
+        assert!(row.sender.is_some() && row.receiver.is_some(), "{row:?}");
+        if row.technology == "queuing" {
+            assert_eq!(row.lost, 0, "{row:?}");
+        }
+    }
+    Ok(())
+}
+
+fn intervals_and_calls() -> Checked {
+    let args = timeliness::Args {
+        intervals: vec![100, 1000],
+        common: common(&["sampling"], &[16]),
+    };
+    let run = conduct(false, |context| timeliness::run(&args, context))?;
+    assert_eq!(run.rows.len(), 2, "{:?}", run.notes);
+    for row in &run.rows {
+        let transmitted = row.transmitted_interval_ns.as_ref().ok_or("nothing sent")?;
+        let observed = row.observed_interval_ns.as_ref().ok_or("nothing seen")?;
+        // A sender can be late, never early.
+        assert!(
+            Some(transmitted.p50 + transmitted.p50 / 100) >= row.interval_ns,
+            "{row:?}"
+        );
+        assert!(observed.max + observed.max / 100 >= transmitted.min, "{row:?}");
+    }
+    let args = calls::Args {
+        common: common(&[], &[64]),
+    };
+    let run = conduct(false, |context| calls::run(&args, context))?;
+    let calls = run.rows[0].calls.ok_or("no calls")?;
+    assert!(calls.write_ns > 0.0 && calls.read_ns > 0.0, "{calls:?}");
+    Ok(())
+}
+
+fn self_test_counts() -> Checked {
+    let args = self_test::Args {
+        common: Common {
+            seconds: Some(0.5),
+            ..common(&[], &[])
+        },
+    };
+    let run = conduct(false, |context| self_test::run(&args, context))?;
+    assert_eq!(run.rows.len(), 5, "{:?}", run.notes);
+    let row = |case: &str| {
+        run.rows
+            .iter()
+            .find(|row| row.mode.as_deref() == Some(case))
+            .expect(case)
+    };
+    for verdict in run.rows.iter().flat_map(|row| &row.verdicts) {
+        // How long a busy machine takes is no matter of a test; what it counts is.
+        if !verdict.figure.starts_with("rtt_ns") {
+            assert!(verdict.passed, "{verdict:?}");
+        }
+    }
+    assert!(row("loss").lost > 0 && row("delay").lost == 0);
+    // No time can be shorter than what was put in.
+    let delayed = row("delay").rtt_ns.as_ref().ok_or("no round trips")?;
+    assert!(delayed.min >= 299_000, "{delayed:?}");
+    let jittery = row("jitter").rtt_ns.as_ref().ok_or("no round trips")?;
+    assert!(jittery.min >= 99_000 && jittery.max >= 1_099_000, "{jittery:?}");
+    let stalled = row("stall").rtt_ns.as_ref().ok_or("no round trips")?;
+    assert!(
+        stalled.max >= 19_900_000 && stalled.p90 >= 9_000_000,
+        "what waits behind a standstill is charged with it: {stalled:?}"
+    );
+    Ok(())
+}
+
+fn long_run_is_continued() -> Checked {
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("long.json");
+    let begin = jitter::Args {
+        common: Common {
+            output: views::Output {
+                json: Some(path.clone()),
+                ..views::Output::default()
+            },
+            seconds: Some(0.5),
+            ..common(&["unix"], &[64])
+        },
+        ..jitter::Args::default()
+    };
+    let first = conduct(false, |context| jitter::run(&begin, context))?;
+    let go_on = jitter::Args {
+        resume: Some(path.clone()),
+        common: Common {
+            seconds: Some(0.5),
+            ..common(&[], &[])
+        },
+        ..jitter::Args::default()
+    };
+    let second = conduct(false, |context| jitter::run(&go_on, context))?;
+    let [before, after] = [&first, &second].map(|run| &run.rows[0]);
+    let samples = |row: &Row| row.rtt_ns.as_ref().map_or(0, |trips| trips.samples);
+    assert!(
+        samples(before) > 0 && samples(after) > samples(before),
+        "{before:?}\n{after:?}"
+    );
+    assert_eq!(
+        (&after.technology, after.interruptions.len()),
+        (&before.technology, before.interruptions.len() + 1)
+    );
+    let longest: Vec<u64> = after.maxima.iter().map(|maximum| maximum.rtt_ns).collect();
+    assert!(longest.is_sorted() && !longest.is_empty(), "{longest:?}");
+    assert_eq!(Run::load(&path)?, second);
+    let other = jitter::Args {
+        resume: Some(path),
+        common: common(&["tcp"], &[]),
+        ..jitter::Args::default()
+    };
+    let error = conduct(false, |context| jitter::run(&other, context))
+        .err()
+        .ok_or("another technology was added to it")?;
+    assert!(
+        error.message().is_some_and(|said| said.contains("--resume")),
+        "{error:?}"
+    );
+    Ok(())
+}
+
+fn open_loop_rate() -> Checked {
+    let args = latency::Args {
+        open_loop: Some(1000),
+        common: Common {
+            seconds: Some(0.3),
+            ..common(&["unix", "queuing"], &[64])
+        },
+    };
+    let run = conduct(false, |context| latency::run(&args, context))?;
+    assert!(run.rows.len() >= 3, "{:?}", run.notes);
+    for row in &run.rows {
+        assert_eq!((row.sent, row.lost, row.corrupt), (300, 0, 0), "{row:?}");
+    }
+    Ok(())
+}
+
+/// A follower of this binary on a port of its own; the address, and what ends it.
+fn start_follower(program: &Path) -> Result<(SocketAddr, Arc<AtomicBool>), Failed> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let (sender, address) = std::sync::mpsc::channel();
+    let (ended, program) = (Arc::clone(&stop), program.to_owned());
+    std::thread::spawn(move || {
+        let args = follower::Args {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        };
+        follower::serve(&args, &program, &ended, |address| {
+            let _ = sender.send(address);
+        })
+    });
+    Ok((address.recv()?, stop))
+}
+
+fn follower_serves() -> Checked {
+    let (address, stop) = start_follower(&std::env::current_exe()?)?;
+    for _ in 0..2 {
+        let args = latency::Args {
+            common: Common {
+                follower: Some(address.to_string()),
+                ..common(&["tcp", "unix"], &[64])
+            },
+            ..latency::Args::default()
+        };
+        let run = conduct(false, |context| latency::run(&args, context))?;
+        assert!(
+            run.follower.is_some() && run.rows.iter().all(|row| row.technology == "tcp"),
+            "{run:?}"
+        );
+        assert!(run.rows.iter().all(|row| row.received > 0), "{run:?}");
+        let said = run.notes.join("\n");
+        assert!(
+            said.contains("unix: skipped: needs both programs on one machine"),
+            "{said}"
+        );
+    }
+    let first = follower::Follower::begin(&address.to_string())?;
+    let second = follower::Follower::begin(&address.to_string());
+    let said = second.err().ok_or("two runs at once")?.to_string();
+    assert!(said.contains("serves another run"), "{said}");
+    drop(first);
+    stop.store(true, Ordering::Relaxed); // Relaxed: orders nothing else.
+    Ok(())
+}
+
+fn follower_refuses() -> Checked {
+    use std::io::{BufRead, BufReader, Write};
+    let (address, stop) = start_follower(&std::env::current_exe()?)?;
+    for request in [
+        "no JSON at all\n".to_owned(),
+        "{\"begin\":{\"version\":\"0.0.1\"}}\n".to_owned(),
+        "{\"write\":{\"run\":1,\"name\":\"x\",\"text\":\"\"}}\n".to_owned(),
+        "{\"gateway\":{\"run\":1,\"system\":\"/etc/passwd\"}}\n".to_owned(),
+        format!("{}\n", "x".repeat(2 << 20)),
+    ] {
+        let mut connection = std::net::TcpStream::connect(address)?;
+        // What is too long is cut off: the rest may find nobody who reads it.
+        let _ = connection.write_all(request.as_bytes());
+        let mut answer = String::new();
+        let read = BufReader::new(&connection).read_line(&mut answer);
+        assert!(
+            answer.contains("refused") || read.is_err(),
+            "{}: {answer}",
+            &request[..request.len().min(60)]
+        );
+    }
+    // It goes on.
+    let run = follower::Follower::begin(&address.to_string())?;
+    assert_eq!(run.name(), "follower");
+    stop.store(true, Ordering::Relaxed); // Relaxed: orders nothing else.
     Ok(())
 }

@@ -6,8 +6,7 @@ use std::time::Duration;
 use super::{Common, Context, Gathered, Plan, Quick, Session, conduct, finish, sizes_or};
 use crate::BenchError;
 use crate::processes::go_on;
-use crate::record::{Calls, Experiment, Row, Run, Settings};
-use crate::rounds::median;
+use crate::record::{Calls, Experiment, Row, Run, Settings, median};
 use crate::technology::{Side, Stage};
 use crate::worker::{PortCalls, Report, Role, Wait};
 

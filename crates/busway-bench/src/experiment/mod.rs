@@ -26,7 +26,7 @@ use crate::worker::{Measured, Wait};
 
 pub use options::{Common, MAX_SIZE_BYTES};
 pub(crate) use options::{Quick, sizes_or};
-pub(crate) use rounds::{Gathered, Group, Plan, conclude, conduct};
+pub(crate) use rounds::{Gathered, Group, Plan, add_last_words, conclude, conduct};
 pub(crate) use session::{Exchanged, Session};
 pub(crate) use stage::Staged;
 

@@ -172,7 +172,12 @@ pub(crate) fn conclude(run: &mut Run, session: &mut Session<'_>, begun: Instant)
         run.baseline = Some(baseline.clone());
     }
     run.duration_s = begun.elapsed().as_secs_f64();
-    run.warnings.append(&mut run.environment.warnings.clone());
+    add_last_words(run);
+}
+
+/// Adds the warnings that the figures themselves give rise to.
+pub(crate) fn add_last_words(run: &mut Run) {
+    run.warnings.clone_from(&run.environment.warnings);
     let crowded = run.rows.iter().filter(|row| row.crowded).count();
     if crowded > 0 {
         run.warnings.push(format!(

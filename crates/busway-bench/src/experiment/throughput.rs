@@ -8,7 +8,7 @@ use super::{
     sizes_or,
 };
 use crate::BenchError;
-use crate::record::{Experiment, Load, Row, Run, Settings};
+use crate::record::{Experiment, Load, Row, Run, Settings, median};
 use crate::worker::{ExchangePart, Extent, Measured};
 
 /// The step between sizes, and the last of them, as published.
@@ -184,7 +184,7 @@ pub(crate) fn row(gathered: &Gathered<Exchanged>, cores: usize, experiment: Expe
         .iter()
         .map(|round| round.as_ref().and_then(rate))
         .collect();
-    let messages_per_s = crate::rounds::median(&rates.iter().flatten().copied().collect::<Vec<_>>());
+    let messages_per_s = median(&rates.iter().flatten().copied().collect::<Vec<_>>());
     let (sender, receiver) = (load(gathered, 0), load(gathered, 1));
     let bytes = task.payload_bytes as f64;
     let by_round = match experiment {

@@ -35,6 +35,8 @@ pub(super) struct Outcome {
     pub(super) figures: Figures,
     /// Messages that the sender sent.
     pub(super) sent: u64,
+    /// Round trips, encoded.
+    pub(super) times: Option<String>,
     /// CPU time of each gateway or tunnel while counting, in s.
     pub(super) gateway_cpu_s: Vec<f64>,
 }
@@ -104,6 +106,7 @@ impl Bench<'_> {
         Ok(Outcome {
             figures,
             sent: figures.sent,
+            times: ping.times.take(),
             gateway_cpu_s: since(gateways, &before_s),
         })
     }
@@ -136,6 +139,7 @@ impl Bench<'_> {
         Ok(Outcome {
             figures,
             sent,
+            times: None,
             gateway_cpu_s: since(gateways, &before_s),
         })
     }
@@ -180,6 +184,7 @@ impl Bench<'_> {
         Ok(Outcome {
             figures,
             sent,
+            times: active.times.take(),
             gateway_cpu_s: Vec::new(),
         })
     }

@@ -7,27 +7,26 @@
 mod measure;
 mod paths;
 mod plan;
-mod report;
 mod results;
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::BenchError;
 use crate::conduct::{cpu_s, since};
 use crate::environment::Environment;
+use crate::experiment::{self, Context};
 use crate::hosts::Hosts;
 use crate::processes::{Process, Worker, go_on};
+use crate::record;
+use crate::views::Output;
 use crate::worker::{Figures, Role, Services, Wait};
 use measure::{Bench, Outcome};
 use plan::{Group, Measurement, Plan};
 
 pub(crate) use plan::size_within;
 pub use plan::{Mode, SIZES_BYTES, Transport, parse_size};
-pub use results::{Report, Row};
 
 const HOSTS: [&str; 2] = ["vision", "control"];
 /// Services that exist while the cost of idling is measured.
@@ -44,9 +43,6 @@ const SECONDS_QUICK: f64 = 0.4;
 /// Options of `busway bench gateway`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Write all results to this file as JSON
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
     /// Message sizes [default: 64,4KiB,64KiB,1MiB,4MiB]
     #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_size)]
     pub sizes: Vec<usize>,
@@ -71,6 +67,9 @@ pub struct Args {
     /// Leave out the cost of idle gateways
     #[arg(long)]
     pub no_idle: bool,
+    /// Where results go.
+    #[command(flatten)]
+    pub output: Output,
 }
 
 impl Args {
@@ -119,17 +118,17 @@ impl Args {
     }
 }
 
-/// Measures everything asked for and writes the JSON file. `program` is the `busway` binary, for gateways and workers; `live` shows
-/// progress on a terminal. Call it from a thread that lives as long as the run.
+/// Measures everything asked for and writes the files. Call it from a thread that lives as long as the run.
 ///
-/// When `stop` is set the run ends with what was measured so far.
+/// When the user stops it, the run ends with what was measured so far.
 ///
 /// # Errors
 ///
-/// An option is wrong, hosts cannot be made, or the file cannot be written. What goes wrong in a single measurement is a note
-/// in the report.
-pub fn run(args: &Args, program: &Path, live: bool, stop: &AtomicBool) -> Result<Report, BenchError> {
+/// An option is wrong, hosts cannot be made, or a file cannot be written. What goes wrong in a single measurement is a note
+/// in the result.
+pub fn run(args: &Args, context: Context<'_>) -> Result<record::Run, BenchError> {
     let seconds = args.seconds()?;
+    let (begun, started) = (Instant::now(), SystemTime::now());
     let (hosts, missing) = if args.no_isolation {
         (
             Hosts::domains(&HOSTS)?,
@@ -138,7 +137,7 @@ pub fn run(args: &Args, program: &Path, live: bool, stop: &AtomicBool) -> Result
     } else {
         Hosts::best(&HOSTS)?
     };
-    let environment = Environment::record(hosts.isolation.describe());
+    let mut environment = Environment::record(hosts.isolation.describe());
     let plan = args.plan(environment.cores);
     let mut notes = plan.skipped.clone();
     notes.extend(missing.map(|what| format!("isolated hosts: skipped: needs {what}")));
@@ -146,14 +145,14 @@ pub fn run(args: &Args, program: &Path, live: bool, stop: &AtomicBool) -> Result
     let mut run = Run {
         bench: Bench {
             hosts: &hosts,
-            program: program.to_owned(),
+            program: context.program.to_owned(),
             seconds,
-            stop,
+            stop: context.stop,
             count: 0,
         },
         samples: Vec::new(),
         notes,
-        bar: progress_bar(live, u64::from(rounds) * plan.measurements() as u64),
+        bar: progress_bar(context.live, u64::from(rounds) * plan.measurements() as u64),
         idle_seconds: match (args.no_idle, args.quick) {
             (true, _) => None,
             (_, true) => Some(IDLE_SECONDS_QUICK),
@@ -162,16 +161,38 @@ pub fn run(args: &Args, program: &Path, live: bool, stop: &AtomicBool) -> Result
     };
     let result = (0..rounds).try_for_each(|round| run.round(&plan, round));
     run.bar.finish_and_clear();
-    match result {
-        Ok(()) => {}
-        Err(BenchError::Interrupted) => run.notes.push("interrupted: these are the results so far".into()),
+    let interrupted = match result {
+        Ok(()) => false,
+        Err(BenchError::Interrupted) => true,
         Err(error) => return Err(error),
-    }
-    let report = Report::new(environment, &run.samples, run.notes, seconds);
-    if let Some(path) = &args.json {
-        write_json(&report, path)?;
-    }
-    Ok(report)
+    };
+    environment.finish();
+    let mut result = record::Run {
+        schema: record::SCHEMA.to_owned(),
+        experiment: record::Experiment::Gateway,
+        command: std::env::args().collect(),
+        started_unix_s: started
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs()),
+        duration_s: begun.elapsed().as_secs_f64(),
+        interrupted,
+        settings: record::Settings {
+            rounds,
+            seconds: Some(seconds),
+            touched: true,
+            ..record::Settings::default()
+        },
+        follower: None,
+        conditions: Vec::new(),
+        warnings: Vec::new(),
+        notes: run.notes,
+        baseline: None,
+        rows: results::rows(&run.samples, rounds, environment.cores),
+        environment,
+    };
+    experiment::add_last_words(&mut result);
+    args.output.write(&result)?;
+    Ok(result)
 }
 
 /// `seconds`, if a measurement can last so long.
@@ -185,14 +206,6 @@ pub(crate) fn check_seconds(seconds: f64) -> Result<f64, BenchError> {
         problem: "is no possible duration".into(),
         mend: "write seconds from 0.01 to 3600".into(),
     })
-}
-
-pub(crate) fn write_json(report: &impl serde::Serialize, path: &Path) -> Result<(), BenchError> {
-    let text = serde_json::to_string_pretty(report).map_err(|e| BenchError::Io {
-        what: "results as JSON".into(),
-        source: e.into(),
-    })?;
-    std::fs::write(path, text + "\n").map_err(BenchError::io(format!("write {}", path.display())))
 }
 
 pub(crate) fn progress_bar(live: bool, length: u64) -> ProgressBar {
@@ -209,6 +222,7 @@ struct Sample {
     outcome: Outcome,
     /// For how long it was counted, in s.
     seconds: f64,
+    round: u32,
 }
 
 /// A run in progress.
@@ -251,6 +265,7 @@ impl Run<'_> {
                         measurement: *measurement,
                         outcome,
                         seconds,
+                        round,
                     });
                 }
                 Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
@@ -291,6 +306,7 @@ impl Run<'_> {
         let outcome = Outcome {
             figures: Figures::default(),
             sent: 0,
+            times: None,
             gateway_cpu_s: since(gateways, &before_s),
         };
         let measurement = Measurement {
@@ -303,6 +319,7 @@ impl Run<'_> {
             measurement,
             outcome,
             seconds,
+            round: 0,
         });
         Ok(())
     }

@@ -46,6 +46,15 @@ impl Transport {
         }
     }
 
+    /// What rows call it: our gateways are told from the bare bus of the same name.
+    pub fn technology(self) -> &'static str {
+        match self {
+            Self::Memory => "gateway-memory",
+            Self::Tcp => "gateway-tcp",
+            other => other.word(),
+        }
+    }
+
     /// The bus of our gateways.
     pub fn bus(self) -> Option<Bus> {
         match self {

@@ -17,6 +17,7 @@ use crate::environment::Environment;
 
 pub use distribution::{Distribution, Recorder};
 pub use ratio::Ratio;
+pub(crate) use ratio::median;
 
 /// What [`Run::schema`] says of files that this version writes.
 pub const SCHEMA: &str = "busway-bench/1";
@@ -144,6 +145,9 @@ pub struct Row {
     pub mode: Option<String>,
     /// Size of a message in bytes.
     pub payload_bytes: u64,
+    /// Messages that the receiver's queue holds, where it can be chosen (gateway).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_depth: Option<u64>,
     /// Interval at which messages were sent, in ns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval_ns: Option<u64>,
@@ -204,6 +208,12 @@ pub struct Row {
     /// That figure over the baseline's at the same size and interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio: Option<Ratio>,
+    /// That figure over the floor's: the sum of the hops of a round trip, or the bare bus (gateway).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratio_to_floor: Option<Ratio>,
+    /// That figure over that of iceoryx2's own Zenoh tunnel (gateway).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratio_to_tunnel: Option<Ratio>,
     /// What the instrument should have found (self-test).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub verdicts: Vec<Verdict>,

@@ -1,4 +1,4 @@
-//! How one technology compares with another measured in the same rounds.
+//! From the figures of single rounds to one, and how one technology compares with another measured in the same rounds.
 
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +53,17 @@ impl Ratio {
             high: half_width.map(|half| (mean + half).exp()),
         })
     }
+}
+
+/// The value in the middle, or between the two in the middle.
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let (low, high) = (
+        sorted.get(sorted.len().checked_sub(1)? / 2)?,
+        sorted.get(sorted.len() / 2)?,
+    );
+    Some((low + high) / 2.0)
 }
 
 #[cfg(test)]

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::control::Control;
-use super::figures::{Figures, Latency, Tally, WarmUp};
+use super::figures::{Figures, Tally, WarmUp};
 use super::wait::Patience;
 use super::window::{LONGEST_SLEEP, Ring, slots_for};
 use super::{Bare, Part, Report, Wait, WorkerResult, report};
 use crate::pattern::{Header, PROBE, check, fill, now_ns};
+use crate::record::Recorder;
 
 /// Runs one of the four parts. Echo and receive make the windows, so they are started first.
 pub(super) fn run(spec: &Bare<PathBuf>, control: &Control) -> WorkerResult<Figures> {
@@ -86,7 +87,7 @@ fn ping(there: &mut Side, back: &mut Side, seconds: f64, control: &Control) -> W
     if !control.wait_for_go() {
         return Ok(figures);
     }
-    let mut latency = Latency::new();
+    let mut trips = Recorder::default();
     let warm_up = WarmUp::new(seconds);
     let deadline = Instant::now() + Duration::from_secs_f64(seconds);
     for sequence in 0.. {
@@ -103,10 +104,10 @@ fn ping(there: &mut Side, back: &mut Side, seconds: f64, control: &Control) -> W
             figures.sent += 1;
             figures.received += 1;
             figures.corrupt += u64::from(answer.is_none_or(|header| header.sequence != sequence));
-            latency.record((ended_ns - started_ns) / 2);
+            trips.record(ended_ns - started_ns);
         }
     }
-    figures.latency_ns = latency.percentiles();
+    report(&Report::Times(trips.encode()));
     Ok(figures)
 }
 

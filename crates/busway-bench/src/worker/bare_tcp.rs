@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
 use super::control::Control;
-use super::figures::{Figures, Latency, Tally, WarmUp};
+use super::figures::{Figures, Tally, WarmUp};
 use super::{Bare, Part, Report, Wait, WorkerResult, report};
 use crate::pattern::{Header, PROBE, check, fill, now_ns};
+use crate::record::Recorder;
 
 /// What a receiver reads at once, at least.
 const READ_BYTES: usize = 64 * 1024;
@@ -140,7 +141,7 @@ fn ping(wire: &mut Wire, spec: &Bare<SocketAddr>, control: &Control) -> WorkerRe
     if !control.wait_for_go() {
         return Ok(figures);
     }
-    let mut latency = Latency::new();
+    let mut trips = Recorder::default();
     let warm_up = WarmUp::new(spec.seconds);
     let deadline = Instant::now() + Duration::from_secs_f64(spec.seconds);
     for sequence in 0.. {
@@ -158,10 +159,10 @@ fn ping(wire: &mut Wire, spec: &Bare<SocketAddr>, control: &Control) -> WorkerRe
             figures.sent += 1;
             figures.received += 1;
             figures.corrupt += u64::from(answer.is_none_or(|header| header.sequence != sequence));
-            latency.record((ended_ns - started_ns) / 2);
+            trips.record(ended_ns - started_ns);
         }
     }
-    figures.latency_ns = latency.percentiles();
+    report(&Report::Times(trips.encode()));
     Ok(figures)
 }
 

@@ -38,7 +38,7 @@ pub struct Figures {
     pub first_ns: u64,
     /// The same of the last one.
     pub last_ns: u64,
-    /// One-way latency (subscribe) or half of the round trip (ping).
+    /// One-way latency of a stream whose messages carry their send time.
     pub latency_ns: Option<Percentiles>,
     /// CPU time of the program while it counted, in s, where it looks itself: its process is gone when the figures are there.
     pub cpu_s: f64,

@@ -214,6 +214,8 @@ pub enum Report {
     Progress(Figures),
     /// A publisher has sent its last message; it stays until the parent closes its standard input.
     Sent(Figures),
+    /// Round trips: [`crate::record::Recorder::encode`]; nothing more follows than [`Report::Done`].
+    Times(String),
     /// What the program asked of the system, and got.
     Conditions(Vec<Condition>),
     /// What a program of an experiment has counted; it stays until the parent closes its standard input.

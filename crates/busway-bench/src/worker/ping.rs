@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use super::control::Control;
 use super::endpoint::{Endpoint, Sender};
-use super::figures::{Figures, Latency, WarmUp};
+use super::figures::{Figures, WarmUp};
 use super::wait::Patience;
 use super::{Ping, Report, Service, Wait, WorkerResult, report};
 use crate::pattern::{Header, PROBE, check, now_ns};
+use crate::record::Recorder;
 
 /// An answer that takes longer counts as lost.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -48,7 +49,7 @@ pub(super) fn ping(spec: &Ping, control: &Control) -> WorkerResult<Figures> {
         first_ns: now_ns(),
         ..Figures::default()
     };
-    let mut latency = Latency::new();
+    let mut trips = Recorder::default();
     let warm_up = WarmUp::new(spec.seconds);
     let deadline = Instant::now() + Duration::from_secs_f64(spec.seconds);
     let mut sequence = 0;
@@ -61,13 +62,13 @@ pub(super) fn ping(spec: &Ping, control: &Control) -> WorkerResult<Figures> {
             if let Ok(corrupt) = answer {
                 figures.received += 1;
                 figures.corrupt += u64::from(corrupt);
-                latency.record((ended_ns - started_ns) / 2);
+                trips.record(ended_ns - started_ns);
             }
         }
         sequence += 1;
     }
     figures.last_ns = now_ns();
-    figures.latency_ns = latency.percentiles();
+    report(&Report::Times(trips.encode()));
     Ok(figures)
 }
 

@@ -115,11 +115,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             Ok(())
         }
         What::Calls(args) => show(&calls::run(args, context)?, args.common.output.histogram),
-        What::Gateway(args) => {
-            let report = gateway::run(args, &program, true, &stop)?;
-            Ok(writeln!(std::io::stdout(), "{report}")?)
-        }
-        What::Compare(args) => Ok(writeln!(std::io::stdout(), "{}", views::compare::run(args)?)?),
+        What::Gateway(args) => show(&gateway::run(args, context)?, args.output.histogram),
         What::Technologies => Ok(write!(std::io::stdout(), "{}", technology::list())?),
         What::Follower(args) => Ok(follower::serve(args, &program, &stop, |address| {
             let _ = writeln!(std::io::stdout(), "waiting for runs at {address}; Ctrl-C ends it");
