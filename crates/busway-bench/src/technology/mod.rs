@@ -5,6 +5,7 @@
 //! same for all, so that figures differ by the path alone. Descriptions are read by the experiments, paths are used by workers.
 
 mod begin_end_flags;
+mod channel;
 mod copy;
 mod iceoryx2;
 mod message;
@@ -62,6 +63,7 @@ technologies! {
     udp,
     tcp,
     iceoryx2,
+    channel,
     port,
 }
 

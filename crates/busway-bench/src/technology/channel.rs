@@ -1,0 +1,489 @@
+//! `channel-BUS` for each bus of the registry: Busway's channels by themselves, a queuing channel each way, without gateways and without
+//! ports.
+//!
+//! Each program opens the link of its host in the system file and holds both conversation and channels; a thread of its own keeps the
+//! conversation alive, as a gateway's control thread does. Each message is flushed at once, none waits for a companion.
+#![allow(unsafe_code)] // `BorrowedFd::borrow_raw` for descriptors that channel ends own
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use busway_system::System;
+use busway_transport::registry::{BUS_NAMES, BusSettings, Buses};
+use busway_transport::{
+    ChannelEnd, ChannelError, ChannelId, ChannelSpec, Direction, Doorbell, Flushed, HEAD_BYTES, Head, Keep,
+    Kind, Landing, Link, LinkEvent, LinkIdentity, Message as Carried, Receiver, Refused, Sender, Sink,
+    Verdict, WaitFor,
+};
+
+use super::ready::sleep_until_ready;
+use super::{
+    Description, LOOK_TIMEOUT, Message, OneWay, Opening, Path, Place, Reach, Received, Side, Stage, User,
+};
+use crate::pattern::now_ns;
+use crate::worker::{Control, Measured, Report, Wait, WorkerResult, report};
+
+/// In front of the bus's name.
+const PREFIX: &str = "channel-";
+/// Messages on their way are no longer than this together, unless four are.
+const QUEUE_BYTES: usize = 1 << 20;
+/// Most buffers for messages that a bus holds until it has sent them.
+const MAX_BUFFERS: usize = 32;
+/// Messages taken from a channel in one look, as a gateway's lane does.
+const BUDGET: usize = 64;
+/// The link and the channels come up within this time.
+const OPENING_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between two looks at a link that comes up, or at an end that wakes nobody.
+const NAP: Duration = Duration::from_micros(50);
+/// The thread that keeps the link alive looks this often whether it shall end.
+const KEEPER_LOOK: Duration = Duration::from_millis(50);
+/// The only lane of each program.
+const LANE: u32 = 0;
+
+/// Their descriptions.
+pub(super) fn describe() -> Vec<Description> {
+    BUS_NAMES
+        .iter()
+        .map(|bus| Description {
+            name: format!("{PREFIX}{bus}"),
+            title: format!("a Busway channel over {bus}, without gateways and ports"),
+            waits: vec![Wait::Spin, Wait::Event],
+            reach: if *bus == "memory" {
+                Reach::Machine
+            } else {
+                Reach::Network
+            },
+            one_way: Some(OneWay::Lossless),
+            max_bytes: 16 << 20,
+            stage: Stage::Link(bus),
+            missing: None,
+        })
+        .collect()
+}
+
+/// Opens the link and a channel each way.
+pub(super) fn with(name: &str, opening: &Opening<'_>, user: impl User) -> WorkerResult<Measured> {
+    let bus = name.strip_prefix(PREFIX).unwrap_or(name);
+    let (settings, peer) = settings(opening.place, bus)?;
+    let session = now_ns() << 22 | u64::from(std::process::id());
+    let identity = LinkIdentity {
+        host: opening.place.host.clone(),
+        session,
+        application: "busway-bench".into(),
+    };
+    let mut link = Buses::new(identity)
+        .open(&settings, &peer)
+        .map_err(|e| format!("link to {peer} over {bus}: {e}"))?;
+    if opening.answers() {
+        // The other program comes only now, and the link comes up with it.
+        report(&Report::Ready(None));
+    }
+    let Some((sender, receiver)) = open_ends(&mut *link, opening)? else {
+        return Ok(Measured::default());
+    };
+    user.exchange(Channel {
+        sender,
+        receiver,
+        bell: link.doorbell(LANE),
+        sink: Landed::new(opening),
+        buffers: (0..depth(opening.payload_bytes).min(MAX_BUFFERS))
+            .map(|_| vec![0; opening.payload_bytes].into())
+            .collect(),
+        buffer: 0,
+        sequence: 0,
+        session,
+        is_waiting: false,
+        wait: opening.wait,
+        blocks: opening.blocks(),
+        timed: opening.timed,
+        touched: opening.touched,
+        control: opening.control.clone(),
+        _keeper: Keeper::start(link),
+    })
+}
+
+fn depth(payload_bytes: usize) -> usize {
+    (QUEUE_BYTES / payload_bytes).clamp(4, 256)
+}
+
+/// The bus's settings in the system file, and the host at the other end.
+fn settings(place: &Place, bus: &str) -> WorkerResult<(BusSettings, String)> {
+    let file = place
+        .system
+        .as_deref()
+        .ok_or("a channel needs a system file, and none was given")?;
+    let system = System::load(file).map_err(|e| e.to_string())?;
+    let found = system.links_of(&place.host).find_map(|link| {
+        let settings = link.buses.iter().find(|settings| settings.name() == bus)?;
+        Some((settings.clone(), link.peer))
+    });
+    found.ok_or_else(|| {
+        format!(
+            "{}: host {:?} has no link over {bus}; add a [[link]] with buses = [{bus:?}]",
+            file.display(),
+            place.host
+        )
+    })
+}
+
+type Ends = (Box<dyn Sender<Loan>>, Box<dyn Receiver>);
+
+/// Opens both channels: each receiver says over the conversation where its messages shall land. `None` if the program shall end before.
+fn open_ends(link: &mut dyn Link<Loan>, opening: &Opening<'_>) -> WorkerResult<Option<Ends>> {
+    let spec = ChannelSpec {
+        keep: Keep::All {
+            depth: depth(opening.payload_bytes) as u32,
+        },
+        message_bytes: (opening.payload_bytes + HEAD_BYTES) as u64,
+    };
+    let (incoming, outgoing) = match opening.side {
+        Side::Answers => (ChannelId(1), ChannelId(2)),
+        Side::Asks => (ChannelId(2), ChannelId(1)),
+    };
+    let bus = link.bus();
+    let failed = |what: &str, why: String| format!("{what} over {bus}: {why}");
+    let (mut sender, mut receiver, mut last_word) = (None, None, "the link did not come up".to_owned());
+    let deadline = Instant::now() + OPENING_TIMEOUT;
+    while !opening.control.ended() {
+        let Some(event) = link.poll(Instant::now()) else {
+            if Instant::now() > deadline {
+                return Err(failed(
+                    "channels",
+                    format!("not open after {OPENING_TIMEOUT:?}; {last_word}"),
+                ));
+            }
+            std::thread::sleep(NAP);
+            continue;
+        };
+        match event {
+            LinkEvent::Up(_) => {
+                let landing = link
+                    .open_receiver(incoming, &spec, LANE)
+                    .map_err(|e| failed("landing place", e.to_string()))?;
+                // A link that is down again says so by its next event.
+                let _ = link.send_control(&landing);
+            }
+            LinkEvent::Control(landing) => link
+                .open_sender(outgoing, &spec, &landing, LANE)
+                .map_err(|e| failed("sender", e.to_string()))?,
+            LinkEvent::Channel(_, _, Ok(ChannelEnd::Sender(end))) => sender = Some(end),
+            LinkEvent::Channel(_, _, Ok(ChannelEnd::Receiver(end))) => receiver = Some(end),
+            LinkEvent::Channel(direction, _, Err(why)) => {
+                let end = if direction == Direction::Send {
+                    "sender"
+                } else {
+                    "receiver"
+                };
+                return Err(failed(end, why));
+            }
+            LinkEvent::Refused(why) => return Err(failed("link", why)),
+            LinkEvent::Down(why) => {
+                // What was opened is void.
+                (sender, receiver, last_word) = (None, None, why);
+            }
+        }
+        match (sender.take(), receiver.take()) {
+            (Some(sender), Some(receiver)) => return Ok(Some((sender, receiver))),
+            unfinished => (sender, receiver) = unfinished,
+        }
+    }
+    Ok(None)
+}
+
+/// A message in one of the buffers, free again when the bus has dropped it.
+struct Loan {
+    head: Head,
+    payload: Arc<[u8]>,
+}
+
+impl Carried for Loan {
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn user_header(&self) -> &[u8] {
+        &[]
+    }
+
+    fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+}
+
+/// Takes and checks messages.
+struct Landed {
+    buffer: Vec<u8>,
+    /// In order, at most [`BUDGET`].
+    messages: VecDeque<Received>,
+    touched: bool,
+}
+
+impl Landed {
+    fn new(opening: &Opening<'_>) -> Self {
+        Self {
+            buffer: vec![0; opening.payload_bytes],
+            messages: VecDeque::with_capacity(BUDGET),
+            touched: opening.touched,
+        }
+    }
+}
+
+impl Sink for Landed {
+    fn land(&mut self, head: &Head) -> Verdict {
+        let is_ours = head.kind == Kind::Data
+            && head.user_header_bytes == 0
+            && head.payload_bytes == self.buffer.len() as u64;
+        if is_ours { Verdict::Land } else { Verdict::Discard }
+    }
+
+    fn landing(&mut self) -> Landing<'_> {
+        Landing {
+            user_header: &mut [],
+            payload: &mut self.buffer,
+        }
+    }
+
+    fn deliver(&mut self, _: &Head) {
+        self.messages.extend(Message::read(&self.buffer, self.touched));
+    }
+
+    fn abandon(&mut self) {}
+}
+
+/// Keeps the conversation alive until it is dropped.
+struct Keeper {
+    end: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    fn start(mut link: Box<dyn Link<Loan>>) -> Self {
+        let end = Arc::new(AtomicBool::new(false));
+        let shall_end = Arc::clone(&end);
+        let thread = std::thread::spawn(move || {
+            // Relaxed: the flag orders nothing else; the thread is joined.
+            while !shall_end.load(Ordering::Relaxed) {
+                // Channel ends notice by themselves that a link is down.
+                while link.poll(Instant::now()).is_some() {}
+                let at_most = link.poll_within(Instant::now()).min(KEEPER_LOOK);
+                match link.fd() {
+                    Some(fd) => sleep_until_ready(&fd, false, at_most),
+                    None => std::thread::sleep(at_most),
+                }
+            }
+        });
+        Self {
+            end,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        // Relaxed: see `start`.
+        self.end.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // The link says goodbye and takes its files along; should it panic, the panic has been shown.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Channel {
+    sender: Box<dyn Sender<Loan>>,
+    receiver: Box<dyn Receiver>,
+    bell: Option<Box<dyn Doorbell>>,
+    sink: Landed,
+    /// Free where the bus does not hold a clone.
+    buffers: Vec<Arc<[u8]>>,
+    /// The one used last, which is warm.
+    buffer: usize,
+    /// Of the last message, counted from 1.
+    sequence: u64,
+    session: u64,
+    /// Something accepted has not left yet (only where the program sends at instants of its own).
+    is_waiting: bool,
+    wait: Wait,
+    blocks: bool,
+    timed: bool,
+    touched: bool,
+    control: Control,
+    // Last: the link outlives its channels.
+    _keeper: Keeper,
+}
+
+/// For which end a program sleeps.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Awaited {
+    Message,
+    Room,
+}
+
+impl Channel {
+    /// A message in a free buffer; `None` if the bus holds them all, or has no room.
+    fn next(&mut self, message: Message) -> Option<Loan> {
+        let count = self.buffers.len();
+        let free = (0..count)
+            .map(|step| (self.buffer + step) % count)
+            .find(|index| Arc::get_mut(&mut self.buffers[*index]).is_some())?;
+        let buffer = Arc::get_mut(&mut self.buffers[free])?;
+        if !self.sender.has_room((HEAD_BYTES + buffer.len()) as u64) {
+            return None;
+        }
+        message.fill(buffer, self.touched);
+        self.buffer = free;
+        Some(Loan {
+            head: Head {
+                sequence: self.sequence + 1,
+                origin: self.session,
+                time_ns: 0,
+                payload_bytes: buffer.len() as u64,
+                events: 0,
+                user_header_bytes: 0,
+                kind: Kind::Data,
+            },
+            payload: Arc::clone(&self.buffers[free]),
+        })
+    }
+
+    fn flush(&mut self) -> WorkerResult<()> {
+        let flushed = self.sender.flush().map_err(|e| format!("flush: {e}"))?;
+        self.is_waiting = flushed == Flushed::Waiting;
+        Ok(())
+    }
+
+    /// Takes what has come; whether there is something.
+    fn look(&mut self) -> WorkerResult<bool> {
+        if self.is_waiting {
+            self.flush()?;
+        }
+        if self.sink.messages.is_empty() {
+            match self.receiver.poll(&mut self.sink, BUDGET) {
+                Ok(_) => {}
+                // The other program is done, and the parent will tell this one.
+                Err(ChannelError::Closed) => std::thread::sleep(Duration::from_millis(1)),
+                Err(e) => return Err(format!("receive: {e}")),
+            }
+        }
+        Ok(!self.sink.messages.is_empty())
+    }
+
+    /// Whether there is room now.
+    fn look_for_room(&mut self) -> WorkerResult<bool> {
+        self.flush()?;
+        let bytes = (HEAD_BYTES + self.sink.buffer.len()) as u64;
+        Ok(!self.is_waiting && self.sender.has_room(bytes))
+    }
+
+    fn look_for(&mut self, awaited: Awaited) -> WorkerResult<bool> {
+        match awaited {
+            Awaited::Message => self.look(),
+            Awaited::Room => self.look_for_room(),
+        }
+    }
+
+    /// Sleeps until there may be what is awaited.
+    fn sleep(&mut self, awaited: Awaited, at_most: Duration) -> WorkerResult<()> {
+        let wait_for = match awaited {
+            Awaited::Message if self.is_waiting => WaitFor::Poll,
+            Awaited::Message => self.receiver.wait_for(),
+            Awaited::Room => self.sender.wait_for(),
+        };
+        match wait_for {
+            WaitFor::Fd { fd, writable } => {
+                // SAFETY: the descriptor belongs to a channel end of `self`, which lives longer than this call.
+                let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+                sleep_until_ready(&fd, writable, at_most);
+            }
+            WaitFor::Doorbell if self.bell.is_some() => {
+                self.bell.iter_mut().for_each(|bell| bell.arm());
+                // What came before the arming rings no bell.
+                if !self.look_for(awaited)?
+                    && let Some(bell) = &self.bell
+                {
+                    sleep_until_ready(&bell.fd(), false, at_most);
+                }
+                self.bell.iter_mut().for_each(|bell| bell.disarm());
+            }
+            WaitFor::Doorbell | WaitFor::Poll => std::thread::sleep(at_most.min(NAP)),
+        }
+        Ok(())
+    }
+
+    /// Waits for room, as this program waits; false if it shall end, or must not wait.
+    fn make_room(&mut self) -> WorkerResult<bool> {
+        if self.timed {
+            self.flush()?;
+            return Ok(false);
+        }
+        while !self.look_for_room()? {
+            if self.control.ended() {
+                return Ok(false);
+            }
+            if self.wait == Wait::Event {
+                self.sleep(Awaited::Room, LOOK_TIMEOUT)?;
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Path for Channel {
+    fn send(&mut self, message: Message) -> WorkerResult<bool> {
+        let mut loan = loop {
+            if let Some(loan) = self.next(message) {
+                break loan;
+            }
+            if !self.make_room()? {
+                return Ok(false);
+            }
+        };
+        loop {
+            match self.sender.send(loan) {
+                Ok(()) => break,
+                Err(Refused::Full(back)) => loan = back,
+                Err(Refused::TooLong { limit_bytes, .. }) => {
+                    return Err(format!("send: the channel carries at most {limit_bytes} bytes"));
+                }
+                Err(Refused::Failed(_, e)) => return Err(format!("send: {e}")),
+            }
+            if !self.make_room()? {
+                return Ok(false);
+            }
+        }
+        self.sequence += 1;
+        self.flush()?;
+        while self.is_waiting && !self.timed {
+            if self.control.ended() {
+                return Ok(false);
+            }
+            if self.wait == Wait::Event {
+                self.sleep(Awaited::Room, LOOK_TIMEOUT)?;
+            } else {
+                std::hint::spin_loop();
+            }
+            self.flush()?;
+        }
+        Ok(true)
+    }
+
+    fn receive(&mut self) -> WorkerResult<Option<Received>> {
+        if !self.look()? && self.blocks {
+            self.sleep(Awaited::Message, LOOK_TIMEOUT)?;
+            self.look()?;
+        }
+        Ok(self.sink.messages.pop_front())
+    }
+
+    fn wait(&mut self, at_most: Duration) {
+        // What fails here fails again, and is told, at the next look.
+        let _ = self.sleep(Awaited::Message, at_most);
+    }
+}
