@@ -45,7 +45,10 @@ fn main() -> ExitCode {
             add("outlives_a_peer_that_is_killed", killed_peer);
         }
     }
-    libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
+    let mut arguments = Arguments::from_args();
+    // Two programs that spin want the cores for themselves, and there is one RouDi of iceoryx on a host.
+    arguments.test_threads = Some(1);
+    libtest_mimic::run(&arguments, tests).exit_code()
 }
 
 /// One pair of programs.

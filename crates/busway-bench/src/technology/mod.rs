@@ -7,6 +7,7 @@
 mod begin_end_flags;
 mod channel;
 mod copy;
+mod iceoryx1;
 mod iceoryx2;
 mod message;
 mod mq;
@@ -63,6 +64,7 @@ technologies! {
     udp,
     tcp,
     iceoryx2,
+    iceoryx1,
     channel,
     port,
 }
