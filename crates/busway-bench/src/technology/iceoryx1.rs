@@ -4,7 +4,8 @@
 //! 2.0.3 (`iceoryx_binding_c/{publisher,subscriber,runtime,types,enums}.h`).
 //!
 //! Its daemon RouDi, without which nothing works, is started by the answering program with memory enough for the measurement, and ends
-//! with that program. A RouDi that runs already is used as it is. iceoryx ends the process on most errors; its words are then the last ones
+//! with that program. A RouDi that runs already is used as it is. One that finds a program killed when it ends aborts, and leaves its shared
+//! memory to the next one. iceoryx ends the process on most errors; its words are then the last ones
 //! on standard error.
 #![allow(unsafe_code)] // calls of a C library, memory of C++
 
