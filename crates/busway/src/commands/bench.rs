@@ -116,6 +116,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         What::Calls(args) => show(&calls::run(args, context)?, args.common.output.histogram),
         What::Gateway(args) => show(&gateway::run(args, context)?, args.output.histogram),
+        What::Compare(args) => Ok(writeln!(std::io::stdout(), "{}", views::compare::run(args)?)?),
         What::Technologies => Ok(write!(std::io::stdout(), "{}", technology::list())?),
         What::Follower(args) => Ok(follower::serve(args, &program, &stop, |address| {
             let _ = writeln!(std::io::stdout(), "waiting for runs at {address}; Ctrl-C ends it");
