@@ -180,29 +180,81 @@ fn here_finds_what_this_machine_lacks() {
 }
 
 #[test]
-fn bench_ports_names_what_is_wrong_with_its_arguments() {
+fn bench_names_what_is_wrong_with_its_arguments() {
     for (arguments, expected) in [
-        (&["--sizes", "12"][..], "write a multiple of 8 from 16 to 1MiB"),
-        (&["--sizes", "many"], "--sizes"),
-        (&["--seconds", "0"], "write seconds from 0.01 to 3600"),
-        (&["--seconds", "NaN"], "write seconds from 0.01 to 3600"),
-        (&["--rounds", "0"], "1..=1000"),
-        (&["--intervals", "0"], "1..=1000000"),
         (
-            &["--over", "pigeons"],
-            "two-lines, begin-end-flags, sockets, local, memory, tcp",
+            &["latency", "--sizes", "12"][..],
+            "write a multiple of 8 from 16 to 16MiB",
         ),
-        (&["--wait", "event"], "spin, adaptive"),
+        (&["latency", "--sizes", "many"], "--sizes"),
+        (&["latency", "--seconds", "0"], "write seconds from 0.01 to 3600"),
         (
-            &["--parts", "interval", "--over", "sockets"],
-            "add `local` or a bus",
+            &["latency", "--seconds", "NaN"],
+            "write seconds from 0.01 to 3600",
         ),
+        (&["latency", "--rounds", "0"], "1..=1000"),
+        (&["latency", "--open-loop", "0"], "1..=10000000"),
+        (
+            &["latency", "--technologies", "pigeons"],
+            "choose among two-lines, ",
+        ),
+        (&["latency", "--wait", "hope"], "spin, adaptive, event"),
+        (&["latency", "--pin", "one"], "two CPU numbers"),
+        (&["timeliness", "--intervals", "0"], "1..=1000000"),
+        (
+            &["throughput", "--technologies", "two-lines"],
+            "it carries no stream of messages",
+        ),
+        (
+            &["throughput", "--messages", "5", "--seconds", "1"],
+            "cannot be used with",
+        ),
+        (&["jitter", "--duration", "soon"], "--duration"),
+        (&["jitter", "--resume", "/nonexistent.json"], "/nonexistent.json"),
+        (&["jitter", "--technologies", "tcp,udp"], "start one run for each"),
+        (
+            &["latency", "--follower", "no.such.host.invalid"],
+            "names no machine",
+        ),
+        (&["compare", "/nonexistent.json"], "/nonexistent.json"),
     ] {
-        let output = busway(&[&["bench", "ports"], arguments].concat());
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let output = busway(&[&["bench"], arguments].concat());
+        assert!(!output.status.success(), "{arguments:?}");
         let said = text(&output.stderr);
         assert!(said.contains(expected), "{arguments:?}: {said}");
         assert!(output.stdout.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn bench_says_of_a_follower_that_is_not_there_how_to_start_it() {
+    let output = busway(&["bench", "latency", "--quick", "--follower", "127.0.0.1:1"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("is `busway bench follower` running there?"),
+        "{said}"
+    );
+}
+
+#[test]
+fn bench_lists_every_technology_with_what_this_machine_lacks_for_it() {
+    let output = busway(&["bench", "technologies"]);
+    let said = text(&output.stdout);
+    for name in [
+        "mq",
+        "unix",
+        "tcp",
+        "udp",
+        "iceoryx2",
+        "iceoryx1",
+        "channel-tcp",
+        "sampling-memory",
+    ] {
+        assert!(
+            said.lines().any(|line| line.trim_start().starts_with(name)),
+            "{name}: {said}"
+        );
     }
 }
 
@@ -250,7 +302,15 @@ fn there_is_a_man_page_for_each_command_and_none_for_the_hidden_one() {
         "busway-check.1",
         "busway-demo.1",
         "busway-bench-gateway.1",
-        "busway-bench-ports.1",
+        "busway-bench-latency.1",
+        "busway-bench-throughput.1",
+        "busway-bench-stream.1",
+        "busway-bench-interference.1",
+        "busway-bench-timeliness.1",
+        "busway-bench-jitter.1",
+        "busway-bench-follower.1",
+        "busway-bench-compare.1",
+        "busway-doctor.1",
     ] {
         assert!(folder.join(page).is_file(), "{page} is missing");
     }

@@ -179,12 +179,6 @@ impl Environment {
     }
 
     fn warn(&mut self) {
-        let cores = self.cores;
-        if cores < 4 {
-            self.warnings.push(format!(
-                "4 busy processes (2 programs, 2 gateways) share {cores} cores"
-            ));
-        }
         if let Some([load, ..]) = self.load
             && load > BUSY_LOAD
         {

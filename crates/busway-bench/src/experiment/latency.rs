@@ -22,8 +22,8 @@ const SIZES_BYTES: [usize; 19] = {
 };
 const SIZES_BYTES_QUICK: [usize; 4] = [16, 1 << 10, 64 << 10, 1 << 20];
 const DEFAULTS: Quick = Quick {
-    rounds: [2, 3],
-    seconds: [0.05, 0.2],
+    rounds: [3, 3],
+    seconds: [0.04, 0.2],
 };
 
 /// Options of `busway bench latency`.

@@ -1,0 +1,203 @@
+//! The benchmark as its users start it: on two machines that know of each other only by their network, and ended in the middle.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use busway_bench::hosts::{Host, Hosts};
+use busway_bench::record::Run;
+use busway_tests::rig::beside_the_test;
+use busway_tests::skip::skipped;
+use rustix::process::{Pid, Signal, kill_process};
+
+fn busway() -> PathBuf {
+    std::env::var_os("BUSWAY_BIN").map_or_else(|| beside_the_test("busway"), PathBuf::from)
+}
+
+/// Starts `busway bench …` on a host.
+fn bench(host: &Host, arguments: &[&str]) -> Child {
+    let mut command = host.command(&busway()).expect("the binary is there");
+    command
+        .arg("bench")
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command.spawn().expect("busway starts")
+}
+
+fn end(mut child: Child) {
+    let pid = Pid::from_raw(child.id() as i32).expect("a process has a number");
+    let _ = kill_process(pid, Signal::INT);
+    let status = child.wait().expect("it ends");
+    assert!(status.success(), "Ctrl-C ends a follower cleanly: {status}");
+}
+
+/// Two hosts, a follower on the second one that says that it waits.
+fn two_machines() -> Option<(Hosts, Child)> {
+    let hosts = match Hosts::isolated(&["near", "far"]) {
+        Ok(hosts) => hosts,
+        Err(why) => {
+            skipped(&format!("isolated hosts ({why})"));
+            return None;
+        }
+    };
+    let mut follower = bench(&hosts.hosts[1], &["follower"]);
+    let mut said = String::new();
+    let output = follower.stdout.as_mut().expect("it is a pipe");
+    BufReader::new(output)
+        .read_line(&mut said)
+        .expect("it says something");
+    assert!(said.contains("waiting for runs"), "{said}");
+    Some((hosts, follower))
+}
+
+#[test]
+fn two_machines_measure_round_trips_and_streams_one_run_after_the_other() {
+    let Some((hosts, follower)) = two_machines() else {
+        return;
+    };
+    let there = hosts.address(1, 0).to_string();
+    let near = &hosts.hosts[0];
+    for experiment in ["latency", "throughput", "timeliness"] {
+        let json = near.directory.join(format!("{experiment}.json"));
+        let path = json.to_str().expect("made from text");
+        let technologies = "tcp,udp,channel-tcp,sampling-tcp,queuing-tcp,unix";
+        let arguments = [
+            experiment,
+            "--quick",
+            "--sizes",
+            "64,64KiB",
+            "--follower",
+            &there,
+            "--technologies",
+            technologies,
+            "--json",
+            path,
+        ];
+        let output = bench(near, &arguments).wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{experiment}: {said}");
+        let run = Run::load(&json).expect("a whole result");
+        assert!(run.follower.is_some());
+        for technology in technologies.split(',').filter(|name| *name != "unix") {
+            let rows: Vec<_> = run
+                .rows
+                .iter()
+                .filter(|row| row.technology == technology)
+                .collect();
+            assert!(
+                !rows.is_empty(),
+                "{experiment} over {technology}: {:?}\n{said}",
+                run.notes
+            );
+            for row in rows {
+                assert!(row.received > 0 && row.corrupt == 0, "{row:?}");
+                if experiment == "throughput" {
+                    let load = row.receiver.as_ref().expect("the receiver counts too");
+                    assert!(load.packets_received_per_message.is_some(), "{row:?}");
+                }
+            }
+        }
+        let notes = run.notes.join("\n");
+        assert!(
+            notes.contains("unix: skipped: needs both programs on one machine"),
+            "{notes}"
+        );
+    }
+    end(follower);
+}
+
+#[test]
+fn a_cable_that_is_taken_out_is_reported_by_a_long_run_that_goes_on_when_it_is_back() {
+    let Some((hosts, follower)) = two_machines() else {
+        return;
+    };
+    let near = &hosts.hosts[0];
+    let json = near.directory.join("long.json");
+    let there = hosts.address(1, 0).to_string();
+    let path = json.to_str().expect("made from text");
+    let arguments = [
+        "jitter",
+        "--duration",
+        "12s",
+        "--follower",
+        &there,
+        "--technologies",
+        "udp",
+        "--json",
+        path,
+    ];
+    let run = bench(near, &arguments);
+    std::thread::sleep(Duration::from_secs(4));
+    hosts.set_cable(0, 1, false).expect("there is a cable");
+    std::thread::sleep(Duration::from_secs(3));
+    hosts.set_cable(0, 1, true).expect("there is a cable");
+    let output = run.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let run = Run::load(&json).expect("a whole result");
+    let row = &run.rows[0];
+    assert!(!row.interruptions.is_empty() && row.lost > 0, "{row:?}\n{said}");
+    assert!(row.received > 0, "{row:?}");
+    end(follower);
+}
+
+#[test]
+fn ctrl_c_ends_a_run_with_what_was_measured_and_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let json = directory.path().join("cut.json");
+    let arguments = [
+        "bench",
+        "latency",
+        "--no-isolation",
+        "--seconds",
+        "0.3",
+        "--rounds",
+        "100",
+    ];
+    let mut child = Command::new(busway())
+        .args(arguments)
+        .args([
+            "--technologies",
+            "unix,iceoryx2,queuing-memory,sampling-tcp",
+            "--sizes",
+            "64",
+        ])
+        .arg("--json")
+        .arg(&json)
+        .process_group(0)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("busway starts");
+    let pid = child.id();
+    std::thread::sleep(Duration::from_secs(5));
+    let begun = Instant::now();
+    kill_process(Pid::from_raw(pid as i32).expect("a number"), Signal::INT).expect("it runs");
+    let status = child.wait().expect("it ends");
+    assert!(status.success(), "{status}");
+    // No figure: a hang would be minutes.
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    let run = Run::load(&json).expect("a whole result");
+    assert!(run.interrupted && !run.rows.is_empty(), "{:?}", run.notes);
+    assert!(
+        !is_anything_left(pid),
+        "hosts, workers or gateways of {pid} are left"
+    );
+}
+
+/// Whether directories or programs of the run with this process id are there.
+fn is_anything_left(pid: u32) -> bool {
+    let of_it = format!("busway-{pid}-");
+    let names = |path: &str| {
+        let entries = std::fs::read_dir(Path::new(path)).expect("a directory");
+        entries.flatten().map(|entry| entry.path()).collect::<Vec<_>>()
+    };
+    let is_file = |path: &PathBuf| path.to_string_lossy().contains(&of_it);
+    let is_program = |path: &PathBuf| {
+        std::fs::read(path.join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(&of_it))
+    };
+    names("/dev/shm").iter().any(is_file) || names("/proc").iter().any(is_program)
+}
