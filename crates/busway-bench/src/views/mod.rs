@@ -8,6 +8,7 @@ mod caveats;
 pub mod compare;
 mod csv;
 mod hdr;
+mod headline;
 mod histogram;
 mod report;
 mod series;

@@ -111,6 +111,16 @@ impl<'a> Set<'a> {
         distinct(self.entries().map(|entry| entry.row.payload_bytes))
     }
 
+    /// All intervals of rows, ascending; one absent interval if no row has any. Rows without one belong to each of them.
+    pub fn intervals_ns(&self) -> Vec<Option<u64>> {
+        let all = distinct(self.entries().filter_map(|entry| entry.row.interval_ns));
+        if all.is_empty() {
+            vec![None]
+        } else {
+            all.into_iter().map(Some).collect()
+        }
+    }
+
     /// The figure by which a row is compared, over that of the same row in the first run.
     pub fn ratio_to_first_run(&self, entry: &Entry<'_>) -> Option<f64> {
         if entry.run == 0 {

@@ -12,7 +12,7 @@ use crate::record::Run;
 
 use super::series::Set;
 use super::tables::{self, Detail, Table};
-use super::{caveats, histogram, units};
+use super::{caveats, headline, histogram, units};
 
 /// Columns of a terminal that tables are split for.
 const WIDTH: usize = 150;
@@ -31,6 +31,9 @@ pub(super) fn text(set: &Set<'_>, with_histograms: bool) -> String {
     }
     if with_histograms {
         out += &histogram::text(set);
+    }
+    for (at, sentence) in headline::sentences(set).into_iter().enumerate() {
+        out += &format!("{}{sentence}\n", if at == 0 { "\nIn short:\n" } else { "" });
     }
     for (label, run) in set.runs() {
         let notes = caveats::of(run)

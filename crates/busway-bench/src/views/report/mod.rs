@@ -3,13 +3,18 @@
 //! Contract: the page is self-contained (no script, no font, no address); every text that came from a file is escaped; warnings stand before the
 //! figures. Called by [`super::Output`] and `compare`.
 
+mod axis;
+mod chart;
+mod figures;
+mod palette;
+
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
 
 use super::caveats::{self, Weight};
 use super::series::Set;
 use super::tables::{self, Detail, Table};
-use super::units;
+use super::{headline, units};
 use crate::environment::Environment;
 use crate::record::Run;
 
@@ -28,7 +33,7 @@ pub(super) fn page(set: &Set<'_>) -> String {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { (title) }
-                style { (PreEscaped(STYLE)) }
+                style { (PreEscaped(STYLE)) (PreEscaped(palette::css())) }
             }
             body {
                 h1 { (title) }
@@ -36,13 +41,30 @@ pub(super) fn page(set: &Set<'_>) -> String {
                     ul.caveats { @for text in set.differences() { li.warning { strong { "warning: " } (text) } } }
                 }
                 @for (label, run) in set.runs() { (summary(label, run)) }
-                h2 { "Tables" }
+                (in_short(set))
+                nav { a href="#figures" { "Figures" } " " a href="#tables" { "Tables" } " " a href="#environment" { "Environment" } }
+                h2 id="figures" { "Figures" }
+                @for block in figures::of(set) { (block.draw()) }
+                h2 id="tables" { "Tables" }
                 @for table in tables::of(set, Detail::Full) { (drawn(&table)) }
-                @for (label, run) in set.runs() { (machines(label, run)) }
+                div id="environment" { @for (label, run) in set.runs() { (machines(label, run)) } }
             }
         }
     };
     page.into_string()
+}
+
+/// The few sentences that most readers want.
+fn in_short(set: &Set<'_>) -> Markup {
+    let sentences = headline::sentences(set);
+    html! {
+        @if !sentences.is_empty() {
+            section.short {
+                h2 { "In short" }
+                ul { @for sentence in &sentences { li { (sentence) } } }
+            }
+        }
+    }
 }
 
 /// When and how it was measured, and what takes away from it.

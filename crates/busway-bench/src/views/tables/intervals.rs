@@ -7,13 +7,13 @@ use crate::views::units;
 
 /// How long the task took beside each kind of communication; a table for each interval.
 pub(super) fn interference(set: &Set<'_>) -> Vec<Table> {
-    let mut intervals: Vec<Option<u64>> = set.entries().map(|entry| entry.row.interval_ns).collect();
-    intervals.sort_unstable();
-    intervals.dedup();
     let table = |interval_ns: Option<u64>| {
         let entries: Vec<Entry<'_>> = set
             .entries()
-            .filter(|entry| entry.row.interval_ns == interval_ns && entry.row.execution_ns.is_some())
+            .filter(|entry| {
+                let of_interval = entry.row.interval_ns.is_none() || entry.row.interval_ns == interval_ns;
+                of_interval && entry.row.execution_ns.is_some()
+            })
             .collect();
         let messages = interval_ns.map(|ns| format!(", a message every {}", units::time(ns as f64)));
         let mut columns = distribution_columns(|row: &Row| row.execution_ns.clone());
@@ -34,7 +34,7 @@ pub(super) fn interference(set: &Set<'_>) -> Vec<Table> {
             )
         }
     };
-    intervals.into_iter().map(table).collect()
+    set.intervals_ns().into_iter().map(table).collect()
 }
 
 /// Intervals sent and seen; a table for each size.

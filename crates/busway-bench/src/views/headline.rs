@@ -1,0 +1,221 @@
+//! A run in a few sentences.
+//!
+//! Contract: nothing is said that a table does not show too; rows with more busy threads than cores keep their mark. Called by the terminal view and
+//! the report.
+
+use super::series::{CROWDED_MARK, Entry, Set, half, load_percent};
+use super::units;
+use crate::record::{Experiment, Row};
+
+/// A message is seen in time if the mean interval between those seen is at most this much longer than that between those sent.
+const IN_TIME: f64 = 1.1;
+
+/// What most readers look for.
+pub(super) fn sentences(set: &Set<'_>) -> Vec<String> {
+    match set.experiment() {
+        Experiment::Latency | Experiment::Gateway => latency(set),
+        Experiment::Throughput => ends(set, "most bytes", true, |row| row.bytes_per_s, units::rate),
+        Experiment::Stream => ends(set, "least CPU load of both sides", false, load_percent, |load| {
+            format!("{load:.2} % of one core")
+        }),
+        Experiment::Interference => interference(set),
+        Experiment::Timeliness => timeliness(set),
+        Experiment::Jitter => jitter(set),
+        Experiment::Calls => ends(
+            set,
+            "cheapest write and read",
+            false,
+            |row| row.calls.map(|calls| calls.write_and_read_ns),
+            units::time,
+        ),
+        Experiment::SelfTest => self_test(set),
+    }
+}
+
+fn name(entry: &Entry<'_>) -> String {
+    let mark = if entry.row.crowded {
+        format!(" {CROWDED_MARK}")
+    } else {
+        String::new()
+    };
+    format!("{}{mark}", entry.name())
+}
+
+/// The best row of the smallest and of the largest size.
+fn ends(
+    set: &Set<'_>,
+    what: &str,
+    most: bool,
+    figure: impl Fn(&Row) -> Option<f64>,
+    said: impl Fn(f64) -> String,
+) -> Vec<String> {
+    let sizes = set.sizes();
+    let mut ends: Vec<u64> = [sizes.first(), sizes.last()]
+        .into_iter()
+        .flatten()
+        .copied()
+        .collect();
+    ends.dedup();
+    let of_size = |bytes: &u64| {
+        let mut all: Vec<(f64, Entry<'_>)> = set
+            .entries()
+            .filter(|entry| entry.row.payload_bytes == *bytes)
+            .filter_map(|entry| Some((figure(entry.row)?, entry)))
+            .collect();
+        all.sort_by(|a, b| a.0.total_cmp(&b.0));
+        if most {
+            all.reverse();
+        }
+        let (best, last) = (all.first()?, all.last()?);
+        let best_said = format!(
+            "{}: {what}: {} with {}",
+            units::size(*bytes),
+            name(&best.1),
+            said(best.0)
+        );
+        Some(match all.len() {
+            1 => format!("{best_said}."),
+            n => format!(
+                "{best_said}; last of {n}: {} with {}.",
+                name(&last.1),
+                said(last.0)
+            ),
+        })
+    };
+    ends.iter().filter_map(of_size).collect()
+}
+
+fn latency(set: &Set<'_>) -> Vec<String> {
+    let mut all = ends(
+        set,
+        "shortest median half round trip",
+        false,
+        |row| half(row).map(|it| it.p50 as f64),
+        units::time,
+    );
+    all.extend(ends(
+        set,
+        "shortest worst case",
+        false,
+        |row| half(row).map(|it| it.max as f64),
+        units::time,
+    ));
+    all
+}
+
+/// How much longer the task takes than without communication.
+fn interference(set: &Set<'_>) -> Vec<String> {
+    let mut all = Vec::new();
+    for interval_ns in set.intervals_ns() {
+        let of_interval: Vec<Entry<'_>> = set
+            .entries()
+            .filter(|entry| entry.row.interval_ns.is_none() || entry.row.interval_ns == interval_ns)
+            .collect();
+        let alone = of_interval
+            .iter()
+            .find(|entry| Some(entry.row.technology.as_str()) == set.baseline());
+        let Some(alone) = alone.and_then(|entry| entry.row.execution_ns.as_ref()) else {
+            continue;
+        };
+        let every = interval_ns.map_or_else(String::new, |ns| {
+            format!(", a message every {}", units::time(ns as f64))
+        });
+        for entry in &of_interval {
+            let Some(times) = entry.row.execution_ns.as_ref().filter(|times| *times != alone) else {
+                continue;
+            };
+            all.push(format!(
+                "{}{every}: the task's mean execution time is {} longer than beside {}, its 99 % {}.",
+                name(entry),
+                percent_longer(times.mean, alone.mean),
+                set.baseline().unwrap_or_default(),
+                percent_longer(times.p99 as f64, alone.p99 as f64),
+            ));
+        }
+    }
+    all
+}
+
+fn percent_longer(value: f64, than: f64) -> String {
+    format!("{:.2} %", (value / than.max(1.0) - 1.0) * 100.0)
+}
+
+/// From which interval on every message is seen in time.
+fn timeliness(set: &Set<'_>) -> Vec<String> {
+    let mut all = Vec::new();
+    for series in set.series() {
+        for bytes in set.sizes() {
+            let mut seen: Vec<(u64, bool)> = series
+                .rows
+                .iter()
+                .filter(|row| row.payload_bytes == bytes)
+                .filter_map(|row| {
+                    let sent = row.transmitted_interval_ns.as_ref()?.mean;
+                    Some((
+                        row.interval_ns?,
+                        row.observed_interval_ns.as_ref()?.mean <= sent * IN_TIME,
+                    ))
+                })
+                .collect();
+            seen.sort_unstable();
+            let first_late = seen.iter().rposition(|(_, in_time)| !in_time);
+            let from = seen.get(first_late.map_or(0, |at| at + 1));
+            let mark = if series.rows.iter().any(|row| row.crowded) {
+                format!(" {CROWDED_MARK}")
+            } else {
+                String::new()
+            };
+            let whose = format!("{}{mark}, {}", series.name, units::size(bytes));
+            match from {
+                Some((ns, _)) => all.push(format!(
+                    "{whose}: seen at the interval sent from {} on.",
+                    units::time(*ns as f64)
+                )),
+                None if !seen.is_empty() => all.push(format!("{whose}: at no interval seen as sent.")),
+                None => {}
+            }
+        }
+    }
+    all
+}
+
+fn jitter(set: &Set<'_>) -> Vec<String> {
+    let of_entry = |entry: Entry<'_>| {
+        let times = half(entry.row)?;
+        let lasted: f64 = entry.row.interruptions.iter().map(|it| it.lasted_s).sum();
+        let interrupted = match entry.row.interruptions.len() {
+            0 => String::new(),
+            n => format!("; interrupted {n} times, for {}", units::duration(lasted)),
+        };
+        Some(format!(
+            "{}, {}: best {}, average {}, worst {} of {} half round trips{interrupted}.",
+            name(&entry),
+            units::size(entry.row.payload_bytes),
+            units::time(times.min as f64),
+            units::time(times.mean),
+            units::time(times.max as f64),
+            units::grouped(times.samples as f64),
+        ))
+    };
+    set.entries().filter_map(of_entry).collect()
+}
+
+fn self_test(set: &Set<'_>) -> Vec<String> {
+    let verdicts: Vec<bool> = set
+        .entries()
+        .flat_map(|entry| entry.row.verdicts.iter().map(|it| it.passed))
+        .collect();
+    let passed = verdicts.iter().filter(|passed| **passed).count();
+    if verdicts.is_empty() {
+        return Vec::new();
+    }
+    let all = verdicts.len();
+    vec![if passed == all {
+        format!("The instrument measured right: all {all} figures are within their tolerances.")
+    } else {
+        format!(
+            "THE INSTRUMENT MEASURED WRONG: {} of {all} figures are outside their tolerances.",
+            all - passed
+        )
+    }]
+}

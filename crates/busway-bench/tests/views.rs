@@ -1,0 +1,314 @@
+//! What the views say of runs: text, CSV, HdrHistogram logs, comparisons. The page is tested in a browser by `report.rs`.
+
+mod samples;
+
+use std::path::PathBuf;
+
+use busway_bench::BenchError;
+use busway_bench::record::Run;
+use busway_bench::views::{self, Output, compare};
+use hdrhistogram::serialization::Deserializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+
+fn file(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+fn contains_all(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+}
+
+#[test]
+fn refused_conditions_come_first_and_warnings_before_the_figures() {
+    let text = views::text(&samples::large_latency(), false);
+    assert!(
+        text.starts_with("NOT GRANTED: fifo (priority 80): RLIMIT_RTPRIO"),
+        "{text}"
+    );
+    let warning = text
+        .find("warning: 6 busy threads")
+        .expect("the warning is there");
+    assert!(warning < text.find("Half round trip of 16 B").expect("the table is there"));
+    contains_all(
+        &text,
+        &[
+            "granted: pinning (CPU 0 and 1)",
+            "queuing-tcp †",
+            "† more busy threads than cores",
+            "note: iceoryx1 event",
+        ],
+    );
+}
+
+#[test]
+fn a_warning_of_the_machine_that_the_run_repeats_is_said_once() {
+    let mut run = samples::latency();
+    run.warnings = run.environment.warnings.clone();
+    assert_eq!(views::text(&run, false).matches("neighbours may take").count(), 1);
+}
+
+#[test]
+fn latency_has_the_tables_of_its_publications() {
+    let text = views::text(&samples::latency(), false);
+    contains_all(
+        &text,
+        &[
+            "Half round trip of 1 KiB, µs",
+            "p99.99",
+            "payload [kB]",
+            "iceperf",
+            "best / average / worst",
+            "every byte written and read",
+            "shortest median half round trip: two-lines spin",
+        ],
+    );
+}
+
+#[test]
+fn a_run_that_left_the_payload_untouched_says_so_before_the_figures() {
+    let text = views::text(&samples::single(), false);
+    let said = text.find("payload untouched").expect("it says so");
+    assert!(
+        said < text.find("Half round trip").expect("the table is there"),
+        "{text}"
+    );
+    contains_all(&text, &["open loop at 1,000 messages/s", "0.206"]);
+}
+
+#[test]
+fn a_histogram_is_shown_on_request_only() {
+    let run = samples::latency();
+    assert!(!views::text(&run, false).contains('█'));
+    assert_eq!(
+        views::text(&run, true)
+            .matches("(bars: logarithm of the count)")
+            .count(),
+        run.rows.len()
+    );
+}
+
+#[test]
+fn the_other_experiments_have_the_tables_that_their_readers_look_for() {
+    for (run, parts) in [
+        (
+            samples::throughput(),
+            &["Mbit/s", "send pkt out/msg", "lost %", "of 86 sizes"][..],
+        ),
+        (
+            samples::stream(),
+            &[
+                "256 KiB every 80.0 ms (26.2 Mbit/s)",
+                "sender: tcp − it",
+                "receiver: tcp − it",
+            ],
+        ),
+        (
+            samples::interference(),
+            &[
+                "a message every 1.00 ms",
+                "a message every 10.0 ms",
+                "longer than beside none",
+            ],
+        ),
+        (
+            samples::timeliness(),
+            &["messages of 4 KiB", "seen/sent", "not seen %"],
+        ),
+        (
+            samples::jitter(),
+            &[
+                "the answering program was stopped",
+                "New maxima",
+                "worst",
+                "interrupted 1 times",
+            ],
+        ),
+        (samples::gateway(), &["ping-pong", "lossless", "41.00"]),
+        (samples::calls(), &["44.1", "write and read"]),
+        (
+            samples::self_test(),
+            &["FAILED", "passed", "THE INSTRUMENT MEASURED WRONG: 1 of 3"],
+        ),
+        (samples::empty(), &["no figures", "ended before all was measured"]),
+    ] {
+        contains_all(&views::text(&run, false), parts);
+    }
+}
+
+#[test]
+fn no_line_of_a_table_is_wider_than_a_wide_terminal() {
+    for (name, run) in samples::all().into_iter().filter(|(name, _)| *name != "hostile") {
+        let text = views::text(&run, true);
+        let ruled = text.lines().filter(|line| line.starts_with(['╌', '═', '─']));
+        for line in ruled {
+            assert!(
+                line.chars().count() <= 150,
+                "{name}: {} columns",
+                line.chars().count()
+            );
+        }
+    }
+}
+
+#[test]
+fn csv_has_a_line_for_each_row_under_the_names_of_the_json() {
+    let run = samples::throughput();
+    let path = file("throughput.csv");
+    Output {
+        csv: Some(path.clone()),
+        ..Output::default()
+    }
+    .write(&run)
+    .unwrap();
+    let mut reader = csv::Reader::from_path(&path).unwrap();
+    let names = reader.headers().unwrap().clone();
+    for name in [
+        "payload_bytes",
+        "rtt_ns_p99_9",
+        "half_rtt_ns_mean",
+        "sender_host_interrupt_percent",
+        "receiver_packets_sent_per_message",
+        "calls_write_ns",
+    ] {
+        assert!(names.iter().any(|it| it == name), "{name} is not in {names:?}");
+    }
+    let at = names.iter().position(|name| name == "bytes_per_s").unwrap();
+    let rates: Vec<f64> = reader
+        .records()
+        .map(|line| line.unwrap()[at].parse().unwrap())
+        .collect();
+    let expected: Vec<f64> = run.rows.iter().filter_map(|row| row.bytes_per_s).collect();
+    assert_eq!(rates, expected);
+}
+
+#[test]
+fn a_standard_reader_finds_every_histogram_of_the_log_under_its_tag() {
+    let run = samples::latency();
+    let path = file("latency.hlog");
+    Output {
+        hdr: Some(path.clone()),
+        ..Output::default()
+    }
+    .write(&run)
+    .unwrap();
+    let log = std::fs::read(&path).unwrap();
+    let mut found = Vec::new();
+    for entry in IntervalLogIterator::new(&log) {
+        let LogEntry::Interval(interval) = entry.unwrap() else {
+            continue;
+        };
+        use base64::Engine as _;
+        let bytes = base64::prelude::BASE64_STANDARD
+            .decode(interval.encoded_histogram())
+            .unwrap();
+        let histogram: hdrhistogram::Histogram<u64> =
+            Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap();
+        found.push((
+            interval.tag().unwrap().as_str().to_owned(),
+            histogram.len(),
+            histogram.max(),
+        ));
+    }
+    let expected: Vec<_> = run
+        .rows
+        .iter()
+        .map(|row| {
+            let tag = format!("{}-{}-{}-rtt_ns", row.technology, row.wait, row.payload_bytes);
+            let times = row.rtt_ns.as_ref().unwrap();
+            (tag, times.samples, times.max)
+        })
+        .collect();
+    assert_eq!(found, expected);
+}
+
+fn saved(name: &str, run: &Run) -> PathBuf {
+    let path = file(name);
+    run.save(&path).unwrap();
+    path
+}
+
+fn comparison(files: Vec<PathBuf>) -> Result<String, BenchError> {
+    compare::run(&compare::Args {
+        files,
+        csv: Some(file("compare.csv")),
+        report: None,
+        histogram: false,
+    })
+}
+
+#[test]
+fn runs_stand_beside_each_other_with_ratios_to_the_first() {
+    let mut faster = samples::latency();
+    for row in &mut faster.rows {
+        let times = row.rtt_ns.as_mut().unwrap();
+        times.p50 /= 2;
+    }
+    faster.environment.cpu = Some("a faster one".into());
+    let text = comparison(vec![
+        saved("before.json", &samples::latency()),
+        saved("after.json", &faster),
+    ])
+    .unwrap();
+    contains_all(
+        &text,
+        &[
+            "× before",
+            "0.500",
+            "the runs differ in their machines",
+            "after: a faster one",
+        ],
+    );
+    let lines = std::fs::read_to_string(file("compare.csv"))
+        .unwrap()
+        .lines()
+        .count();
+    assert_eq!(lines, 1 + 2 * faster.rows.len());
+}
+
+#[test]
+fn runs_of_different_experiments_are_not_compared() {
+    let error = comparison(vec![
+        saved("one.json", &samples::latency()),
+        saved("other.json", &samples::stream()),
+    ])
+    .unwrap_err();
+    contains_all(
+        &error.to_string(),
+        &[
+            "other.json",
+            "stream",
+            "latency",
+            "compare results of one experiment",
+        ],
+    );
+}
+
+#[test]
+fn a_file_that_is_no_result_is_named() {
+    let path = file("no-result.json");
+    std::fs::write(&path, "{\"schema\":\"something else\"}").unwrap();
+    let error = comparison(vec![saved("good.json", &samples::latency()), path]).unwrap_err();
+    contains_all(&error.to_string(), &["no-result.json", "something else"]);
+}
+
+#[test]
+fn a_result_read_back_shows_the_same() {
+    for (name, run) in samples::all() {
+        let read = Run::load(&saved(&format!("{name}.again.json"), &run)).unwrap();
+        assert_eq!(views::text(&read, true), views::text(&run, true), "{name}");
+    }
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_named() {
+    let nowhere = file("no such folder").join("x.html");
+    let error = Output {
+        report: Some(nowhere),
+        ..Output::default()
+    }
+    .write(&samples::latency())
+    .unwrap_err();
+    contains_all(&error.to_string(), &["write", "no such folder"]);
+}
