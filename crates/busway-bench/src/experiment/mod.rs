@@ -4,6 +4,7 @@
 //! disturbance of the machine meets all alike, and makes one [`Row`] of a task's rounds. What goes wrong in a single measurement is a note in the
 //! result. Ctrl-C ends a run with what was measured so far. Called by the command line.
 
+pub mod all;
 pub mod calls;
 pub mod jitter;
 pub mod latency;

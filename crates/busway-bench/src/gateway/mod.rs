@@ -41,7 +41,7 @@ const SECONDS: f64 = 1.0;
 const SECONDS_QUICK: f64 = 0.4;
 
 /// Options of `busway bench gateway`.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct Args {
     /// Message sizes [default: 64,4KiB,64KiB,1MiB,4MiB]
     #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_size)]

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use busway_bench::experiment::{Context, calls, jitter, latency, self_test, throughput, timeliness};
+use busway_bench::experiment::{Context, all, calls, jitter, latency, self_test, throughput, timeliness};
 use busway_bench::record::Run;
 use busway_bench::{follower, gateway, technology, views};
 
@@ -75,6 +75,13 @@ Examples:
   busway bench compare before.json after.json
   busway bench compare board-a.json board-b.json board-c.json --report boards.html --csv boards.csv")]
     Compare(views::compare::Args),
+    /// Every experiment after the other, each with its result and its page in one directory; about a quarter of an hour
+    #[command(after_help = "\
+Examples:
+  busway bench all results/
+  busway bench all results/ --quick
+  busway bench all results/ --follower control.local")]
+    All(all::Args),
     /// List what messages can be exchanged over, and what this machine lacks for it
     Technologies,
     /// Be the other machine of measurements between two: wait for runs, and serve one after the other
@@ -116,6 +123,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         What::Calls(args) => show(&calls::run(args, context)?, args.common.output.histogram),
         What::Gateway(args) => show(&gateway::run(args, context)?, args.output.histogram),
+        What::All(args) => {
+            let runs = all::run(args, context, |name, index, of| {
+                let _ = writeln!(std::io::stderr(), "{name} ({index} of {of})");
+            })?;
+            runs.iter().try_for_each(|run| show(run, false))
+        }
         What::Compare(args) => Ok(writeln!(std::io::stdout(), "{}", views::compare::run(args)?)?),
         What::Technologies => Ok(write!(std::io::stdout(), "{}", technology::list())?),
         What::Follower(args) => Ok(follower::serve(args, &program, &stop, |address| {

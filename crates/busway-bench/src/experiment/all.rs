@@ -1,0 +1,200 @@
+//! `busway bench all`: every experiment after the other, each with its result and its page in one directory.
+//!
+//! The times are such that a machine of two cores is done in about a quarter of an hour; each experiment by itself, with its own defaults, looks longer.
+
+use std::path::{Path, PathBuf};
+
+use super::{Common, Context, calls, jitter, latency, self_test, throughput, timeliness};
+use crate::record::Run;
+use crate::views::Output;
+use crate::{BenchError, conditions, gateway, interference};
+
+/// How often each experiment measures everything.
+const ROUNDS: u32 = 3;
+/// How long single measurements count, in s.
+const ROUND_TRIP_SECONDS: f64 = 0.1;
+const ONE_WAY_SECONDS: f64 = 0.05;
+const GATEWAY_SECONDS: f64 = 0.3;
+
+/// Round trips as iceperf measures them, over what it measures.
+const UNTOUCHED: &str = "latency-untouched";
+const LOCAL: [&str; 4] = ["mq", "unix", "iceoryx1", "iceoryx2"];
+
+/// Options of `busway bench all`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Directory for results and pages: NAME.json and NAME.html; made if it is not there
+    #[arg(value_name = "DIRECTORY")]
+    pub directory: PathBuf,
+    /// The other machine, where `busway bench follower` runs; then only what reaches over a network
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub follower: Option<String>,
+    /// Measure on one host even where namespaces are possible
+    #[arg(long)]
+    pub no_isolation: bool,
+    /// Every experiment in under a minute
+    #[arg(short, long)]
+    pub quick: bool,
+    /// What the programs shall have of the system.
+    #[command(flatten)]
+    pub conditions: conditions::Args,
+}
+
+/// Measures everything. `begin` hears of each experiment before it begins, with its number and how many there are; the runs come back as they went to the
+/// files. When the user stops, those so far.
+///
+/// # Errors
+///
+/// The directory cannot be made, or as each experiment.
+pub fn run(
+    args: &Args,
+    context: Context<'_>,
+    mut begin: impl FnMut(&str, usize, usize),
+) -> Result<Vec<Run>, BenchError> {
+    let directory = &args.directory;
+    std::fs::create_dir_all(directory)
+        .map_err(BenchError::io(format!("make directory {}", directory.display())))?;
+    let mut names = vec!["latency", "throughput", "stream", "timeliness", "jitter"];
+    if args.follower.is_none() {
+        names.extend([UNTOUCHED, "interference", "gateway", "calls", "self-test"]);
+    }
+    let mut runs = Vec::new();
+    for (index, name) in names.iter().enumerate() {
+        begin(name, index + 1, names.len());
+        let run = one(name, args, context)?;
+        let interrupted = run.interrupted;
+        runs.push(run);
+        if interrupted {
+            break;
+        }
+    }
+    Ok(runs)
+}
+
+/// One experiment, with times that let all of them be done soon.
+fn one(name: &str, args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
+    let common = |seconds: Option<f64>, rounds: Option<u32>| Common {
+        seconds: seconds.filter(|_| !args.quick),
+        rounds: rounds.filter(|_| !args.quick),
+        follower: args.follower.clone(),
+        no_isolation: args.no_isolation,
+        quick: args.quick,
+        conditions: args.conditions.clone(),
+        output: output(&args.directory, name),
+        ..Common::default()
+    };
+    match name {
+        "latency" => {
+            let common = Common {
+                baseline: Some("tcp".into()),
+                ..common(Some(ROUND_TRIP_SECONDS), Some(ROUNDS))
+            };
+            latency::run(
+                &latency::Args {
+                    common,
+                    open_loop: None,
+                },
+                context,
+            )
+        }
+        UNTOUCHED => {
+            let common = Common {
+                technologies: LOCAL.map(str::to_owned).to_vec(),
+                untouched: true,
+                ..common(Some(ROUND_TRIP_SECONDS), Some(ROUNDS))
+            };
+            latency::run(
+                &latency::Args {
+                    common,
+                    open_loop: None,
+                },
+                context,
+            )
+        }
+        "throughput" => {
+            let common = common(Some(ONE_WAY_SECONDS), Some(1));
+            throughput::run(
+                &throughput::Args {
+                    common,
+                    messages: None,
+                },
+                context,
+            )
+        }
+        "stream" => {
+            let common = Common {
+                baseline: Some("tcp".into()),
+                ..common(None, None)
+            };
+            throughput::run_stream(
+                &throughput::StreamArgs {
+                    common,
+                    interval: None,
+                },
+                context,
+            )
+        }
+        "timeliness" => {
+            let common = common(Some(ROUND_TRIP_SECONDS), Some(ROUNDS));
+            timeliness::run(
+                &timeliness::Args {
+                    common,
+                    intervals: Vec::new(),
+                },
+                context,
+            )
+        }
+        "jitter" => {
+            let common = common(None, None);
+            jitter::run(
+                &jitter::Args {
+                    common,
+                    ..jitter::Args::default()
+                },
+                context,
+            )
+        }
+        "interference" => {
+            let common = common(None, None);
+            interference::run(
+                &interference::Args {
+                    common,
+                    ..interference::Args::default()
+                },
+                context,
+            )
+        }
+        "gateway" => gateway::run(
+            &gateway::Args {
+                seconds: (!args.quick).then_some(GATEWAY_SECONDS),
+                rounds: (!args.quick).then_some(ROUNDS),
+                quick: args.quick,
+                no_isolation: args.no_isolation,
+                output: output(&args.directory, name),
+                ..gateway::Args::default()
+            },
+            context,
+        ),
+        "calls" => calls::run(
+            &calls::Args {
+                common: common(None, None),
+            },
+            context,
+        ),
+        _ => self_test::run(
+            &self_test::Args {
+                common: common(None, None),
+            },
+            context,
+        ),
+    }
+}
+
+fn output(directory: &Path, name: &str) -> Output {
+    let file = |suffix: &str| Some(directory.join(format!("{name}.{suffix}")));
+    Output {
+        json: file("json"),
+        report: file("html"),
+        ..Output::default()
+    }
+}
