@@ -123,16 +123,21 @@ struct Program<'a> {
 impl User for Program<'_> {
     fn exchange(self, mut path: impl Path) -> WorkerResult<Measured> {
         let Self { spec, control } = self;
+        // Only the loops whose every call shows in a figure are made for each technology anew; the rest, for all of them once.
+        let path_of_any_kind: &mut dyn Path = &mut path;
         match spec.part {
             ExchangePart::Ping => ping::ping(&mut path, spec, control),
-            ExchangePart::Watch(report_ns) => watch::watch(&mut path, spec, report_ns, control),
-            ExchangePart::OpenLoop(interval_ns) => open_loop::ping(&mut path, spec, interval_ns, control),
             ExchangePart::Echo(None) => ping::echo(&mut path, spec, control),
             ExchangePart::Echo(Some(injected)) => {
-                ping::echo(&mut relay::Relay::new(path, injected, spec.base), spec, control)
+                let relay = &mut relay::Relay::new(path_of_any_kind, injected, spec.base);
+                ping::echo(relay, spec, control)
             }
-            ExchangePart::Send(interval_ns) => one_way::send(&mut path, spec, interval_ns, control),
-            ExchangePart::Receive => one_way::receive(&mut path, spec, control),
+            ExchangePart::Watch(report_ns) => watch::watch(path_of_any_kind, spec, report_ns, control),
+            ExchangePart::OpenLoop(interval_ns) => {
+                open_loop::ping(path_of_any_kind, spec, interval_ns, control)
+            }
+            ExchangePart::Send(interval_ns) => one_way::send(path_of_any_kind, spec, interval_ns, control),
+            ExchangePart::Receive => one_way::receive(path_of_any_kind, spec, control),
         }
     }
 }

@@ -26,7 +26,7 @@ const BATCH: u64 = 16;
 
 /// Sends. A message that is late by an interval or more shifts those behind it: none is sent in a burst.
 pub(super) fn send(
-    path: &mut impl Path,
+    path: &mut dyn Path,
     spec: &Exchange,
     interval_ns: Option<u64>,
     control: &Control,
@@ -60,7 +60,7 @@ pub(super) fn send(
 }
 
 fn send_unpaced(
-    path: &mut impl Path,
+    path: &mut dyn Path,
     spec: &Exchange,
     end: &End,
     control: &Control,
@@ -85,7 +85,7 @@ fn send_unpaced(
 }
 
 fn send_paced(
-    path: &mut impl Path,
+    path: &mut dyn Path,
     spec: &Exchange,
     interval_ns: u64,
     end: &End,
@@ -130,7 +130,7 @@ fn wait_until(due_ns: u64, wait: Wait) {
 
 /// Looks for new messages until the last one has come. In [`Measured::times`] are the intervals between the times in messages that
 /// have one; `first_ns` and `last_ns` are when the first and the last message came.
-pub(super) fn receive(path: &mut impl Path, spec: &Exchange, control: &Control) -> WorkerResult<Measured> {
+pub(super) fn receive(path: &mut dyn Path, spec: &Exchange, control: &Control) -> WorkerResult<Measured> {
     let mut patience = Patience::new(spec.wait, None);
     let mut intervals = Recorder::default();
     let mut usage = None;

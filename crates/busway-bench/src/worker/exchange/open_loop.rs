@@ -24,7 +24,7 @@ const WARM_UP_SHARE: f64 = 0.1;
 
 /// Asks every `interval_ns`. In [`Measured::lost`] are the answers that never came.
 pub(super) fn ping(
-    path: &mut impl Path,
+    path: &mut dyn Path,
     spec: &Exchange,
     interval_ns: u64,
     control: &Control,
@@ -98,7 +98,7 @@ fn index_of(received: &Received, spec: &Exchange, answered_below: u64) -> Option
 }
 
 /// Waits for an answer or the next instant, `left_ns` from now.
-fn sleep(path: &mut impl Path, wait: Wait, left_ns: u64) {
+fn sleep(path: &mut dyn Path, wait: Wait, left_ns: u64) {
     if wait != Wait::Spin && left_ns > AWAKE_NS {
         path.wait(Duration::from_nanos(left_ns - AWAKE_NS));
     } else {

@@ -83,7 +83,7 @@ impl WarmUp {
 }
 
 /// Asks over a path.
-pub(super) struct Asker<'p, P> {
+pub(super) struct Asker<'p, P: ?Sized> {
     path: &'p mut P,
     patience: Patience,
     /// Whether a late answer may still come.
@@ -92,7 +92,7 @@ pub(super) struct Asker<'p, P> {
     corrupt: u64,
 }
 
-impl<'p, P: Path> Asker<'p, P> {
+impl<'p, P: Path + ?Sized> Asker<'p, P> {
     pub(super) fn new(path: &'p mut P, patience: Patience) -> Self {
         Self {
             path,

@@ -44,17 +44,17 @@ impl Injected {
 }
 
 /// A path whose incoming messages are held, or lost. It never blocks: its program polls.
-pub(super) struct Relay<P> {
-    path: P,
+pub(super) struct Relay<'p> {
+    path: &'p mut dyn Path,
     injected: Injected,
     base: u64,
     /// In order: messages and when they may go on.
     under_way: VecDeque<(Received, u64)>,
 }
 
-impl<P: Path> Relay<P> {
+impl<'p> Relay<'p> {
     /// Numbers of messages are counted from `base`.
-    pub(super) fn new(path: P, injected: Injected, base: u64) -> Self {
+    pub(super) fn new(path: &'p mut dyn Path, injected: Injected, base: u64) -> Self {
         Self {
             path,
             injected,
@@ -64,7 +64,7 @@ impl<P: Path> Relay<P> {
     }
 }
 
-impl<P: Path> Path for Relay<P> {
+impl Path for Relay<'_> {
     fn send(&mut self, message: Message) -> WorkerResult<bool> {
         self.path.send(message)
     }

@@ -18,7 +18,7 @@ const INTERRUPTIONS: usize = 256;
 
 /// Asks for as long as [`Exchange::extent`] says. In reports, times in s count from `go`.
 pub(super) fn watch(
-    path: &mut impl Path,
+    path: &mut dyn Path,
     spec: &Exchange,
     report_ns: u64,
     control: &Control,
