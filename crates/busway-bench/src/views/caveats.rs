@@ -4,7 +4,7 @@
 
 use crate::record::{Run, Settings};
 
-use super::series::{CROWDED, CROWDED_MARK};
+use super::series::CROWDED_MARK;
 use super::units;
 
 /// How much it takes away from the figures.
@@ -64,10 +64,11 @@ pub(super) fn of(run: &Run) -> Vec<Caveat> {
     let crowded = run.rows.iter().filter(|row| row.crowded);
     if let Some(threads) = crowded.map(|row| row.threads).max() {
         let cores = run.environment.cores;
-        let text = CROWDED.trim_start_matches(CROWDED_MARK).trim_start();
         add(
             Weight::Warning,
-            format!("marked {CROWDED_MARK}: up to {threads} busy threads on {cores} cores: {text}"),
+            format!(
+                "figures marked {CROWDED_MARK} had more busy threads (up to {threads}) than cores ({cores}): they show the scheduler as much as the mechanism"
+            ),
         );
     }
     let machines = [Some(&run.environment), run.follower.as_ref()];

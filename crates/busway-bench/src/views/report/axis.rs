@@ -41,8 +41,6 @@ pub(super) struct Scale {
     log: bool,
 }
 
-/// So many labels are legible.
-const MOST_LABELS: usize = 7;
 /// Figures beyond this are damage.
 const ABSURD: f64 = 1e18;
 
@@ -68,27 +66,27 @@ impl Axis {
         value.is_finite() && value < ABSURD && if self.log { value > 0.0 } else { value >= 0.0 }
     }
 
-    /// The scale for figures; `None` if it has none to show.
-    pub fn scale(&self, values: impl Iterator<Item = f64>) -> Option<Scale> {
+    /// The scale for figures, with about as many labels as there is room for; `None` if it has none to show.
+    pub fn scale(&self, values: impl Iterator<Item = f64>, most: usize) -> Option<Scale> {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(|value| self.shows(*value)) {
             (low, high) = (low.min(value), high.max(value));
         }
         (low <= high).then(|| {
             if self.log {
-                self.log_scale(low, high)
+                self.log_scale(low, high, most)
             } else {
-                self.linear_scale(low, high)
+                self.linear_scale(low, high, most)
             }
         })
     }
 
-    fn log_scale(&self, low: f64, high: f64) -> Scale {
+    fn log_scale(&self, low: f64, high: f64, most: usize) -> Scale {
         let (mut low, mut high) = (low / 1.1, high * 1.1);
-        let mut labelled = self.log_labels(low, high);
+        let mut labelled = self.log_labels(low, high, most);
         while labelled.len() < 2 {
             (low, high) = (low / 1.3, high * 1.3);
-            labelled = self.log_labels(low, high);
+            labelled = self.log_labels(low, high, most);
         }
         Scale {
             low: low.log10(),
@@ -101,11 +99,11 @@ impl Axis {
         }
     }
 
-    fn log_labels(&self, low: f64, high: f64) -> Vec<f64> {
+    fn log_labels(&self, low: f64, high: f64, most: usize) -> Vec<f64> {
         let inside = |value: &f64| (low..=high).contains(value);
         if self.unit == Unit::Bytes {
             let powers: Vec<f64> = (0..60).map(|at| 2f64.powi(at)).filter(inside).collect();
-            let step = powers.len().div_ceil(MOST_LABELS).max(1);
+            let step = powers.len().div_ceil(most).max(1);
             return powers.into_iter().step_by(step).collect();
         }
         let decades = |digits: &[f64]| -> Vec<f64> {
@@ -115,11 +113,15 @@ impl Axis {
         [&[1.0, 2.0, 5.0][..], &[1.0, 3.0], &[1.0]]
             .into_iter()
             .map(decades)
-            .find(|labels| labels.len() <= MOST_LABELS)
-            .unwrap_or_else(|| decades(&[1.0]).into_iter().step_by(2).collect())
+            .find(|labels| labels.len() <= most)
+            .unwrap_or_else(|| {
+                let all = decades(&[1.0]);
+                let step = all.len().div_ceil(most).max(1);
+                all.into_iter().step_by(step).collect()
+            })
     }
 
-    fn linear_scale(&self, low: f64, high: f64) -> Scale {
+    fn linear_scale(&self, low: f64, high: f64, most: usize) -> Scale {
         // From zero unless that would squeeze the figures into the upper third.
         let low = if low > high * 0.66 && self.unit == Unit::Time {
             low
@@ -127,9 +129,9 @@ impl Axis {
             0.0
         };
         let room = (high - low).max(high * 1e-3).max(1e-9);
-        let step = self.step(room / 6.0);
+        let step = self.step(room / (most - 1) as f64);
         let first = (low / step).floor();
-        let last = (high / step + 0.02).ceil().max(first + 1.0);
+        let last = (high / step - 1e-6).ceil().max(first + 1.0);
         let labels = (0..=(last - first) as usize).map(|at| (first + at as f64) * step);
         Scale {
             low: first * step,
@@ -245,7 +247,7 @@ mod tests {
     use super::*;
 
     fn labels(axis: &Axis, values: &[f64]) -> Vec<String> {
-        axis.scale(values.iter().copied())
+        axis.scale(values.iter().copied(), 7)
             .unwrap()
             .labels
             .into_iter()
@@ -265,7 +267,7 @@ mod tests {
         );
         assert_eq!(
             labels(&Axis::linear("s", Unit::Bytes), &[16.0, 4096.0]),
-            ["0 B", "1 KiB", "2 KiB", "3 KiB", "4 KiB", "5 KiB"]
+            ["0 B", "1 KiB", "2 KiB", "3 KiB", "4 KiB"]
         );
         assert_eq!(
             labels(&Axis::linear("p", Unit::Percent), &[3.0, 97.0])[..3],
@@ -296,7 +298,7 @@ mod tests {
                     vec![1.0, 1e15],
                     vec![0.0, 2.5],
                 ] {
-                    let scale = axis.scale(values.iter().copied()).unwrap();
+                    let scale = axis.scale(values.iter().copied(), 7).unwrap();
                     let n = scale.labels.len();
                     assert!((2..=12).contains(&n), "{axis:?} {values:?} has {n} labels");
                     assert!(
@@ -320,7 +322,7 @@ mod tests {
     #[test]
     fn figures_that_have_no_place_are_left_out() {
         assert_eq!(
-            Axis::log("x", Unit::Time).scale([0.0, -1.0, f64::NAN, f64::INFINITY].into_iter()),
+            Axis::log("x", Unit::Time).scale([0.0, -1.0, f64::NAN, f64::INFINITY].into_iter(), 7),
             None
         );
     }

@@ -17,9 +17,12 @@ use crate::views::units;
 const WIDTH: u32 = 460;
 const HEIGHT: u32 = 300;
 /// Pixels of text.
-const TEXT_PX: i32 = 15;
-/// The same for numbers at bars.
-const SMALL_PX: i32 = 12;
+const TEXT_PX: i32 = 17;
+/// So many labels have room below and beside the drawing.
+const LABELS_ACROSS: usize = 5;
+const LABELS_UP: usize = 7;
+/// Pixels of text for numbers at bars.
+const SMALL_PX: i32 = 13;
 /// So many bars have room for their numbers.
 const MOST_NUMBERED_BARS: usize = 16;
 
@@ -65,8 +68,8 @@ impl Ranges {
         let first = figures.first()?;
         let shown = || figures.iter().flat_map(Figure::points);
         Some(Self {
-            x: first.x.scale(shown().map(|at| at.0)),
-            y: first.y.scale(shown().map(|at| at.1)),
+            x: first.x.scale(shown().map(|at| at.0), LABELS_ACROSS),
+            y: first.y.scale(shown().map(|at| at.1), LABELS_UP),
         })
     }
 }
@@ -244,10 +247,10 @@ fn builder<'a, 'b>(root: &'a DrawingArea<SVGBackend<'b>, Shift>) -> ChartBuilder
     let mut builder = ChartBuilder::on(root);
     builder
         .margin(6)
-        .margin_right(22)
+        .margin_right(36)
         .margin_top(10)
-        .x_label_area_size(44)
-        .y_label_area_size(76);
+        .x_label_area_size(50)
+        .y_label_area_size(96);
     builder
 }
 

@@ -1,0 +1,241 @@
+//! A headless Chromium, driven over the Chrome DevTools Protocol: enough of it to open a page as a phone, a desktop, in the dark and on paper.
+//!
+//! Protocol: <https://chromedevtools.github.io/devtools-protocol/>. The browser writes its address into `DevToolsActivePort` in its profile.
+//! Everything that a page logs, throws, requests or fails to load is kept.
+
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tungstenite::stream::MaybeTlsStream;
+use tungstenite::{Message, WebSocket};
+
+/// Longest wait for anything; only against hanging.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How a page is looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct View {
+    pub name: &'static str,
+    pub width: u32,
+    pub height: u32,
+    pub phone: bool,
+    pub dark: bool,
+}
+
+/// A running browser with one page; ended when dropped.
+pub struct Browser {
+    child: Child,
+    socket: WebSocket<MaybeTlsStream<TcpStream>>,
+    session: String,
+    next_id: u64,
+    /// What went wrong in the page, in words.
+    pub complaints: Vec<String>,
+}
+
+/// The browser on this machine: the one that `BUSWAY_CHROMIUM` names, or one on the path.
+pub fn find() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os("BUSWAY_CHROMIUM") {
+        return Some(named.into());
+    }
+    let path = std::env::var_os("PATH")?;
+    let names = ["chromium", "chromium-browser", "google-chrome", "chrome"];
+    std::env::split_paths(&path)
+        .flat_map(|folder| names.map(|name| folder.join(name)))
+        .find(|program| program.is_file())
+}
+
+impl Browser {
+    /// Starts it with a fresh profile in `folder`.
+    pub fn start(program: &Path, folder: &Path) -> Self {
+        let profile = folder.join(format!("profile-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&profile);
+        std::fs::create_dir_all(&profile).expect("the folder for temporary files can be written");
+        let child = Command::new(program)
+            .args([
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--no-first-run",
+            ])
+            .args([
+                "--disable-background-networking",
+                "--disable-component-update",
+                "--hide-scrollbars",
+            ])
+            .args(["--remote-debugging-port=0", "about:blank"])
+            .arg(format!("--user-data-dir={}", profile.display()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the browser starts");
+        let address = address(&profile);
+        let (socket, _) = tungstenite::connect(&address).expect("the browser answers");
+        if let MaybeTlsStream::Plain(stream) = socket.get_ref() {
+            stream
+                .set_read_timeout(Some(PATIENCE))
+                .expect("a timeout can be set");
+        }
+        let mut this = Self {
+            child,
+            socket,
+            session: String::new(),
+            next_id: 0,
+            complaints: Vec::new(),
+        };
+        let page = this.call("Target.createTarget", json!({"url": "about:blank"}));
+        let attached = this.call(
+            "Target.attachToTarget",
+            json!({"targetId": page["targetId"], "flatten": true}),
+        );
+        this.session = attached["sessionId"].as_str().expect("a session").to_owned();
+        for domain in ["Page", "Runtime", "Log", "Network"] {
+            this.call(&format!("{domain}.enable"), json!({}));
+        }
+        this
+    }
+
+    /// Loads a file as this view would.
+    pub fn open(&mut self, file: &Path, view: View) {
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            json!({"width": view.width, "height": view.height, "deviceScaleFactor": 1, "mobile": view.phone}),
+        );
+        let scheme = if view.dark { "dark" } else { "light" };
+        self.call(
+            "Emulation.setEmulatedMedia",
+            json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]}),
+        );
+        self.call(
+            "Page.navigate",
+            json!({"url": format!("file://{}", file.display())}),
+        );
+        self.until("Page.loadEventFired");
+    }
+
+    /// The value of an expression in the page.
+    pub fn evaluate(&mut self, expression: &str) -> Value {
+        let answer = self.call(
+            "Runtime.evaluate",
+            json!({"expression": expression, "returnByValue": true}),
+        );
+        assert!(answer["exceptionDetails"].is_null(), "{expression}: {answer}");
+        answer["result"]["value"].clone()
+    }
+
+    /// The whole page as PNG.
+    pub fn screenshot(&mut self) -> Vec<u8> {
+        let size = self.call("Page.getLayoutMetrics", json!({}))["cssContentSize"].clone();
+        // More than this is not drawn in one piece.
+        let height = size["height"].as_f64().unwrap_or(0.0).min(12_000.0);
+        let clip = json!({"x": 0, "y": 0, "width": size["width"], "height": height, "scale": 1});
+        let answer = self.call(
+            "Page.captureScreenshot",
+            json!({"format": "png", "captureBeyondViewport": true, "clip": clip}),
+        );
+        decoded(&answer["data"])
+    }
+
+    /// Shows the page as a printer would see it, in the dark all the same.
+    pub fn print_media(&mut self) {
+        let dark = json!([{"name": "prefers-color-scheme", "value": "dark"}]);
+        self.call(
+            "Emulation.setEmulatedMedia",
+            json!({"media": "print", "features": dark}),
+        );
+    }
+
+    /// The page as it is printed on A4.
+    pub fn pdf(&mut self) -> Vec<u8> {
+        let answer = self.call(
+            "Page.printToPDF",
+            json!({"paperWidth": 8.27, "paperHeight": 11.69, "printBackground": true, "preferCSSPageSize": true}),
+        );
+        decoded(&answer["data"])
+    }
+
+    fn call(&mut self, method: &str, parameters: Value) -> Value {
+        self.next_id += 1;
+        let id = self.next_id;
+        let mut request = json!({"id": id, "method": method, "params": parameters});
+        if !self.session.is_empty() {
+            request["sessionId"] = json!(self.session);
+        }
+        self.socket
+            .send(Message::text(request.to_string()))
+            .expect("the browser listens");
+        loop {
+            let message = self.next();
+            if message["id"] == json!(id) {
+                assert!(message["error"].is_null(), "{method}: {}", message["error"]);
+                return message["result"].clone();
+            }
+        }
+    }
+
+    fn until(&mut self, event: &str) {
+        while self.next()["method"] != event {}
+    }
+
+    fn next(&mut self) -> Value {
+        loop {
+            let message = self.socket.read().expect("the browser answers in time");
+            let Message::Text(text) = message else { continue };
+            let message: Value = serde_json::from_str(&text).expect("the browser speaks JSON");
+            self.note(&message);
+            return message;
+        }
+    }
+
+    fn note(&mut self, message: &Value) {
+        let parameters = &message["params"];
+        let complaint = match message["method"].as_str() {
+            Some(
+                "Runtime.consoleAPICalled"
+                | "Runtime.exceptionThrown"
+                | "Log.entryAdded"
+                | "Network.loadingFailed",
+            ) => Some(parameters.to_string()),
+            Some("Network.requestWillBeSent") => {
+                let url = parameters["request"]["url"].as_str().unwrap_or_default();
+                (parameters["type"] != "Document").then(|| format!("the page requested {url}"))
+            }
+            Some("Page.javascriptDialogOpening") => Some("the page opened a dialog".to_owned()),
+            _ => None,
+        };
+        self.complaints.extend(complaint);
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn address(profile: &Path) -> String {
+    let begun = Instant::now();
+    loop {
+        let said = std::fs::read_to_string(profile.join("DevToolsActivePort")).unwrap_or_default();
+        if let [port, path] = said.lines().collect::<Vec<_>>()[..] {
+            return format!("ws://127.0.0.1:{port}{path}");
+        }
+        assert!(
+            begun.elapsed() < PATIENCE,
+            "the browser did not say where it listens"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn decoded(base64: &Value) -> Vec<u8> {
+    use base64::Engine as _;
+    base64::prelude::BASE64_STANDARD
+        .decode(base64.as_str().unwrap_or_default())
+        .expect("the browser encodes well")
+}
