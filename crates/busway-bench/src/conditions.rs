@@ -9,8 +9,9 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 
+use rustix::io::Errno;
 use rustix::mm::{MlockAllFlags, mlockall};
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Pid, Resource, getrlimit};
 use rustix::thread::{CapabilitySet, CpuSet, capabilities, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
@@ -127,6 +128,29 @@ fn keep_to(wanted: &Wanted) -> (String, Result<(), Refusal>) {
         )
     };
     (format!("CPU {cpu}"), outcome.map_err(refusal))
+}
+
+/// Keeps every thread of another process to one CPU, by the kernel's number; threads that those start later stay there too.
+pub(crate) fn keep_process_to(process_id: u32, cpu: usize) -> Result<(), Refusal> {
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(format!("there is no CPU {cpu}"));
+    }
+    let mut one = CpuSet::new();
+    one.set(cpu);
+    let threads = format!("/proc/{process_id}/task");
+    let entries = std::fs::read_dir(&threads).map_err(|error| format!("{threads}: {error}"))?;
+    for name in entries.flatten().map(|entry| entry.file_name()) {
+        let id = name
+            .to_str()
+            .and_then(|name| name.parse().ok())
+            .and_then(Pid::from_raw);
+        match id.map(|id| sched_setaffinity(Some(id), &one)) {
+            // A thread that has ended meanwhile needs no CPU.
+            None | Some(Ok(()) | Err(Errno::SRCH)) => {}
+            Some(Err(error)) => return Err(format!("keep process {process_id} to CPU {cpu}: {error}")),
+        }
+    }
+    Ok(())
 }
 
 fn hold_cpu_dma_latency(us: u32) -> Result<File, Refusal> {

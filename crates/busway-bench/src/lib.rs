@@ -18,6 +18,7 @@ pub mod experiment;
 pub mod follower;
 pub mod gateway;
 pub mod hosts;
+pub mod interference;
 pub mod pattern;
 pub mod processes;
 pub mod record;

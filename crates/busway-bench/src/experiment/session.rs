@@ -86,7 +86,7 @@ impl<'a> Session<'a> {
     }
 
     /// Where the answering program listens.
-    fn address(&self, reach: Reach) -> IpAddr {
+    pub(crate) fn address(&self, reach: Reach) -> IpAddr {
         match (&self.follower, reach) {
             (Some(follower), _) => follower.address(),
             (None, Reach::Host) => Ipv4Addr::LOCALHOST.into(),
@@ -266,6 +266,16 @@ impl<'a> Session<'a> {
             Side::Asks => args.sending(has_own.then_some(0)),
             Side::Answers => args.receiving(has_own.then_some(usize::from(!is_alone))),
         }
+    }
+
+    /// Keeps what a program got of the system.
+    pub(crate) fn note_conditions(&mut self, conditions: Vec<Condition>) {
+        self.conditions.push(conditions);
+    }
+
+    /// Adds the gateways' last words to an error that they may have caused.
+    pub(crate) fn explain(error: BenchError, staged: &Staged) -> BenchError {
+        explain(error, staged)
     }
 
     /// What all programs together got of what they asked for.

@@ -86,6 +86,14 @@ impl Gateway {
         }
     }
 
+    /// Its process; none on another machine.
+    pub(crate) fn process_id(&self) -> Option<u32> {
+        match self {
+            Self::Here(process) => Some(process.id()),
+            Self::There(_) => None,
+        }
+    }
+
     /// An error if it has ended.
     pub(crate) fn check(&mut self) -> Result<(), BenchError> {
         match self {

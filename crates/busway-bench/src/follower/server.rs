@@ -12,7 +12,7 @@ use crate::BenchError;
 use crate::environment::Environment;
 use crate::hosts::Hosts;
 use crate::processes::{Process, spawn_worker, start_gateway};
-use crate::technology::{self, Reach};
+use crate::technology::{self, Place, Reach};
 use crate::worker::Role;
 
 /// Name of this host in system files.
@@ -209,22 +209,45 @@ fn write(hosts: &Hosts, name: &str, text: &str) -> Result<PathBuf, String> {
     Ok(path)
 }
 
+/// Shortest frame of a computing task in ns: one in which it still sleeps.
+const MIN_FRAME_NS: u64 = 10_000;
+
 /// Refuses what no leader asks for.
 fn admit(role: &Role, directory: &Path) -> Result<(), String> {
-    let Role::Exchange(spec) = role else {
-        return Err(format!("a follower does not start a {}", role.word()));
+    let frame_ns = match role {
+        Role::Exchange(spec) => {
+            return admit_program(&spec.technology, &spec.place, spec.payload_bytes, directory);
+        }
+        Role::Partition(spec) => {
+            admit_program(&spec.technology, &spec.place, spec.payload_bytes, directory)?;
+            spec.frame_ns
+        }
+        Role::Compute(spec) => spec.frame_ns,
+        _ => return Err(format!("a follower does not start a {}", role.word())),
     };
-    let technology = technology::of(&spec.technology)
-        .ok_or_else(|| format!("unknown technology {:?}", spec.technology))?;
+    if frame_ns < MIN_FRAME_NS {
+        return Err(format!("frames of {frame_ns} ns"));
+    }
+    Ok(())
+}
+
+fn admit_program(
+    technology: &str,
+    place: &Place,
+    payload_bytes: usize,
+    directory: &Path,
+) -> Result<(), String> {
+    let technology =
+        technology::of(technology).ok_or_else(|| format!("unknown technology {technology:?}"))?;
     if technology.reach != Reach::Network {
         return Err(format!("{} does not reach over a network", technology.name));
     }
-    let system = spec.place.system.as_deref();
-    if spec.place.directory != directory || system.is_some_and(|file| file.parent() != Some(directory)) {
+    let system = place.system.as_deref();
+    if place.directory != directory || system.is_some_and(|file| file.parent() != Some(directory)) {
         return Err("a worker of another directory than this run's".into());
     }
-    if spec.payload_bytes > technology.max_bytes.min(crate::experiment::MAX_SIZE_BYTES) {
-        return Err(format!("messages of {} bytes", spec.payload_bytes));
+    if payload_bytes > technology.max_bytes.min(crate::experiment::MAX_SIZE_BYTES) {
+        return Err(format!("messages of {payload_bytes} bytes"));
     }
     Ok(())
 }

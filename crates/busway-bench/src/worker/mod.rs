@@ -23,6 +23,7 @@ use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
 
+use crate::interference::{self, Compute, Partition};
 use crate::record::{Calls, Condition, Interruption, Maximum};
 use crate::technology::Place;
 
@@ -57,6 +58,12 @@ pub enum Role {
     Exchange(Exchange),
     /// Calls both ends of a channel of ports, for what a call costs.
     PortCalls(PortCalls),
+    /// The task that shares a core with a receiving partition.
+    Compute(Compute),
+    /// The receiving partition beside it.
+    Partition(Partition),
+    /// Keeps the processing of the host's packets on this CPU.
+    Steer(usize),
 }
 
 impl Role {
@@ -72,6 +79,9 @@ impl Role {
             Self::BareCopy(_) => "bare copy program",
             Self::Exchange(spec) => spec.part.word(),
             Self::PortCalls(_) => "port calls",
+            Self::Compute(_) => "computing task",
+            Self::Partition(_) => "receiving partition",
+            Self::Steer(_) => "steering of packets",
         }
     }
 }
@@ -254,6 +264,9 @@ pub fn main(args: &[String]) -> ExitCode {
         Role::BareTcp(bare) => bare_tcp::run(&bare, &control),
         Role::BareCopy(bare) => bare_copy::run(&bare, &control),
         Role::Exchange(spec) => exchange::run(&spec, &control).map(|_| Figures::default()),
+        Role::Compute(spec) => interference::compute(&spec, &control).map(|_| Figures::default()),
+        Role::Partition(spec) => interference::receive(&spec, &control).map(|_| Figures::default()),
+        Role::Steer(cpu) => interference::steer(cpu).map(|()| Figures::default()),
         Role::PortCalls(spec) => exchange::calls(&spec, &control).map(|calls| {
             report(&Report::Calls(calls));
             Figures::default()

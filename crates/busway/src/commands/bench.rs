@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use busway_bench::experiment::{Context, all, calls, jitter, latency, self_test, throughput, timeliness};
 use busway_bench::record::Run;
-use busway_bench::{follower, gateway, technology, views};
+use busway_bench::{follower, gateway, interference, technology, views};
 
 /// Measure what a bus costs and brings, beside everything else that could carry the messages
 #[derive(Debug, clap::Args)]
@@ -57,6 +57,16 @@ Examples:
     ///
     /// Exit status 1 if it did not find them.
     SelfTest(self_test::Args),
+    /// What receiving messages costs a task that shares the core: execution times with no communication, one-sided, two-sided, and sockets
+    ///
+    /// The task calculates once in each frame, the receiver reads its port later in the same frame; both, the receiving host's gateway and the
+    /// processing of its packets share one core. As root on isolated hosts; otherwise packets are processed on the sender's core.
+    #[command(after_help = "\
+Examples:
+  busway bench interference --quick
+  busway bench interference --interval 1000,10000 --report interference.html
+  busway bench interference --technologies sampling-memory,sampling-tcp,tcp --pin 2,3 --json interference.json")]
+    Interference(interference::Args),
     /// What a write and a read of a sampling port cost with nobody else at the channel
     Calls(calls::Args),
     /// iceoryx2 program to iceoryx2 program through two gateways on every bus, beside the bare bus, and the Zenoh tunnel if it is installed
@@ -121,6 +131,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             }
             Ok(())
         }
+        What::Interference(args) => show(&interference::run(args, context)?, args.common.output.histogram),
         What::Calls(args) => show(&calls::run(args, context)?, args.common.output.histogram),
         What::Gateway(args) => show(&gateway::run(args, context)?, args.output.histogram),
         What::All(args) => {
