@@ -4,13 +4,14 @@
 //! The test binary is also the program under test, so the harness is not the standard one.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use busway_bench::hosts::Hosts;
 use busway_bench::processes::Worker;
-use busway_bench::system::write_ports_file;
+use busway_bench::system::{Bus, write_system_file};
 use busway_bench::technology::{self, Description, OneWay, Place, Stage};
 use busway_bench::worker::{Exchange, ExchangePart, Extent, Measured, NUMBERS, Report, Role, Wait};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -51,18 +52,46 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, tests).exit_code()
 }
 
+/// Where measurements of one technology take place, one after the other.
+struct Site<'d> {
+    hosts: Hosts,
+    system: Option<PathBuf>,
+    technology: &'d Description,
+    wait: Wait,
+}
+
+impl<'d> Site<'d> {
+    fn new(technology: &'d Description, wait: Wait) -> Result<Self, Failed> {
+        let hosts = Hosts::domains(&["a", "b"])?;
+        let system = match technology.stage {
+            Stage::Link(bus) => {
+                let bus = [Bus::Memory, Bus::Tcp]
+                    .into_iter()
+                    .find(|known| known.word() == bus);
+                let bus = bus.ok_or("this bus needs more than one machine")?;
+                Some(write_system_file(&hosts, bus, Some(wait))?)
+            }
+            _ => None,
+        };
+        Ok(Self {
+            hosts,
+            system,
+            technology,
+            wait,
+        })
+    }
+}
+
 /// One pair of programs.
 struct Pair {
     // In this order they end.
     asking: Worker,
     answering: Worker,
-    _hosts: Hosts,
 }
 
 impl Pair {
     fn start(
-        description: &Description,
-        wait: Wait,
+        site: &Site,
         payload_bytes: usize,
         parts: [ExchangePart; 2],
         extent: Extent,
@@ -70,44 +99,36 @@ impl Pair {
         static MEASUREMENTS: AtomicU64 = AtomicU64::new(1);
         // Relaxed: the number must differ, nothing else.
         let number = MEASUREMENTS.fetch_add(1, Ordering::Relaxed);
-        let hosts = Hosts::domains(&["a", "b"])?;
-        let system = match description.stage {
-            Stage::Link(bus) => Some(write_ports_file(&hosts, Some(bus), wait, "link", "")?),
-            _ => None,
-        };
         let program = std::env::current_exe()?;
         let stop = AtomicBool::new(false);
+        let hosts = &site.hosts.hosts;
         let spec = |part: ExchangePart, address: SocketAddr| {
             Role::Exchange(Exchange {
-                technology: description.name.clone(),
+                technology: site.technology.name.clone(),
                 place: Place {
                     name: format!("m{number}"),
-                    directory: hosts.shared.clone(),
+                    directory: site.hosts.shared.clone(),
                     address,
-                    iceoryx2: hosts.hosts[0].iceoryx2_config.clone(),
-                    system: system.clone(),
+                    iceoryx2: hosts[0].iceoryx2_config.clone(),
+                    system: site.system.clone(),
                     // A link has two ends; all else happens on one host.
-                    host: hosts.hosts[part.side() as usize].name.clone(),
+                    host: hosts[part.side() as usize].name.clone(),
                 },
                 part,
                 payload_bytes,
                 touched: true,
-                wait,
+                wait: site.wait,
                 wanted: Default::default(),
                 base: number * NUMBERS,
                 extent,
             })
         };
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let mut answering = Worker::start(&program, &hosts.hosts[0], &spec(parts[1], any))?;
+        let mut answering = Worker::start(&program, &hosts[0], &spec(parts[1], any))?;
         let address = answering.ready(&stop)?.unwrap_or(any);
-        let mut asking = Worker::start(&program, &hosts.hosts[0], &spec(parts[0], address))?;
+        let mut asking = Worker::start(&program, &hosts[0], &spec(parts[0], address))?;
         asking.ready(&stop)?;
-        Ok(Self {
-            asking,
-            answering,
-            _hosts: hosts,
-        })
+        Ok(Self { asking, answering })
     }
 
     fn arrive(worker: &mut Worker) -> Result<(), Failed> {
@@ -138,9 +159,10 @@ fn may_be_torn(description: &Description) -> bool {
 }
 
 fn closed_loop(description: &Description, wait: Wait) -> Result<(), Failed> {
+    let site = Site::new(description, wait)?;
     for bytes in sizes(description, &[16, 4096, 1 << 20]) {
         let parts = [ExchangePart::Ping, ExchangePart::Echo(None)];
-        let mut pair = Pair::start(description, wait, bytes, parts, Extent::Messages(ROUND_TRIPS))?;
+        let mut pair = Pair::start(&site, bytes, parts, Extent::Messages(ROUND_TRIPS))?;
         Pair::arrive(&mut pair.asking)?;
         pair.asking.go();
         let measured = Pair::counted(&mut pair.asking)?;
@@ -157,9 +179,10 @@ fn closed_loop(description: &Description, wait: Wait) -> Result<(), Failed> {
 }
 
 fn open_loop(description: &Description, wait: Wait) -> Result<(), Failed> {
+    let site = Site::new(description, wait)?;
     for bytes in sizes(description, &[16, 4096]) {
         let parts = [ExchangePart::OpenLoop(1_000_000), ExchangePart::Echo(None)];
-        let mut pair = Pair::start(description, wait, bytes, parts, Extent::Messages(ROUND_TRIPS))?;
+        let mut pair = Pair::start(&site, bytes, parts, Extent::Messages(ROUND_TRIPS))?;
         Pair::arrive(&mut pair.asking)?;
         pair.asking.go();
         let measured = Pair::counted(&mut pair.asking)?;
@@ -181,9 +204,10 @@ fn open_loop(description: &Description, wait: Wait) -> Result<(), Failed> {
 }
 
 fn one_way(description: &Description, wait: Wait) -> Result<(), Failed> {
+    let site = Site::new(description, wait)?;
     for bytes in sizes(description, &[512, 40_448]) {
         let parts = [ExchangePart::Send(None), ExchangePart::Receive];
-        let mut pair = Pair::start(description, wait, bytes, parts, Extent::Messages(STREAMED))?;
+        let mut pair = Pair::start(&site, bytes, parts, Extent::Messages(STREAMED))?;
         Pair::arrive(&mut pair.answering)?;
         pair.asking.go();
         let sent = Pair::counted(&mut pair.asking)?;
@@ -204,12 +228,13 @@ fn one_way(description: &Description, wait: Wait) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Whichever of the two is killed in the middle, the other one ends when its parent says so.
+/// Whichever of the two is killed in the middle, the other one ends when its parent says so, and the next two find the place usable.
 fn killed_peer(description: &Description, wait: Wait) -> Result<(), Failed> {
+    let site = Site::new(description, wait)?;
     for kills_asking in [true, false] {
         let parts = [ExchangePart::Ping, ExchangePart::Echo(None)];
         let bytes = description.max_bytes.min(64 << 10);
-        let mut pair = Pair::start(description, wait, bytes, parts, Extent::Seconds(60.0))?;
+        let mut pair = Pair::start(&site, bytes, parts, Extent::Seconds(60.0))?;
         Pair::arrive(&mut pair.asking)?;
         pair.asking.go();
         let (victim, other) = if kills_asking {
@@ -217,7 +242,10 @@ fn killed_peer(description: &Description, wait: Wait) -> Result<(), Failed> {
         } else {
             (&mut pair.answering, &mut pair.asking)
         };
-        let victim = Pid::from_raw(victim.process().id() as i32).ok_or("a process has a number")?;
+        let victim = victim
+            .process()
+            .and_then(|process| Pid::from_raw(process.id() as i32));
+        let victim = victim.ok_or("a process has a number")?;
         kill_process(victim, Signal::KILL)?;
         other.end();
         // It ends by itself, with figures or with an error, before its parent loses patience and kills it.

@@ -4,6 +4,8 @@
 //! [`Path`] and hands it to a [`User`]; one line in the list below registers it. The loops around paths (`worker::exchange`) are the
 //! same for all, so that figures differ by the path alone. Descriptions are read by the experiments, paths are used by workers.
 
+#[cfg(test)]
+mod allocations;
 mod begin_end_flags;
 mod channel;
 mod copy;

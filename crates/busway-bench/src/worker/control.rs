@@ -46,6 +46,22 @@ impl Control {
         control
     }
 
+    /// For programs that are threads of a test: nobody has told it anything.
+    #[cfg(test)]
+    pub(crate) fn silent() -> Self {
+        Self(Arc::new(Shared {
+            go: false.into(),
+            end: false.into(),
+            total: OPEN.into(),
+        }))
+    }
+
+    /// As the parent's going does.
+    #[cfg(test)]
+    pub(crate) fn end(&self) {
+        self.0.end.store(true, Ordering::Relaxed);
+    }
+
     // Relaxed throughout: the flags order nothing else, each is only ever set once.
 
     /// Whether counting has begun.
