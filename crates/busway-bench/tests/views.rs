@@ -122,7 +122,7 @@ fn the_other_experiments_have_the_tables_that_their_readers_look_for() {
                 "the answering program was stopped",
                 "New maxima",
                 "worst",
-                "interrupted 1 times",
+                "interrupted once",
             ],
         ),
         (samples::gateway(), &["ping-pong", "lossless", "41.00"]),

@@ -185,6 +185,7 @@ fn jitter(set: &Set<'_>) -> Vec<String> {
         let lasted: f64 = entry.row.interruptions.iter().map(|it| it.lasted_s).sum();
         let interrupted = match entry.row.interruptions.len() {
             0 => String::new(),
+            1 => format!("; interrupted once, for {}", units::duration(lasted)),
             n => format!("; interrupted {n} times, for {}", units::duration(lasted)),
         };
         Some(format!(

@@ -29,6 +29,8 @@ pub(super) struct Axis {
     pub label: String,
     pub unit: Unit,
     pub log: bool,
+    /// Whether a linear axis begins at zero.
+    from_zero: bool,
 }
 
 /// An axis that can be drawn: in decimal logarithms if it is logarithmic.
@@ -50,6 +52,7 @@ impl Axis {
             label: label.into(),
             unit,
             log: true,
+            from_zero: false,
         }
     }
 
@@ -58,6 +61,15 @@ impl Axis {
             label: label.into(),
             unit,
             log: false,
+            from_zero: true,
+        }
+    }
+
+    /// Linear, but only around the figures: for where they are, not how large.
+    pub fn around(label: impl Into<String>, unit: Unit) -> Self {
+        Self {
+            from_zero: false,
+            ..Self::linear(label, unit)
         }
     }
 
@@ -106,6 +118,14 @@ impl Axis {
             let step = powers.len().div_ceil(most).max(1);
             return powers.into_iter().step_by(step).collect();
         }
+        if self.unit == Unit::Seconds {
+            const CLOCK: [f64; 12] = [
+                1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 36_000.0, 360_000.0,
+            ];
+            let told: Vec<f64> = CLOCK.into_iter().filter(inside).collect();
+            let step = told.len().div_ceil(most).max(1);
+            return told.into_iter().step_by(step).collect();
+        }
         let decades = |digits: &[f64]| -> Vec<f64> {
             let each = (-3..19).flat_map(|at| digits.iter().map(move |digit| digit * 10f64.powi(at)));
             each.filter(inside).collect()
@@ -122,12 +142,7 @@ impl Axis {
     }
 
     fn linear_scale(&self, low: f64, high: f64, most: usize) -> Scale {
-        // From zero unless that would squeeze the figures into the upper third.
-        let low = if low > high * 0.66 && self.unit == Unit::Time {
-            low
-        } else {
-            0.0
-        };
+        let low = if self.from_zero { 0.0 } else { low };
         let room = (high - low).max(high * 1e-3).max(1e-9);
         let step = self.step(room / (most - 1) as f64);
         let first = (low / step).floor();
@@ -176,6 +191,7 @@ impl Axis {
             format!("{} {unit}", short(value / factor))
         };
         match self.unit {
+            Unit::Seconds if value <= 0.0 => "0 s".to_owned(),
             Unit::Time => scaled(value, &[(1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")]),
             Unit::Bytes => scaled(
                 value,
@@ -197,7 +213,7 @@ impl Axis {
                 ],
             ),
             Unit::Percent => format!("{} %", short(value)),
-            Unit::Seconds => scaled(value, &[(1.0, "s"), (60.0, "min"), (3_600.0, "h")]),
+            Unit::Seconds => scaled(value, &[(1e-3, "ms"), (1.0, "s"), (60.0, "min"), (3_600.0, "h")]),
             Unit::Count if value >= 1e7 => format!("10{}", superscript(value.log10())),
             Unit::Count if value < 10.0 => short(value),
             Unit::Count => units::grouped(value),

@@ -21,6 +21,8 @@ const TEXT_PX: i32 = 17;
 /// So many labels have room below and beside the drawing.
 const LABELS_ACROSS: usize = 5;
 const LABELS_UP: usize = 7;
+/// More markers on a line hide it.
+const MOST_MARKERS: usize = 20;
 /// Pixels of text for numbers at bars.
 const SMALL_PX: i32 = 13;
 /// So many bars have room for their numbers.
@@ -185,7 +187,8 @@ impl Figure {
                 let marker = |at: &(f64, f64)| {
                     EmptyElement::at(*at) + Polygon::new(line.style.marker().to_vec(), colour.filled())
                 };
-                chart.draw_series(points.iter().map(marker))?;
+                let step = points.len().div_ceil(MOST_MARKERS).max(1);
+                chart.draw_series(points.iter().step_by(step).map(marker))?;
             }
         }
         Ok(())

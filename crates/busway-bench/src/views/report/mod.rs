@@ -22,6 +22,9 @@ const STYLE: &str = include_str!("style.css");
 /// Tables of more rows are folded on the screen.
 const LONG_TABLE: usize = 40;
 
+/// More sentences in short are folded.
+const SENTENCES: usize = 10;
+
 /// The whole page.
 pub(super) fn page(set: &Set<'_>) -> String {
     let title = format!("busway bench {}", set.experiment().word());
@@ -61,7 +64,13 @@ fn in_short(set: &Set<'_>) -> Markup {
         @if !sentences.is_empty() {
             section.short {
                 h2 { "In short" }
-                ul { @for sentence in &sentences { li { (sentence) } } }
+                ul { @for sentence in sentences.iter().take(SENTENCES) { li { (sentence) } } }
+                @if sentences.len() > SENTENCES {
+                    details {
+                        summary { "more" }
+                        ul { @for sentence in &sentences[SENTENCES..] { li { (sentence) } } }
+                    }
+                }
             }
         }
     }

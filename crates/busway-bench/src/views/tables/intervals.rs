@@ -40,18 +40,7 @@ pub(super) fn interference(set: &Set<'_>) -> Vec<Table> {
 /// Intervals sent and seen; a table for each size.
 pub(super) fn timeliness(set: &Set<'_>) -> Vec<Table> {
     let table = |bytes: &u64| {
-        let mut entries: Vec<Entry<'_>> = set
-            .entries()
-            .filter(|entry| entry.row.payload_bytes == *bytes)
-            .collect();
-        entries.sort_by(|a, b| {
-            (&a.row.technology, &a.row.wait, a.run, a.row.interval_ns).cmp(&(
-                &b.row.technology,
-                &b.row.wait,
-                b.run,
-                b.row.interval_ns,
-            ))
-        });
+        let entries = by_series(set, *bytes);
         let both = |head: &'static str, of: fn(&Row) -> &Option<Distribution>| {
             let figure = |head: String, pick: fn(&Distribution) -> f64| {
                 column(head, move |row: &Row| {
@@ -94,4 +83,21 @@ pub(super) fn timeliness(set: &Set<'_>) -> Vec<Table> {
         }
     };
     set.sizes().iter().map(table).collect()
+}
+
+/// Rows of a size, those of a series beside each other, by interval.
+fn by_series<'a>(set: &Set<'a>, bytes: u64) -> Vec<Entry<'a>> {
+    let labels: Vec<&str> = set.runs().map(|(label, _)| label).collect();
+    let mut entries = Vec::new();
+    for series in set.series() {
+        let (run, label) = (series.key.run, labels[series.key.run]);
+        let mut rows: Vec<&Row> = series
+            .rows
+            .into_iter()
+            .filter(|row| row.payload_bytes == bytes)
+            .collect();
+        rows.sort_by_key(|row| row.interval_ns);
+        entries.extend(rows.into_iter().map(|row| Entry { run, label, row }));
+    }
+    entries
 }

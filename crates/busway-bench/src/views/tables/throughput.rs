@@ -2,9 +2,10 @@
 
 use super::{Column, Detail, Table, by_size, column, fault_columns, listing, percent};
 use crate::record::{Load, Row};
-use crate::views::series::{Entry, Set};
+use crate::views::series::{Entry, Series, Set};
 use crate::views::units;
 
+const TIPC: &str = "TIPC evaluation, “(1) Max throughput”, “(1) CPU load”, “Packets observance”";
 /// From this many sizes on, the terminal shows those that are powers of two.
 const LONG_SWEEP: usize = 24;
 
@@ -15,6 +16,11 @@ pub(super) fn throughput(set: &Set<'_>, detail: Detail) -> Vec<Table> {
     if detail == Detail::Brief && all > LONG_SWEEP {
         let (first, last) = (sizes.first().copied(), sizes.last().copied());
         sizes.retain(|bytes| bytes.is_power_of_two() || Some(*bytes) == first || Some(*bytes) == last);
+    }
+    if detail == Detail::Full && all > LONG_SWEEP {
+        let mut tables: Vec<Table> = set.series().iter().map(|series| of_series(set, series)).collect();
+        tables.push(p3com(set, &sizes));
+        return tables;
     }
     let left_out = (sizes.len() < all).then(|| {
         format!(
@@ -28,6 +34,26 @@ pub(super) fn throughput(set: &Set<'_>, detail: Detail) -> Vec<Table> {
         last.footnotes.extend(left_out);
     }
     tables
+}
+
+/// A table of all sizes for a series of a long sweep.
+fn of_series(set: &Set<'_>, series: &Series<'_>) -> Table {
+    let mut entries: Vec<Entry<'_>> = set.entries().filter(|entry| entry.key() == series.key).collect();
+    entries.sort_by_key(|entry| entry.row.payload_bytes);
+    let mut columns = vec![column("payload", |row: &Row| {
+        Some(units::size(row.payload_bytes))
+    })];
+    columns.extend(rates());
+    columns.extend(loads());
+    let mut table = listing(
+        set,
+        format!("Throughput of {} by size; loads in % of one core", series.name),
+        &entries,
+        columns,
+    );
+    table.footnotes.extend(explained(&entries));
+    table.published = Some(TIPC);
+    table
 }
 
 fn of_size(set: &Set<'_>, bytes: u64) -> Table {
@@ -49,7 +75,7 @@ fn of_size(set: &Set<'_>, bytes: u64) -> Table {
         columns,
     );
     table.footnotes.extend(explained(&entries));
-    table.published = Some("TIPC evaluation, “(1) Max throughput”, “(1) CPU load”, “Packets observance”");
+    table.published = Some(TIPC);
     table
 }
 

@@ -1,7 +1,8 @@
 //! Figures of interference and timeliness.
 
-use super::latency::{pair, plain};
-use super::{Block, Crew, for_each_crew, sweep};
+use super::latency::{cumulative, pair, plain};
+use super::{Block, Crew, for_each_crew, sweep, unmarked};
+use crate::record::Row;
 use crate::views::report::axis::{Axis, Unit};
 use crate::views::report::chart::{Figure, Line};
 use crate::views::report::palette::Style;
@@ -18,16 +19,36 @@ pub(super) fn interference(set: &Set<'_>, crews: &[Crew<'_>]) -> Vec<Block> {
         let mut figures = pair(set.experiment(), crews, &what, "Execution time", |row| {
             row.interval_ns.is_none() || row.interval_ns == interval_ns
         });
-        for function in &mut figures[0] {
-            function.published =
-                Some("RDMA sampling port, Fig. 3: execution time of the computing partition");
-        }
-        for histogram in &mut figures[1] {
+        figures.insert(0, paper(crews, &what, interval_ns));
+        for histogram in &mut figures[2] {
             histogram.published = None;
         }
         Block::open(format!("Execution time of the task, {what}"), figures)
     };
     set.intervals_ns().into_iter().map(of_interval).collect()
+}
+
+/// Figure 3 of the RDMA paper: linear, without the longest 1 % that would squeeze the rest.
+fn paper(crews: &[Crew<'_>], what: &str, interval_ns: Option<u64>) -> Vec<Figure> {
+    let figure = Figure {
+        published: Some("RDMA sampling port, Fig. 3: execution time of the computing partition"),
+        ..plain(
+            format!("Distribution without the longest 1 %: {what}"),
+            Axis::around("Execution time", Unit::Time),
+            Axis::linear("Share that took no longer", Unit::Percent),
+        )
+    };
+    for_each_crew(crews, &unmarked(figure), |series| {
+        let of_interval = |row: &&&Row| row.interval_ns.is_none() || row.interval_ns == interval_ns;
+        let times = series
+            .rows
+            .iter()
+            .find(of_interval)
+            .and_then(|row| row.execution_ns.as_ref());
+        let mut points = times.map(|it| cumulative(it, 1.0)).unwrap_or_default();
+        points.retain(|(_, percent)| *percent <= 99.0);
+        points
+    })
 }
 
 /// Intervals seen by intervals sent, one figure for each size, and where they would be the same.

@@ -1,7 +1,7 @@
 //! Figures of round trips.
 
 use super::{Block, Crew, for_each_crew, sweep, unmarked};
-use crate::record::{Distribution, Experiment, Row};
+use crate::record::{Distribution, Experiment, Maximum, Row};
 use crate::views::histogram::{log_ranges, times};
 use crate::views::report::axis::{Axis, Unit};
 use crate::views::report::chart::{Figure, Line};
@@ -197,7 +197,7 @@ pub(super) fn pair(
     vec![functions, histograms]
 }
 
-fn cumulative(times: &Distribution, divisor: f64) -> Vec<(f64, f64)> {
+pub(super) fn cumulative(times: &Distribution, divisor: f64) -> Vec<(f64, f64)> {
     times
         .recorder()
         .map(|recorder| cumulative_of(&recorder, divisor))
@@ -237,19 +237,33 @@ fn stairs(ranges: &[(f64, f64, u64)]) -> Vec<(f64, f64)> {
         .collect()
 }
 
+/// Each maximum until the next one, the last until the end of the run; the first microseconds are as long as a logarithmic scale needs.
+fn held(maxima: &[Maximum], end_s: f64) -> Vec<(f64, f64)> {
+    let ends = maxima.iter().skip(1).map(|it| it.at_s).chain([end_s]);
+    let steps = maxima.iter().zip(ends).flat_map(|(it, until_s)| {
+        let (from_s, half_ns) = (it.at_s.max(1e-3), it.rtt_ns as f64 / 2.0);
+        [(from_s, half_ns), (until_s.max(from_s), half_ns)]
+    });
+    steps.collect()
+}
+
 /// The long run: histogram and distribution, and each new maximum over time.
 pub(super) fn jitter(set: &Set<'_>, crews: &[Crew<'_>]) -> Vec<Block> {
     let maxima = Figure {
         published: Some("Dolphin: worst case of a 24-hour run"),
         ..plain(
-            "New maxima of the half round trip",
-            Axis::linear("Time since the beginning", Unit::Seconds),
+            "Longest half round trip so far",
+            Axis::log("Time since the beginning", Unit::Seconds),
             Axis::log("Half round trip", Unit::Time),
         )
     };
-    let maxima = for_each_crew(crews, &maxima, |series| {
-        let each = series.rows.iter().flat_map(|row| row.maxima.iter());
-        each.map(|it| (it.at_s, it.rtt_ns as f64 / 2.0)).collect()
+    let end_s = set.runs().map(|(_, run)| run.duration_s).fold(0.0, f64::max);
+    let maxima = for_each_crew(crews, &unmarked(maxima), |series| {
+        series
+            .rows
+            .iter()
+            .flat_map(|row| held(&row.maxima, end_s))
+            .collect()
     });
     let mut blocks = vec![Block::open("Maxima over time", vec![maxima])];
     blocks.extend(distributions(set, crews));
