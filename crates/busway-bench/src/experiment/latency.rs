@@ -4,7 +4,7 @@
 //! views of its rows.
 
 use super::{
-    Common, Context, Exchanged, Gathered, Plan, Quick, Session, Task, conduct, finish, merge_times, sizes_or,
+    Common, Context, Exchanged, Gathered, Plan, Quick, Session, conduct, finish, merge_times, sizes_or,
 };
 use crate::BenchError;
 use crate::record::{Experiment, Row, Run, Settings};
@@ -90,8 +90,8 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
 
 /// Round trips of all rounds.
 pub(crate) fn row(gathered: &Gathered<Exchanged>, cores: usize) -> Row {
-    let Gathered { task, rounds } = gathered;
-    let (trips, by_round) = merge_times(rounds.iter().map(|round| Some(&round.as_ref()?.asking)));
+    let rounds = gathered.rounds.iter();
+    let (trips, by_round) = merge_times(rounds.map(|round| Some(&round.as_ref()?.asking)));
     let sum = |pick: fn(&Exchanged) -> u64| gathered.found().map(pick).sum::<u64>();
     let (sent, received) = (sum(|it| it.asking.sent), sum(|it| it.asking.received));
     Row {
@@ -102,12 +102,12 @@ pub(crate) fn row(gathered: &Gathered<Exchanged>, cores: usize) -> Row {
         rtt_ns: trips.distribution(),
         half_rtt_ns: trips.halves(),
         by_round,
-        ..start(task, gathered, cores)
+        ..blank_row(gathered, cores)
     }
 }
 
 /// The row of a task with two programs, without figures.
-pub(crate) fn start(task: &Task, gathered: &Gathered<Exchanged>, cores: usize) -> Row {
+pub(crate) fn blank_row(gathered: &Gathered<Exchanged>, cores: usize) -> Row {
     let threads = gathered.found().map(|found| found.threads).max().unwrap_or(0);
-    task.row(threads, cores, gathered.found().count())
+    gathered.task.row(threads, cores, gathered.found().count())
 }

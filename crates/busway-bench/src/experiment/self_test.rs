@@ -3,11 +3,9 @@
 //! The path is the plain copy through shared memory; the answering program holds each message, or loses it, as told. What the path takes without that is measured in
 //! the same rounds. The last case is that of coordinated omission: a path that stands still is charged by an open loop with all that it kept waiting.
 
-use super::{
-    Common, Context, Exchanged, Gathered, Group, Plan, Quick, Session, Task, conduct, finish, latency,
-};
+use super::{Common, Context, Group, Plan, Quick, Session, Task, conduct, finish, latency};
 use crate::BenchError;
-use crate::record::{Distribution, Experiment, Row, Run, Settings, Verdict};
+use crate::record::{Distribution, Experiment, Run, Settings, Verdict};
 use crate::technology;
 use crate::worker::{ExchangePart, Extent, Injected, Wait};
 
@@ -107,7 +105,7 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
             let parts = [asks, ExchangePart::Echo(Some(injected(task)))];
             session.exchange(task, staged, parts, Extent::Seconds(seconds))
         },
-        row,
+        latency::row,
     )?;
     judge(&mut run);
     finish(run, common)
@@ -127,10 +125,6 @@ fn is_open(case: &str) -> bool {
 fn injected(task: &Task) -> Injected {
     let case = CASES.iter().find(|(name, _)| Some(*name) == task.mode);
     case.map(|(_, injected)| *injected).unwrap_or_default()
-}
-
-fn row(gathered: &Gathered<Exchanged>, cores: usize) -> Row {
-    latency::row(gathered, cores)
 }
 
 /// Adds the verdicts to each row.

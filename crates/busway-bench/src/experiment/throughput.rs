@@ -9,7 +9,7 @@ use super::{
 };
 use crate::BenchError;
 use crate::record::{Experiment, Load, Row, Run, Settings, median};
-use crate::worker::{ExchangePart, Extent, Measured};
+use crate::worker::{ExchangePart, Extent, Measured, Wait};
 
 /// The step between sizes, and the last of them, as published.
 const STEP_BYTES: usize = 512;
@@ -32,6 +32,9 @@ const STREAM_DEFAULTS: Quick = Quick {
     rounds: [1, 3],
     seconds: [1.0, 5.0],
 };
+
+/// Ways of waiting by what they cost.
+const LEAST_LOAD_FIRST: [Wait; 3] = [Wait::Event, Wait::Adaptive, Wait::Spin];
 
 /// Options of `busway bench throughput`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -140,9 +143,12 @@ fn one_way(
     let plan = Plan::over(
         experiment,
         technologies.into_iter().map(|one| {
-            // What waits for its next message by spinning costs a whole core whatever comes.
             let mut waits = common.waits(&one, cores);
             if common.wait.is_empty() {
+                // What waits for the next message of a slow stream by spinning costs a core whatever comes.
+                if experiment == Experiment::Stream {
+                    waits.sort_by_key(|wait| LEAST_LOAD_FIRST.iter().position(|it| it == wait));
+                }
                 waits.truncate(1);
             }
             (one, waits)
@@ -212,7 +218,7 @@ pub(crate) fn row(gathered: &Gathered<Exchanged>, cores: usize, experiment: Expe
         sender,
         receiver,
         by_round,
-        ..latency::start(task, gathered, cores)
+        ..latency::blank_row(gathered, cores)
     }
 }
 
