@@ -83,110 +83,66 @@ fn one(name: &str, args: &Args, context: Context<'_>) -> Result<Run, BenchError>
         output: output(&args.directory, name),
         ..Common::default()
     };
+    let beside_tcp = |common: Common| Common {
+        baseline: Some("tcp".into()),
+        ..common
+    };
+    let round_trips = |common| {
+        let open_loop = None;
+        latency::run(&latency::Args { common, open_loop }, context)
+    };
     match name {
-        "latency" => {
-            let common = Common {
-                baseline: Some("tcp".into()),
-                ..common(Some(ROUND_TRIP_SECONDS), Some(ROUNDS))
-            };
-            latency::run(
-                &latency::Args {
-                    common,
-                    open_loop: None,
-                },
-                context,
-            )
-        }
-        UNTOUCHED => {
-            let common = Common {
-                technologies: LOCAL.map(str::to_owned).to_vec(),
-                untouched: true,
-                ..common(Some(ROUND_TRIP_SECONDS), Some(ROUNDS))
-            };
-            latency::run(
-                &latency::Args {
-                    common,
-                    open_loop: None,
-                },
-                context,
-            )
-        }
+        "latency" => round_trips(beside_tcp(common(Some(ROUND_TRIP_SECONDS), Some(ROUNDS)))),
+        UNTOUCHED => round_trips(Common {
+            technologies: LOCAL.map(str::to_owned).to_vec(),
+            untouched: true,
+            ..common(Some(ROUND_TRIP_SECONDS), Some(ROUNDS))
+        }),
         "throughput" => {
-            let common = common(Some(ONE_WAY_SECONDS), Some(1));
-            throughput::run(
-                &throughput::Args {
-                    common,
-                    messages: None,
-                },
-                context,
-            )
+            let (common, messages) = (common(Some(ONE_WAY_SECONDS), Some(1)), None);
+            throughput::run(&throughput::Args { messages, common }, context)
         }
         "stream" => {
-            let common = Common {
-                baseline: Some("tcp".into()),
-                ..common(None, None)
-            };
-            throughput::run_stream(
-                &throughput::StreamArgs {
-                    common,
-                    interval: None,
-                },
-                context,
-            )
+            let (common, interval) = (beside_tcp(common(None, None)), None);
+            throughput::run_stream(&throughput::StreamArgs { interval, common }, context)
         }
         "timeliness" => {
-            let common = common(Some(ROUND_TRIP_SECONDS), Some(ROUNDS));
-            timeliness::run(
-                &timeliness::Args {
-                    common,
-                    intervals: Vec::new(),
-                },
-                context,
-            )
+            let (common, intervals) = (common(Some(ROUND_TRIP_SECONDS), Some(ROUNDS)), Vec::new());
+            timeliness::run(&timeliness::Args { intervals, common }, context)
         }
         "jitter" => {
-            let common = common(None, None);
-            jitter::run(
-                &jitter::Args {
-                    common,
-                    ..jitter::Args::default()
-                },
-                context,
-            )
+            let args = jitter::Args {
+                common: common(None, None),
+                ..jitter::Args::default()
+            };
+            jitter::run(&args, context)
         }
         "interference" => {
-            let common = common(None, None);
-            interference::run(
-                &interference::Args {
-                    common,
-                    ..interference::Args::default()
-                },
-                context,
-            )
+            let args = interference::Args {
+                common: common(None, None),
+                ..interference::Args::default()
+            };
+            interference::run(&args, context)
         }
-        "gateway" => gateway::run(
-            &gateway::Args {
+        "gateway" => {
+            let args = gateway::Args {
                 seconds: (!args.quick).then_some(GATEWAY_SECONDS),
                 rounds: (!args.quick).then_some(ROUNDS),
                 quick: args.quick,
                 no_isolation: args.no_isolation,
                 output: output(&args.directory, name),
                 ..gateway::Args::default()
-            },
-            context,
-        ),
-        "calls" => calls::run(
-            &calls::Args {
-                common: common(None, None),
-            },
-            context,
-        ),
-        _ => self_test::run(
-            &self_test::Args {
-                common: common(None, None),
-            },
-            context,
-        ),
+            };
+            gateway::run(&args, context)
+        }
+        "calls" => {
+            let common = common(None, None);
+            calls::run(&calls::Args { common }, context)
+        }
+        _ => {
+            let common = common(None, None);
+            self_test::run(&self_test::Args { common }, context)
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Common, Context, Gathered, Plan, Quick, Session, conduct, finish, sizes_or};
 use crate::BenchError;
 use crate::processes::go_on;
-use crate::record::{Calls, Experiment, Row, Run, Settings, median};
+use crate::record::{Calls, Experiment, Row, Run, median};
 use crate::technology::{Side, Stage};
 use crate::worker::{PortCalls, Report, Role, Wait};
 
@@ -46,18 +46,12 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
         common.technologies(is_local_port, "calls are those of sampling ports on one host");
     notes.extend(more);
     let seconds = common.seconds(DEFAULTS);
-    let settings = Settings {
-        rounds: common.rounds(DEFAULTS),
-        seconds: Some(seconds),
-        touched: true,
-        ..Settings::default()
-    };
     let plan = Plan::over(
         Experiment::Calls,
         technologies.into_iter().map(|one| (one, vec![Wait::Spin])),
         &sizes_or(&common.sizes, &SIZES_BYTES),
         &[None],
-        settings,
+        common.settings(DEFAULTS),
         notes,
     );
     let run = conduct(

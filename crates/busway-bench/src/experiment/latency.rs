@@ -54,11 +54,8 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
     };
     let seconds = common.seconds(DEFAULTS);
     let settings = Settings {
-        rounds: common.rounds(DEFAULTS),
-        seconds: Some(seconds),
-        messages: None,
-        touched: !common.untouched,
         open_loop_hz: args.open_loop.map(f64::from),
+        ..common.settings(DEFAULTS)
     };
     let cores = session.environment.cores;
     let plan = Plan::over(

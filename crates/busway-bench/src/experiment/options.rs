@@ -3,6 +3,7 @@
 use crate::BenchError;
 use crate::conditions;
 use crate::gateway::size_within;
+use crate::record::Settings;
 use crate::technology::{self, Description, MIN_MESSAGE_BYTES};
 use crate::views::Output;
 use crate::worker::Wait;
@@ -70,6 +71,16 @@ impl Common {
     /// How long each measurement counts, in s.
     pub(crate) fn seconds(&self, defaults: Quick) -> f64 {
         self.seconds.unwrap_or(defaults.seconds[usize::from(!self.quick)])
+    }
+
+    /// How everything is measured: for a time, in a closed loop.
+    pub(crate) fn settings(&self, defaults: Quick) -> Settings {
+        Settings {
+            rounds: self.rounds(defaults),
+            seconds: Some(self.seconds(defaults)),
+            touched: !self.untouched,
+            ..Settings::default()
+        }
     }
 
     /// The technologies asked for, or all for which `suits` holds. What is left out although it was asked for, or because the machine lacks something,

@@ -5,7 +5,7 @@
 
 use super::{Common, Context, Group, Plan, Quick, Session, Task, conduct, finish, latency};
 use crate::BenchError;
-use crate::record::{Distribution, Experiment, Run, Settings, Verdict};
+use crate::record::{Distribution, Experiment, Run, Verdict};
 use crate::technology;
 use crate::worker::{ExchangePart, Extent, Injected, Wait};
 
@@ -87,12 +87,7 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
             wait: Wait::Spin,
             tasks: tasks.to_vec(),
         }],
-        settings: Settings {
-            rounds: common.rounds(DEFAULTS),
-            seconds: Some(seconds),
-            touched: true,
-            ..Settings::default()
-        },
+        settings: common.settings(DEFAULTS),
         notes,
     };
     let mut run = conduct(

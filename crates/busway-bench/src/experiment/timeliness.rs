@@ -7,7 +7,7 @@ use super::{
     Common, Context, Exchanged, Gathered, Plan, Quick, Session, conduct, finish, sizes_or, throughput,
 };
 use crate::BenchError;
-use crate::record::{Experiment, Row, Run, Settings};
+use crate::record::{Experiment, Row, Run};
 use crate::worker::{ExchangePart, Extent, Wait};
 
 /// Transmission intervals in µs.
@@ -57,13 +57,6 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
     intervals_us.dedup();
     let intervals_ns: Vec<Option<u64>> = intervals_us.iter().map(|us| Some(us * 1000)).collect();
     let seconds = common.seconds(DEFAULTS);
-    let settings = Settings {
-        rounds: common.rounds(DEFAULTS),
-        seconds: Some(seconds),
-        messages: None,
-        touched: !common.untouched,
-        open_loop_hz: None,
-    };
     let cores = session.environment.cores;
     let plan = Plan::over(
         Experiment::Timeliness,
@@ -77,7 +70,7 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
         }),
         &sizes_or(&common.sizes, &SIZES_BYTES),
         &intervals_ns,
-        settings,
+        common.settings(DEFAULTS),
         notes,
     );
     let run = conduct(

@@ -11,7 +11,7 @@ use crate::technology::{Message, Path, Received};
 use crate::worker::control::Control;
 use crate::worker::usage::Usage;
 use crate::worker::wait::Patience;
-use crate::worker::{Measured, Report, Wait, WorkerResult, report};
+use crate::worker::{Measured, Wait, WorkerResult};
 
 /// After the last message, answers are waited for this long.
 const TIMEOUT_NS: u64 = 1_000_000_000;
@@ -29,12 +29,7 @@ pub(super) fn ping(
     interval_ns: u64,
     control: &Control,
 ) -> WorkerResult<Measured> {
-    report(&Report::Ready(None));
-    if !Asker::new(path, Patience::new(spec.wait, None)).arrive(spec.base | PROBE, control)? {
-        return Ok(Measured::default());
-    }
-    report(&Report::Arrived);
-    if !control.wait_for_go() {
+    if !Asker::new(path, Patience::new(spec.wait, None)).come_up(spec, control)? {
         return Ok(Measured::default());
     }
     let clock_ns = clock_ns();

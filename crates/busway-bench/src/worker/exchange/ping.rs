@@ -27,12 +27,7 @@ const LOOKS: u32 = 256;
 /// Asks and measures. Round trips are without the reading of the clock that each contains.
 pub(super) fn ping(path: &mut impl Path, spec: &Exchange, control: &Control) -> WorkerResult<Measured> {
     let mut asker = Asker::new(path, Patience::new(spec.wait, None));
-    report(&Report::Ready(None));
-    if !asker.arrive(spec.base | PROBE, control)? {
-        return Ok(Measured::default());
-    }
-    report(&Report::Arrived);
-    if !control.wait_for_go() {
+    if !asker.come_up(spec, control)? {
         return Ok(Measured::default());
     }
     let clock_ns = clock_ns();
@@ -102,16 +97,18 @@ impl<'p, P: Path + ?Sized> Asker<'p, P> {
         }
     }
 
-    /// Probes until an answer comes; false if the parent went instead.
-    pub(super) fn arrive(&mut self, first_probe: u64, control: &Control) -> WorkerResult<bool> {
-        let mut probe = first_probe;
+    /// Probes until an answer comes, says so, and waits for `go`; false if the parent went instead.
+    pub(super) fn come_up(&mut self, spec: &Exchange, control: &Control) -> WorkerResult<bool> {
+        report(&Report::Ready(None));
+        let mut probe = spec.base | PROBE;
         while !self.ask(probe, PROBE_TIMEOUT, control)? {
             if control.ended() {
                 return Ok(false);
             }
             probe += 1;
         }
-        Ok(true)
+        report(&Report::Arrived);
+        Ok(control.wait_for_go())
     }
 
     /// Round trips that do not count, from [`Exchange::base`]; the next number.

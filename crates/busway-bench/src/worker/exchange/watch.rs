@@ -5,7 +5,7 @@
 
 use super::ping::{Asker, TIMEOUT};
 use super::{End, Exchange, clock_ns, stay};
-use crate::pattern::{PROBE, now_ns};
+use crate::pattern::now_ns;
 use crate::record::{Interruption, Maximum, Recorder};
 use crate::technology::Path;
 use crate::worker::control::Control;
@@ -24,12 +24,7 @@ pub(super) fn watch(
     control: &Control,
 ) -> WorkerResult<Measured> {
     let mut asker = Asker::new(path, Patience::new(spec.wait, None));
-    report(&Report::Ready(None));
-    if !asker.arrive(spec.base | PROBE, control)? {
-        return Ok(Measured::default());
-    }
-    report(&Report::Arrived);
-    if !control.wait_for_go() {
+    if !asker.come_up(spec, control)? {
         return Ok(Measured::default());
     }
     let begun_ns = now_ns();
