@@ -1,6 +1,6 @@
 //! `busway bench all`: every experiment after the other, each with its result and its page in one directory.
 //!
-//! The times are such that a machine of two cores is done in about a quarter of an hour; each experiment by itself, with its own defaults, looks longer.
+//! The times are such that a machine of two cores is done in about twenty minutes; each experiment by itself, with its own defaults, looks longer.
 
 use std::path::{Path, PathBuf};
 
@@ -12,9 +12,11 @@ use crate::{BenchError, conditions, gateway, interference};
 /// How often each experiment measures everything.
 const ROUNDS: u32 = 3;
 /// How long single measurements count, in s.
-const ROUND_TRIP_SECONDS: f64 = 0.1;
+const ROUND_TRIP_SECONDS: f64 = 0.06;
 const ONE_WAY_SECONDS: f64 = 0.05;
-const GATEWAY_SECONDS: f64 = 0.3;
+const STREAM_SECONDS: f64 = 3.0;
+const GATEWAY_SECONDS: f64 = 0.25;
+const GATEWAY_ROUNDS: u32 = 2;
 
 /// Round trips as iceperf measures them, over what it measures.
 const UNTOUCHED: &str = "latency-untouched";
@@ -103,7 +105,7 @@ fn one(name: &str, args: &Args, context: Context<'_>) -> Result<Run, BenchError>
             throughput::run(&throughput::Args { messages, common }, context)
         }
         "stream" => {
-            let (common, interval) = (beside_tcp(common(None, None)), None);
+            let (common, interval) = (beside_tcp(common(Some(STREAM_SECONDS), None)), None);
             throughput::run_stream(&throughput::StreamArgs { interval, common }, context)
         }
         "timeliness" => {
@@ -127,7 +129,7 @@ fn one(name: &str, args: &Args, context: Context<'_>) -> Result<Run, BenchError>
         "gateway" => {
             let args = gateway::Args {
                 seconds: (!args.quick).then_some(GATEWAY_SECONDS),
-                rounds: (!args.quick).then_some(ROUNDS),
+                rounds: (!args.quick).then_some(GATEWAY_ROUNDS),
                 quick: args.quick,
                 no_isolation: args.no_isolation,
                 output: output(&args.directory, name),
