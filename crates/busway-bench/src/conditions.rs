@@ -441,6 +441,22 @@ mod tests {
         assert_eq!(conditions.len(), 3);
     }
 
+    #[test]
+    fn every_thread_of_another_process_is_kept_to_a_cpu() {
+        let allowed = sched_getaffinity(None).unwrap();
+        let last = (0..CpuSet::MAX_CPU).rfind(|cpu| allowed.is_set(*cpu)).unwrap();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let kept = keep_process_to(child.id(), last);
+        let cpus = sched_getaffinity(Pid::from_raw(child.id() as i32)).unwrap();
+        let nowhere = keep_process_to(child.id(), CpuSet::MAX_CPU - 1);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(kept.is_ok(), "{kept:?}");
+        assert!(cpus.count() == 1 && cpus.is_set(last), "{cpus:?}");
+        assert!(nowhere.is_err());
+        assert!(keep_process_to(child.id(), last).is_err(), "it has ended");
+    }
+
     fn condition(name: &str, asked: &str, reason: Option<&str>) -> Condition {
         Condition {
             name: name.to_owned(),
