@@ -3,11 +3,13 @@
 //! Contract: nothing is said that a table does not show too; rows with more busy threads than cores keep their mark. Called by the terminal view and
 //! the report.
 
+use std::collections::BTreeMap;
+
 use super::series::{CROWDED_MARK, Entry, Set, half, load_percent};
 use super::units;
 use crate::record::{Experiment, Row};
 
-/// A message is seen in time if the mean interval between those seen is at most this much longer than that between those sent.
+/// Messages are seen in time if the median interval between those seen is at most this much longer than the one asked for.
 const IN_TIME: f64 = 1.1;
 
 /// What most readers look for.
@@ -125,55 +127,61 @@ fn interference(set: &Set<'_>) -> Vec<String> {
                 continue;
             };
             all.push(format!(
-                "{}{every}: the task's mean execution time is {} longer than beside {}, its 99 % {}.",
+                "{}{every}: the task's mean execution time differs by {} from that beside {}, its 99 % by {}.",
                 name(entry),
-                percent_longer(times.mean, alone.mean),
+                percent_more(times.mean, alone.mean),
                 set.baseline().unwrap_or_default(),
-                percent_longer(times.p99 as f64, alone.p99 as f64),
+                percent_more(times.p99 as f64, alone.p99 as f64),
             ));
         }
     }
     all
 }
 
-fn percent_longer(value: f64, than: f64) -> String {
-    format!("{:.2} %", (value / than.max(1.0) - 1.0) * 100.0)
+fn percent_more(value: f64, than: f64) -> String {
+    format!("{:+.2} %", (value / than.max(1.0) - 1.0) * 100.0)
 }
 
-/// From which interval on every message is seen in time.
+/// From which interval on messages are seen in time: a sentence for each size and interval, with all to whom it applies.
 fn timeliness(set: &Set<'_>) -> Vec<String> {
     let mut all = Vec::new();
-    for series in set.series() {
-        for bytes in set.sizes() {
+    for bytes in set.sizes() {
+        let mut since: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+        for series in set.series() {
             let mut seen: Vec<(u64, bool)> = series
                 .rows
                 .iter()
                 .filter(|row| row.payload_bytes == bytes)
                 .filter_map(|row| {
-                    let sent = row.transmitted_interval_ns.as_ref()?.mean;
-                    Some((
-                        row.interval_ns?,
-                        row.observed_interval_ns.as_ref()?.mean <= sent * IN_TIME,
-                    ))
+                    let asked_ns = row.interval_ns?;
+                    let observed_ns = row.observed_interval_ns.as_ref()?.p50;
+                    Some((asked_ns, observed_ns as f64 <= asked_ns as f64 * IN_TIME))
                 })
                 .collect();
             seen.sort_unstable();
             let first_late = seen.iter().rposition(|(_, in_time)| !in_time);
             let from = seen.get(first_late.map_or(0, |at| at + 1));
+            if seen.is_empty() {
+                continue;
+            }
             let mark = if series.rows.iter().any(|row| row.crowded) {
                 format!(" {CROWDED_MARK}")
             } else {
                 String::new()
             };
-            let whose = format!("{}{mark}, {}", series.name, units::size(bytes));
-            match from {
-                Some((ns, _)) => all.push(format!(
-                    "{whose}: seen at the interval sent from {} on.",
-                    units::time(*ns as f64)
-                )),
-                None if !seen.is_empty() => all.push(format!("{whose}: at no interval seen as sent.")),
-                None => {}
-            }
+            let from_ns = from.map_or(u64::MAX, |(ns, _)| *ns);
+            since
+                .entry(from_ns)
+                .or_default()
+                .push(series.name.clone() + &mark);
+        }
+        for (ns, names) in since {
+            let from = if ns == u64::MAX {
+                "at no interval seen as sent".to_owned()
+            } else {
+                format!("seen at the interval sent from {} on", units::time(ns as f64))
+            };
+            all.push(format!("{}, {from}: {}.", units::size(bytes), names.join(", ")));
         }
     }
     all
