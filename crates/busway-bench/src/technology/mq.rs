@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::ready::sleep_until_ready;
+use super::ready::{Room, sleep_until_ready};
 use super::{Description, LOOK_TIMEOUT, Message, OneWay, Opening, Path, Reach, Received, Stage, User};
-use crate::worker::{Control, Measured, Wait, WorkerResult};
+use crate::worker::{Measured, Wait, WorkerResult};
 
 /// The limits of queues, see mq_overview(7).
 const LIMITS: &str = "/proc/sys/fs/mqueue";
@@ -86,8 +86,7 @@ struct Queues {
     /// Bytes of the message under way that have come.
     filled: usize,
     touched: bool,
-    timed: bool,
-    control: Control,
+    room: Room,
 }
 
 impl Queues {
@@ -118,8 +117,7 @@ impl Queues {
             incoming: vec![0; payload_bytes.next_multiple_of(piece_bytes)],
             filled: 0,
             touched: opening.touched,
-            timed: opening.timed,
-            control: opening.control.clone(),
+            room: Room::for_sender(opening),
         })
     }
 
@@ -321,20 +319,15 @@ impl Path for Queues {
         message.fill(&mut self.outgoing, self.touched);
         self.left = 0;
         while !self.push()? {
-            if self.timed {
-                // Accepted; the rest leaves with the next calls.
-                break;
+            if let Err(sent) = self.room.awaited() {
+                return Ok(sent);
             }
-            if self.control.ended() {
-                return Ok(false);
-            }
-            std::hint::spin_loop();
         }
         Ok(true)
     }
 
     fn receive(&mut self) -> WorkerResult<Option<Received>> {
-        if self.timed {
+        if self.room.timed {
             self.push()?;
         }
         loop {

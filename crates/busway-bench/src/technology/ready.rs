@@ -1,9 +1,13 @@
-//! Sleeping until a descriptor has something. Used by the technologies whose ends are descriptors.
+//! Sleeping until a descriptor has something, and what a sender does that finds no room. Used by the technologies whose ends are
+//! descriptors.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::Opening;
+use crate::worker::Control;
 
 /// Sleeps until `end` can be read, or written too if `writable`, for `at_most` at most. An interrupted wait is a short one.
 pub(super) fn sleep_until_ready(end: &impl AsFd, writable: bool, at_most: Duration) {
@@ -17,4 +21,33 @@ pub(super) fn sleep_until_ready(end: &impl AsFd, writable: bool, at_most: Durati
         tv_nsec: at_most.subsec_nanos().into(),
     };
     let _ = poll(&mut [PollFd::new(end, wanted)], Some(&timeout));
+}
+
+/// What a sender does with a message that did not leave whole.
+pub(super) struct Room {
+    /// See [`Opening::timed`].
+    pub(super) timed: bool,
+    control: Control,
+}
+
+impl Room {
+    pub(super) fn for_sender(opening: &Opening<'_>) -> Self {
+        Self {
+            timed: opening.timed,
+            control: opening.control.clone(),
+        }
+    }
+
+    /// Try again; or what `send` shall say: true of a program that sends at instants of its own, whose rest leaves with the next calls, false of
+    /// one that its parent has ended.
+    pub(super) fn awaited(&self) -> Result<(), bool> {
+        if self.timed {
+            return Err(true);
+        }
+        if self.control.ended() {
+            return Err(false);
+        }
+        std::hint::spin_loop();
+        Ok(())
+    }
 }

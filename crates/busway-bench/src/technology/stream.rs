@@ -4,9 +4,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use super::ready::sleep_until_ready;
+use super::ready::{Room, sleep_until_ready};
 use super::{LOOK_TIMEOUT, Message, Opening, Path, Received};
-use crate::worker::{Control, WorkerResult};
+use crate::worker::WorkerResult;
 
 /// A connected socket of either family.
 pub(super) trait Socket: Read + Write + AsFd {
@@ -25,8 +25,7 @@ pub(super) struct Stream<S> {
     /// Bytes of the message under way that have come.
     filled: usize,
     touched: bool,
-    timed: bool,
-    control: Control,
+    room: Room,
 }
 
 impl<S: Socket> Stream<S> {
@@ -44,8 +43,7 @@ impl<S: Socket> Stream<S> {
             incoming: vec![0; opening.payload_bytes],
             filled: 0,
             touched: opening.touched,
-            timed: opening.timed,
-            control: opening.control.clone(),
+            room: Room::for_sender(opening),
         })
     }
 
@@ -73,20 +71,15 @@ impl<S: Socket> Path for Stream<S> {
         message.fill(&mut self.outgoing, self.touched);
         self.written = 0;
         while !self.push()? {
-            if self.timed {
-                // Accepted; the rest leaves with the next calls.
-                break;
+            if let Err(sent) = self.room.awaited() {
+                return Ok(sent);
             }
-            if self.control.ended() {
-                return Ok(false);
-            }
-            std::hint::spin_loop();
         }
         Ok(true)
     }
 
     fn receive(&mut self) -> WorkerResult<Option<Received>> {
-        if self.timed {
+        if self.room.timed {
             self.push()?;
         }
         loop {

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg};
 
-use super::ready::sleep_until_ready;
+use super::ready::{Room, sleep_until_ready};
 use super::{Description, LOOK_TIMEOUT, Message, OneWay, Opening, Path, Reach, Received, Stage, User};
 use crate::worker::{Control, Measured, Report, Wait, WorkerResult, report};
 
@@ -106,8 +106,7 @@ struct Udp {
     /// Number of the message that comes, and its next piece.
     coming: (u32, usize),
     touched: bool,
-    timed: bool,
-    control: Control,
+    room: Room,
 }
 
 /// How a message is cut.
@@ -163,8 +162,7 @@ impl Udp {
             incoming: vec![0; opening.payload_bytes],
             coming: (0, 0),
             touched: opening.touched,
-            timed: opening.timed,
-            control: opening.control.clone(),
+            room: Room::for_sender(opening),
         })
     }
 
@@ -244,20 +242,15 @@ impl Path for Udp {
         message.fill(&mut self.outgoing, self.touched);
         self.leaving = (self.leaving.0.wrapping_add(1), 0);
         while !self.push()? {
-            if self.timed {
-                // Accepted; the rest leaves with the next calls.
-                break;
+            if let Err(sent) = self.room.awaited() {
+                return Ok(sent);
             }
-            if self.control.ended() {
-                return Ok(false);
-            }
-            std::hint::spin_loop();
         }
         Ok(true)
     }
 
     fn receive(&mut self) -> WorkerResult<Option<Received>> {
-        if self.timed {
+        if self.room.timed {
             self.push()?;
         }
         loop {
