@@ -15,9 +15,8 @@ use std::time::{Duration, Instant};
 use busway_system::System;
 use busway_transport::registry::{BUS_NAMES, BusSettings, Buses};
 use busway_transport::{
-    ChannelEnd, ChannelError, ChannelId, ChannelSpec, Direction, Doorbell, Flushed, HEAD_BYTES, Head, Keep,
-    Kind, Landing, Link, LinkEvent, LinkIdentity, Message as Carried, Receiver, Refused, Sender, Sink,
-    Verdict, WaitFor,
+    ChannelEnd, ChannelId, ChannelSpec, Direction, Doorbell, Flushed, HEAD_BYTES, Head, Keep, Kind, Landing,
+    Link, LinkEvent, LinkIdentity, Message as Carried, Receiver, Refused, Sender, Sink, Verdict, WaitFor,
 };
 
 use super::ready::sleep_until_ready;
@@ -363,11 +362,9 @@ impl Channel {
             self.flush()?;
         }
         if self.sink.messages.is_empty() {
-            match self.receiver.poll(&mut self.sink, BUDGET) {
-                Ok(_) => {}
-                // The other program is done, and the parent will tell this one.
-                Err(ChannelError::Closed) => std::thread::sleep(Duration::from_millis(1)),
-                Err(e) => return Err(format!("receive: {e}")),
+            // The other program is done, and the parent will tell this one. Should it be the bus that has failed, the program that sends is told.
+            if self.receiver.poll(&mut self.sink, BUDGET).is_err() {
+                std::thread::sleep(Duration::from_millis(1));
             }
         }
         Ok(!self.sink.messages.is_empty())

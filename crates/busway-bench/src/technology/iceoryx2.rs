@@ -1,7 +1,8 @@
 //! `iceoryx2`: publish and subscribe of iceoryx2 inside one domain, polled or by its event service; no copy at either end.
 //!
 //! Payloads are written into the loaned sample and read where they are. Where every message counts the publisher waits for room; what
-//! iceoryx2's own benchmark does (one publisher, one subscriber, no history, `ipc`) is the same for the rest.
+//! iceoryx2's own benchmark does (one publisher, one subscriber, no history, `ipc`) is the same for the rest. Each loan allocates an object, in
+//! iceoryx2 itself.
 #![allow(unsafe_code)] // `assume_init` of shared memory
 
 use std::time::Duration;
