@@ -125,7 +125,16 @@ fn the_other_experiments_have_the_tables_that_their_readers_look_for() {
                 "interrupted once",
             ],
         ),
-        (samples::gateway(), &["ping-pong", "lossless", "41.00"]),
+        (
+            samples::gateway(),
+            &[
+                "ping-pong",
+                "lossless",
+                "41.00",
+                "× floor (95 %)",
+                "1.31 (1.22 to 1.40)",
+            ],
+        ),
         (samples::calls(), &["44.1", "write and read"]),
         (
             samples::self_test(),
@@ -311,4 +320,67 @@ fn an_output_that_cannot_be_written_is_named() {
     .write(&samples::latency())
     .unwrap_err();
     contains_all(&error.to_string(), &["write", "no such folder"]);
+}
+
+/// Names of all fields, those within lists and objects included.
+fn fields(value: &serde_json::Value, names: &mut std::collections::BTreeSet<String>) {
+    match value {
+        serde_json::Value::Object(object) => object.iter().for_each(|(name, value)| {
+            names.insert(name.clone());
+            fields(value, names);
+        }),
+        serde_json::Value::Array(values) => values.iter().for_each(|value| fields(value, names)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_documentation_names_every_field_and_every_column() {
+    let page = include_str!("../../../docs/bench-results.md");
+    let mut names = std::collections::BTreeSet::new();
+    for (_, mut run) in samples::all() {
+        run.follower = Some(run.environment.clone());
+        fields(&serde_json::to_value(&run).unwrap(), &mut names);
+    }
+    // All that a row can have is in some sample, unless it is new.
+    for name in [
+        "rtt_ns",
+        "verdicts",
+        "maxima",
+        "interruptions",
+        "calls",
+        "gateway_percent",
+        "open_loop_hz",
+        "low",
+    ] {
+        assert!(names.contains(name), "no sample has {name}");
+    }
+    for name in &names {
+        assert!(
+            page.contains(&format!("`{name}`")),
+            "docs/bench-results.md does not describe {name}"
+        );
+    }
+    let path = file("names.csv");
+    Output {
+        csv: Some(path.clone()),
+        ..Output::default()
+    }
+    .write(&samples::empty())
+    .unwrap();
+    let header = std::fs::read_to_string(&path).unwrap();
+    for column in header
+        .trim()
+        .split(',')
+        .filter(|column| !["run"].contains(column))
+    {
+        let known = |part: &str| names.contains(part) || page.contains(&format!("`{part}`"));
+        let joined = column
+            .match_indices('_')
+            .any(|(at, _)| known(&column[..at]) && known(&column[at + 1..]));
+        assert!(
+            known(column) || joined,
+            "the column {column} is not made of names of fields"
+        );
+    }
 }

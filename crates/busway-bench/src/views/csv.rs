@@ -53,9 +53,16 @@ fn cells(row: &Row) -> Vec<(String, String)> {
     put("corrupt", row.corrupt.to_string());
     put("bytes_per_s", text(row.bytes_per_s));
     put("messages_per_s", text(row.messages_per_s));
-    put("ratio_value", text(row.ratio.map(|it| it.value)));
-    put("ratio_low", text(row.ratio.and_then(|it| it.low)));
-    put("ratio_high", text(row.ratio.and_then(|it| it.high)));
+    put("queue_depth", text(row.queue_depth));
+    for (name, ratio) in [
+        ("ratio", row.ratio),
+        ("ratio_to_floor", row.ratio_to_floor),
+        ("ratio_to_tunnel", row.ratio_to_tunnel),
+    ] {
+        put(&format!("{name}_value"), text(ratio.map(|it| it.value)));
+        put(&format!("{name}_low"), text(ratio.and_then(|it| it.low)));
+        put(&format!("{name}_high"), text(ratio.and_then(|it| it.high)));
+    }
     for (name, times) in [
         ("rtt_ns", &row.rtt_ns),
         ("half_rtt_ns", &row.half_rtt_ns),

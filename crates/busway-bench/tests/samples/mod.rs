@@ -338,8 +338,22 @@ pub fn gateway() -> Run {
                 ..row(technology, "adaptive", bytes)
             };
             let half_ns = half_ns + bytes as f64 * 0.1;
-            rows.push(round_trips(mode("ping-pong"), half_ns, 2_000));
+            let floor = Ratio {
+                value: 1.31,
+                low: Some(1.22),
+                high: Some(1.4),
+            };
             rows.push(Row {
+                ratio_to_floor: Some(floor),
+                ratio_to_tunnel: Some(Ratio {
+                    value: 0.08,
+                    low: None,
+                    high: None,
+                }),
+                ..round_trips(mode("ping-pong"), half_ns, 2_000)
+            });
+            rows.push(Row {
+                queue_depth: Some(64),
                 sent: 1_000,
                 received: 1_000,
                 bytes_per_s: Some(bytes as f64 / half_ns * 1e9),

@@ -98,6 +98,9 @@ fn fault_columns<'a>() -> Vec<Column<'a>> {
     ]
 }
 
+/// A heading and a cell for each row.
+type Cells = (String, Vec<String>);
+
 /// A line for each row: who it is, the columns that have figures, and ratios.
 fn listing(
     set: &Set<'_>,
@@ -105,73 +108,70 @@ fn listing(
     entries: &[Entry<'_>],
     columns: Vec<Column<'_>>,
 ) -> Table {
-    let mut keys: Vec<(&str, Vec<String>)> = vec![
-        (
-            "technology",
-            entries
-                .iter()
-                .map(|entry| marked(&entry.row.technology, entry.row))
-                .collect(),
-        ),
-        (
-            "wait",
-            entries.iter().map(|entry| entry.row.wait.clone()).collect(),
-        ),
-        (
-            "mode",
-            entries
-                .iter()
-                .map(|entry| entry.row.mode.clone().unwrap_or_default())
-                .collect(),
-        ),
-        (
-            "run",
-            entries.iter().map(|entry| entry.label.to_owned()).collect(),
-        ),
-    ];
-    keys.retain(|(_, cells)| cells.iter().any(|cell| !cell.is_empty()));
-    let mut figures: Vec<(String, Vec<String>)> = columns
+    let keys = whose(entries);
+    let mut figures: Vec<Cells> = columns
         .into_iter()
         .map(|it| {
-            (
-                it.head,
-                entries
-                    .iter()
-                    .map(|entry| (it.cell)(entry.row).unwrap_or_default())
-                    .collect(),
-            )
+            let cells = entries
+                .iter()
+                .map(|entry| (it.cell)(entry.row).unwrap_or_default());
+            (it.head, cells.collect())
         })
         .collect();
-    let baseline = set.baseline().unwrap_or("baseline");
-    let ratios = entries
-        .iter()
-        .map(|entry| entry.row.ratio.as_ref().map(ratio).unwrap_or_default());
-    figures.push((format!("× {baseline} (95 %)"), ratios.collect()));
-    let to_first = entries.iter().map(|entry| {
-        set.ratio_to_first_run(entry)
-            .map(|value| format!("{value:.3}"))
-            .unwrap_or_default()
-    });
-    let first = set.runs().next().map_or("", |(label, _)| label);
-    figures.push((format!("× {first}"), to_first.collect()));
+    figures.extend(ratios(set, entries));
     figures.retain(|(_, cells)| cells.iter().any(|cell| !cell.is_empty()));
-    let rows = (0..entries.len()).map(|index| {
-        let key = keys.iter().map(|(_, cells)| cells[index].clone());
-        key.chain(figures.iter().map(|(_, cells)| cells[index].clone()))
-            .collect()
-    });
+    let all = || keys.iter().chain(&figures);
+    let rows = (0..entries.len()).map(|index| all().map(|(_, cells)| cells[index].clone()).collect());
     Table {
         title: title.into(),
         published: None,
         keys: keys.len(),
         rows: rows.collect(),
         footnotes: footnotes(entries.iter().map(|entry| entry.row)),
-        heads: keys
-            .iter()
-            .map(|(head, _)| (*head).to_owned())
-            .chain(figures.into_iter().map(|(head, _)| head))
-            .collect(),
+        heads: all().map(|(head, _)| head.clone()).collect(),
     }
+}
+
+/// The columns that say what a row is about.
+fn whose(entries: &[Entry<'_>]) -> Vec<Cells> {
+    type Said = fn(&Entry<'_>) -> String;
+    let columns: [(&str, Said); 4] = [
+        ("technology", |entry| marked(&entry.row.technology, entry.row)),
+        ("wait", |entry| entry.row.wait.clone()),
+        ("mode", |entry| entry.row.mode.clone().unwrap_or_default()),
+        ("run", |entry| entry.label.to_owned()),
+    ];
+    columns
+        .into_iter()
+        .map(|(head, of)| (head.to_owned(), entries.iter().map(of).collect::<Vec<_>>()))
+        .filter(|(_, cells)| cells.iter().any(|cell| !cell.is_empty()))
+        .collect()
+}
+
+/// What rows are compared with: technologies of the same run, and the first run.
+fn ratios(set: &Set<'_>, entries: &[Entry<'_>]) -> Vec<Cells> {
+    type Compared = fn(&Row) -> Option<&Ratio>;
+    let compared: [(&str, Compared); 3] = [
+        (set.baseline().unwrap_or("baseline"), |row| row.ratio.as_ref()),
+        ("floor", |row| row.ratio_to_floor.as_ref()),
+        ("tunnel", |row| row.ratio_to_tunnel.as_ref()),
+    ];
+    let mut all: Vec<Cells> = compared
+        .into_iter()
+        .map(|(with, of)| {
+            let cells = entries
+                .iter()
+                .map(|entry| of(entry.row).map(ratio).unwrap_or_default());
+            (format!("× {with} (95 %)"), cells.collect())
+        })
+        .collect();
+    let to_first = entries.iter().map(|entry| {
+        let ratio = set.ratio_to_first_run(entry);
+        ratio.map(|value| format!("{value:.3}")).unwrap_or_default()
+    });
+    let first = set.runs().next().map_or("", |(label, _)| label);
+    all.push((format!("× {first}"), to_first.collect()));
+    all
 }
 
 /// A line for each size, a column for each series.

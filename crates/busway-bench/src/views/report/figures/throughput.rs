@@ -60,29 +60,32 @@ pub(super) fn blocks(_set: &Set<'_>, crews: &[Crew<'_>]) -> Vec<Block> {
             ),
         ],
     ));
+    blocks.extend(losses(crews));
+    blocks
+}
+
+/// Shares of messages lost, if any was.
+fn losses(crews: &[Crew<'_>]) -> Option<Block> {
+    let any = |crew: &Crew<'_>| {
+        crew.series
+            .iter()
+            .any(|(_, series)| series.rows.iter().any(|row| row.lost > 0))
+    };
+    if !crews.iter().any(any) {
+        return None;
+    }
     let lost = plain(
         "Lost",
         Axis::log("Payload", Unit::Bytes),
         Axis::linear("Lost, % of messages sent", Unit::Percent),
     );
-    let any = crews
-        .iter()
-        .flat_map(|crew| &crew.series)
-        .any(|(_, series)| series.rows.iter().any(|row| row.lost > 0));
-    if any {
-        let lost = for_each_crew(crews, &lost, |series| {
-            sweep(series, |row| {
-                (row.sent > 0).then(|| {
-                    (
-                        row.payload_bytes as f64,
-                        row.lost as f64 / row.sent as f64 * 100.0,
-                    )
-                })
-            })
-        });
-        blocks.push(Block::open("Losses by size", vec![lost]));
-    }
-    blocks
+    let lost = for_each_crew(crews, &lost, |series| {
+        sweep(series, |row| {
+            let percent = row.lost as f64 / row.sent.max(1) as f64 * 100.0;
+            (row.sent > 0).then_some((row.payload_bytes as f64, percent))
+        })
+    });
+    Some(Block::open("Losses by size", vec![lost]))
 }
 
 fn sender(row: &Row) -> Option<&Load> {
