@@ -15,6 +15,7 @@ const ROUNDS: u32 = 3;
 const ROUND_TRIP_SECONDS: f64 = 0.06;
 const ONE_WAY_SECONDS: f64 = 0.05;
 const STREAM_SECONDS: f64 = 3.0;
+const INTERFERENCE_SECONDS: f64 = 4.0;
 const GATEWAY_SECONDS: f64 = 0.25;
 const GATEWAY_ROUNDS: u32 = 2;
 
@@ -121,7 +122,7 @@ fn one(name: &str, args: &Args, context: Context<'_>) -> Result<Run, BenchError>
         }
         "interference" => {
             let args = interference::Args {
-                common: common(None, None),
+                common: common(Some(INTERFERENCE_SECONDS), None),
                 ..interference::Args::default()
             };
             interference::run(&args, context)
