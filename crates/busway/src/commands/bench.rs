@@ -1,9 +1,9 @@
 //! `busway bench`.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use busway_bench::experiment::{Context, all, calls, jitter, latency, self_test, throughput, timeliness};
 use busway_bench::record::Run;
 use busway_bench::{follower, gateway, interference, technology, views};
@@ -107,7 +107,7 @@ There is no authentication: use it on a network of your own.")]
 /// # Errors
 /// The measurement failed.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let program = own_file();
     let stop = crate::stop::flag()?;
     let context = Context {
         program: &program,
@@ -147,6 +147,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         })?),
     }?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// This program's file, to be started again: by its name where that still leads to it, which it does not in a mount namespace without it, or once it
+/// has been replaced.
+fn own_file() -> PathBuf {
+    let named = std::env::current_exe().ok().filter(|path| path.exists());
+    named.unwrap_or_else(|| "/proc/self/exe".into())
 }
 
 fn show(run: &Run, histogram: bool) -> anyhow::Result<()> {
