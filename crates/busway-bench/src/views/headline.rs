@@ -127,19 +127,21 @@ fn interference(set: &Set<'_>) -> Vec<String> {
                 continue;
             };
             all.push(format!(
-                "{}{every}: the task's mean execution time differs by {} from that beside {}, its 99 % by {}.",
+                "{}{every}: the task's mean execution time is {} than beside {}, its 99 % is {}.",
                 name(entry),
-                percent_more(times.mean, alone.mean),
+                percent_longer(times.mean, alone.mean),
                 set.baseline().unwrap_or_default(),
-                percent_more(times.p99 as f64, alone.p99 as f64),
+                percent_longer(times.p99 as f64, alone.p99 as f64),
             ));
         }
     }
     all
 }
 
-fn percent_more(value: f64, than: f64) -> String {
-    format!("{:+.2} %", (value / than.max(1.0) - 1.0) * 100.0)
+fn percent_longer(value: f64, than: f64) -> String {
+    let percent = (value / than.max(1.0) - 1.0) * 100.0;
+    let word = if percent < 0.0 { "shorter" } else { "longer" };
+    format!("{:.2} % {word}", percent.abs())
 }
 
 /// From which interval on messages are seen in time: a sentence for each size and interval, with all to whom it applies.

@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use comfy_table::{CellAlignment, ContentArrangement, presets};
+use comfy_table::{CellAlignment, ContentArrangement, TableComponent, presets};
 
 use crate::record::Run;
 
@@ -109,6 +109,10 @@ fn drawn(table: &Table) -> String {
     for columns in parts(table) {
         let mut grid = comfy_table::Table::new();
         grid.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+        grid.remove_style(TableComponent::HorizontalLines);
+        grid.remove_style(TableComponent::MiddleIntersections);
+        grid.remove_style(TableComponent::LeftBorderIntersections);
+        grid.remove_style(TableComponent::RightBorderIntersections);
         grid.set_content_arrangement(ContentArrangement::Disabled);
         let of = |cells: &[String]| -> Vec<String> { columns.iter().map(|at| cells[*at].clone()).collect() };
         grid.set_header(of(&table.heads));

@@ -54,10 +54,13 @@ pub(super) fn of(set: &Set<'_>, detail: Detail) -> Vec<Table> {
     tables
 }
 
+/// The figure of a row, in words.
+type Figure<'a> = Box<dyn Fn(&Row) -> Option<String> + 'a>;
+
 /// A column of figures.
 struct Column<'a> {
     head: String,
-    cell: Box<dyn Fn(&Row) -> Option<String> + 'a>,
+    cell: Figure<'a>,
 }
 
 fn column<'a>(head: impl Into<String>, cell: impl Fn(&Row) -> Option<String> + 'a) -> Column<'a> {
