@@ -109,7 +109,7 @@ fn the_other_experiments_have_the_tables_that_their_readers_look_for() {
             &[
                 "a message every 1.00 ms",
                 "a message every 10.0 ms",
-                "from that beside none",
+                "than beside none",
             ],
         ),
         (

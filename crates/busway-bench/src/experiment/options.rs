@@ -92,9 +92,8 @@ impl Common {
     ) -> (Vec<Description>, Vec<String>) {
         let mut notes = Vec::new();
         let all = technology::all();
-        let is_wanted = |one: &Description| {
-            self.technologies.is_empty() || self.technologies.iter().any(|name| *name == one.name)
-        };
+        let is_wanted =
+            |one: &Description| self.technologies.is_empty() || self.technologies.contains(&one.name);
         let mut chosen: Vec<Description> = Vec::new();
         for one in all.into_iter().filter(is_wanted) {
             if !suits(&one) {

@@ -107,9 +107,14 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
     let intervals_ns: Vec<Option<u64>> = intervals_us.iter().map(|us| Some(us * 1000)).collect();
     let plan = Plan::over(
         Experiment::Interference,
-        std::iter::once(none())
-            .chain(technologies)
-            .map(|one| (one, vec![Wait::Event])),
+        std::iter::once((none(), vec![Wait::Event])).chain(technologies.into_iter().map(|one| {
+            // How the gateways wait; the receiver never does.
+            let waits = match common.wait.as_slice() {
+                [] => vec![Wait::Event],
+                asked => asked.to_vec(),
+            };
+            (one, waits)
+        })),
         &sizes_or(&common.sizes, &SIZES_BYTES),
         &intervals_ns,
         settings,

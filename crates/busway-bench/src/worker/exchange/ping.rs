@@ -9,7 +9,7 @@ use crate::technology::{Message, Path, Received};
 use crate::worker::control::Control;
 use crate::worker::usage::Usage;
 use crate::worker::wait::Patience;
-use crate::worker::{Measured, Report, WorkerResult, report};
+use crate::worker::{Measured, Report, Wait, WorkerResult, report};
 
 /// An answer that takes longer counts as lost.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(1);
@@ -151,7 +151,8 @@ impl<'p, P: Path + ?Sized> Asker<'p, P> {
             }
             self.patience.pause();
             looks = looks.wrapping_add(1);
-            if looks.is_multiple_of(LOOKS) {
+            // A look that blocks takes so long itself that the clock costs nothing beside it.
+            if self.patience.strategy() == Wait::Event || looks.is_multiple_of(LOOKS) {
                 let is_late = since.get_or_insert_with(Instant::now).elapsed() > timeout;
                 if is_late || control.ended() {
                     self.has_given_up = asked & PROBE == 0;
