@@ -40,7 +40,7 @@ pub enum Command {
     Port(port::Args),
     Check(check::Args),
     Demo(demo::Args),
-    Bench(bench::Args),
+    Bench(Box<bench::Args>),
     Doctor(doctor::Args),
     Completions(completions::Args),
     Man(man::Args),
