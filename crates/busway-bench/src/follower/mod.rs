@@ -5,7 +5,7 @@
 //! technologies that reach over a network, and gateways. There is no authentication, and a gateway opens what the system file names: whoever
 //! reaches the follower's port can load this machine and make it open windows, so it belongs on a network of one's own, and not to root.
 //!
-//! A connection carries one [`Request`] as a line of JSON, and is answered by one [`Reply`]. Then it is what was asked for: the run itself
+//! A connection carries one request as a line of JSON, and is answered by one reply. Then it is what was asked for: the run itself
 //! (which ends with it), standard input and output of a worker, or the leash of a gateway.
 
 mod client;

@@ -1,7 +1,7 @@
 //! What programs exchange messages over: local mechanisms, networks, Busway's ports and buses, and what none of them can be faster than.
 //!
 //! Contract: each technology is one file with its [`Description`]s, by which experiments choose it, and a function `with` that opens a
-//! [`Path`] and hands it to a [`User`]; one line in the list below registers it. The loops around paths (`worker::exchange`) are the
+//! path and hands it to a user; one line in the list below registers it. The loops around paths (`worker::exchange`) are the
 //! same for all, so that figures differ by the path alone. Descriptions are read by the experiments, paths are used by workers.
 
 #[cfg(test)]
