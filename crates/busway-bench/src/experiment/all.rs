@@ -1,6 +1,8 @@
 //! `busway bench all`: every experiment after the other, each with its result and its page in one directory.
 //!
-//! The times are such that a machine of two cores is done in about twenty minutes; each experiment by itself, with its own defaults, looks longer.
+//! What the directory holds already is left as it is, so that a run that was ended goes on where it was.
+//!
+//! The times are such that a machine of two cores is done in about half an hour; each experiment by itself, with its own defaults, looks longer.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +16,7 @@ const ROUNDS: u32 = 3;
 /// How long single measurements count, in s.
 const ROUND_TRIP_SECONDS: f64 = 0.06;
 const ONE_WAY_SECONDS: f64 = 0.05;
-const STREAM_SECONDS: f64 = 3.0;
+const STREAM_SECONDS: f64 = 2.0;
 const INTERFERENCE_SECONDS: f64 = 4.0;
 const GATEWAY_SECONDS: f64 = 0.25;
 const GATEWAY_ROUNDS: u32 = 2;
@@ -26,7 +28,7 @@ const LOCAL: [&str; 4] = ["mq", "unix", "iceoryx1", "iceoryx2"];
 /// Options of `busway bench all`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Directory for results and pages: NAME.json and NAME.html; made if it is not there
+    /// Directory for results and pages: NAME.json and NAME.html; made if it is not there. What it holds already is not measured again
     #[arg(value_name = "DIRECTORY")]
     pub directory: PathBuf,
     /// The other machine, where `busway bench follower` runs; then only what reaches over a network
@@ -43,8 +45,8 @@ pub struct Args {
     pub conditions: conditions::Args,
 }
 
-/// Measures everything. `begin` hears of each experiment before it begins, with its number and how many there are; the runs come back as they went to the
-/// files. When the user stops, those so far.
+/// Measures everything of which the directory has no whole result yet. `begin` hears of each experiment before it begins, with its number and how many there are; the
+/// runs come back as they went to the files. When the user stops, those so far.
 ///
 /// # Errors
 ///
@@ -63,6 +65,11 @@ pub fn run(
     }
     let mut runs = Vec::new();
     for (index, name) in names.iter().enumerate() {
+        let before = Run::load(&directory.join(format!("{name}.json")));
+        if let Some(whole) = before.ok().filter(|run| !run.interrupted) {
+            runs.push(whole);
+            continue;
+        }
         begin(name, index + 1, names.len());
         let run = one(name, args, context)?;
         let interrupted = run.interrupted;

@@ -166,6 +166,8 @@ struct Series {
     before_s: f64,
     begun: Instant,
     saved: Instant,
+    /// Since when nothing is measured, and why.
+    down_since: Option<(Instant, String)>,
     path: Option<PathBuf>,
 }
 
@@ -231,6 +233,7 @@ impl Series {
             before_s,
             begun: Instant::now(),
             saved: Instant::now(),
+            down_since: None,
             path: session.common.output.json.clone(),
         })
     }
@@ -259,17 +262,14 @@ impl Series {
                 // It never worked: trying again would only hide why.
                 return Err(failed);
             }
-            let at = Instant::now();
+            self.down_since
+                .get_or_insert((Instant::now(), failed.to_string()));
             bar.suspend(|| tracing::warn!("interrupted, and started again: {failed}"));
+            let at = Instant::now();
             while at.elapsed() < RETRY_INTERVAL {
                 go_on(session.context.stop)?;
                 std::thread::sleep(Duration::from_millis(50));
             }
-            self.row.interruptions.push(Interruption {
-                at_s: self.offset_s + (at - self.begun).as_secs_f64(),
-                lasted_s: RETRY_INTERVAL.as_secs_f64(),
-                reason: failed.to_string(),
-            });
         }
     }
 
@@ -298,6 +298,8 @@ impl Series {
 
     /// Takes in a report; its times count from `begun_s`.
     fn add(&mut self, measured: &Measured, begun_s: f64) {
+        // The report tells of the time since the programs were back.
+        self.note_interruption(REPORT_INTERVAL);
         let longest_ns = self.trips.max();
         if let Some(times) = measured.times.as_deref().and_then(Recorder::decode) {
             self.trips.add(&times);
@@ -326,6 +328,17 @@ impl Series {
         self.run.duration_s = self.before_s + self.begun.elapsed().as_secs_f64();
     }
 
+    /// Takes down an interruption that ended so long ago, if there is one.
+    fn note_interruption(&mut self, ago: Duration) {
+        if let Some((since, reason)) = self.down_since.take() {
+            self.row.interruptions.push(Interruption {
+                at_s: self.offset_s + (since - self.begun).as_secs_f64(),
+                lasted_s: since.elapsed().saturating_sub(ago).as_secs_f64(),
+                reason,
+            });
+        }
+    }
+
     fn save_now_and_then(&mut self) -> Result<(), BenchError> {
         let Some(path) = &self.path else {
             return Ok(());
@@ -339,6 +352,7 @@ impl Series {
     }
 
     fn into_run(mut self, session: &mut Session<'_>) -> Run {
+        self.note_interruption(Duration::ZERO);
         self.run.conditions = session.conditions();
         if self.row.rtt_ns.is_some() {
             self.run.rows = vec![self.row];
