@@ -25,6 +25,17 @@ const GATEWAY_ROUNDS: u32 = 2;
 const UNTOUCHED: &str = "latency-untouched";
 const LOCAL: [&str; 4] = ["mq", "unix", "iceoryx1", "iceoryx2"];
 
+/// What is swept over all 86 sizes of `throughput`: what crosses hosts, and its floor.
+const STREAMS: [&str; 7] = [
+    "copy",
+    "udp",
+    "tcp",
+    "channel-memory",
+    "channel-tcp",
+    "queuing-memory",
+    "queuing-tcp",
+];
+
 /// Options of `busway bench all`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -109,7 +120,11 @@ fn one(name: &str, args: &Args, context: Context<'_>) -> Result<Run, BenchError>
             ..common(Some(ROUND_TRIP_SECONDS), Some(ROUNDS))
         }),
         "throughput" => {
-            let (common, messages) = (common(Some(ONE_WAY_SECONDS), Some(1)), None);
+            let common = Common {
+                technologies: STREAMS.map(str::to_owned).to_vec(),
+                ..common(Some(ONE_WAY_SECONDS), Some(1))
+            };
+            let messages = None;
             throughput::run(&throughput::Args { messages, common }, context)
         }
         "stream" => {

@@ -23,6 +23,9 @@ const SILENCE_NS: u64 = 300_000_000;
 const AWAKE_NS: u64 = 150_000;
 /// Messages between which an unpaced sender looks at the clock.
 const BATCH: u64 = 16;
+/// The time in the last message of an unpaced sender, by which the receiver knows that its counting is over. Where that message is lost, the parent
+/// tells it, and what it cost until then counts too.
+const LAST: u64 = u64::MAX;
 
 /// Sends. A message that is late by an interval or more shifts those behind it: none is sent in a burst.
 pub(super) fn send(
@@ -67,10 +70,12 @@ fn send_unpaced(
     measured: &mut Measured,
 ) -> WorkerResult<()> {
     let mut now = measured.first_ns;
-    while !end.has_come(now, measured.sent) && !control.ended() {
+    let mut is_last = false;
+    while !is_last && !control.ended() {
+        is_last = end.has_come(now, measured.sent + 1);
         let message = Message {
             number: spec.base + measured.sent,
-            time_ns: 0,
+            time_ns: if is_last { LAST } else { 0 },
         };
         if !path.send(message)? {
             break;
@@ -171,6 +176,9 @@ pub(super) fn receive(path: &mut dyn Path, spec: &Exchange, control: &Control) -
         }
         measured.received += 1;
         next = message.number + 1;
+        if message.time_ns == LAST {
+            break;
+        }
         if sent_ns > 0 {
             intervals.record(message.time_ns.saturating_sub(sent_ns));
         }
