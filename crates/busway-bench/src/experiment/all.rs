@@ -2,7 +2,7 @@
 //!
 //! What the directory holds already is left as it is, so that a run that was ended goes on where it was.
 //!
-//! The times are such that a machine of two cores is done in about half an hour; each experiment by itself, with its own defaults, looks longer.
+//! The times are such that a machine of two cores is done in about a quarter of an hour; each experiment by itself, with its own defaults, looks longer.
 
 use std::path::{Path, PathBuf};
 
@@ -11,15 +11,16 @@ use crate::record::Run;
 use crate::views::Output;
 use crate::{BenchError, conditions, gateway, interference};
 
-/// How often each experiment measures everything.
+/// How often each experiment measures everything; round trips, and those that take long by themselves.
 const ROUNDS: u32 = 3;
+const FEW_ROUNDS: u32 = 2;
 /// How long single measurements count, in s.
 const ROUND_TRIP_SECONDS: f64 = 0.06;
 const ONE_WAY_SECONDS: f64 = 0.05;
 const STREAM_SECONDS: f64 = 2.0;
+const JITTER_SECONDS: f64 = 30.0;
 const INTERFERENCE_SECONDS: f64 = 4.0;
-const GATEWAY_SECONDS: f64 = 0.25;
-const GATEWAY_ROUNDS: u32 = 2;
+const GATEWAY_SECONDS: f64 = 0.15;
 
 /// Round trips as iceperf measures them, over what it measures.
 const UNTOUCHED: &str = "latency-untouched";
@@ -117,7 +118,7 @@ fn one(name: &str, args: &Args, context: Context<'_>) -> Result<Run, BenchError>
         UNTOUCHED => round_trips(Common {
             technologies: LOCAL.map(str::to_owned).to_vec(),
             untouched: true,
-            ..common(Some(ROUND_TRIP_SECONDS), Some(ROUNDS))
+            ..common(Some(ROUND_TRIP_SECONDS), Some(FEW_ROUNDS))
         }),
         "throughput" => {
             let common = Common {
@@ -128,23 +129,23 @@ fn one(name: &str, args: &Args, context: Context<'_>) -> Result<Run, BenchError>
             throughput::run(&throughput::Args { messages, common }, context)
         }
         "stream" => {
-            let (common, interval) = (beside_tcp(common(Some(STREAM_SECONDS), None)), None);
+            let (common, interval) = (beside_tcp(common(Some(STREAM_SECONDS), Some(1))), None);
             throughput::run_stream(&throughput::StreamArgs { interval, common }, context)
         }
         "timeliness" => {
-            let (common, intervals) = (common(Some(ROUND_TRIP_SECONDS), Some(ROUNDS)), Vec::new());
+            let (common, intervals) = (common(Some(ROUND_TRIP_SECONDS), Some(FEW_ROUNDS)), Vec::new());
             timeliness::run(&timeliness::Args { intervals, common }, context)
         }
         "jitter" => {
             let args = jitter::Args {
-                common: common(None, None),
+                common: common(Some(JITTER_SECONDS), None),
                 ..jitter::Args::default()
             };
             jitter::run(&args, context)
         }
         "interference" => {
             let args = interference::Args {
-                common: common(Some(INTERFERENCE_SECONDS), None),
+                common: common(Some(INTERFERENCE_SECONDS), Some(FEW_ROUNDS)),
                 ..interference::Args::default()
             };
             interference::run(&args, context)
@@ -152,9 +153,10 @@ fn one(name: &str, args: &Args, context: Context<'_>) -> Result<Run, BenchError>
         "gateway" => {
             let args = gateway::Args {
                 seconds: (!args.quick).then_some(GATEWAY_SECONDS),
-                rounds: (!args.quick).then_some(GATEWAY_ROUNDS),
+                rounds: (!args.quick).then_some(FEW_ROUNDS),
                 quick: args.quick,
                 no_isolation: args.no_isolation,
+                no_idle: true,
                 output: output(&args.directory, name),
                 ..gateway::Args::default()
             };

@@ -85,7 +85,7 @@ Examples:
   busway bench compare before.json after.json
   busway bench compare board-a.json board-b.json board-c.json --report boards.html --csv boards.csv")]
     Compare(views::compare::Args),
-    /// Every experiment after the other, each with its result and its page in one directory; about half an hour
+    /// Every experiment after the other, each with its result and its page in one directory; about a quarter of an hour
     #[command(after_help = "\
 Examples:
   busway bench all results/
