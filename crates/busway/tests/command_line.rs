@@ -216,7 +216,10 @@ fn bench_names_what_is_wrong_with_its_arguments() {
             &["latency", "--follower", "no.such.host.invalid"],
             "names no machine",
         ),
-        (&["compare", "/nonexistent.json"], "/nonexistent.json"),
+        (
+            &["compare", "/nonexistent.json", "other.json"],
+            "/nonexistent.json",
+        ),
     ] {
         let output = busway(&[&["bench"], arguments].concat());
         assert!(!output.status.success(), "{arguments:?}");

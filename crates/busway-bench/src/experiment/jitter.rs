@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::{Common, Context, Session, Task, conclude, finish};
 use crate::BenchError;
 use crate::processes::go_on;
-use crate::record::{Experiment, Interruption, Maximum, Recorder, Row, Run, SCHEMA, Settings};
+use crate::record::{Experiment, Interruption, Maximum, Recorder, Row, Run, SCHEMA, Settings, command_line};
 use crate::technology;
 use crate::worker::{ExchangePart, Extent, Measured};
 
@@ -29,6 +29,9 @@ const SAVE_INTERVAL: Duration = Duration::from_secs(10);
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// A report that is so late is none: the programs are started again.
 const SILENCE: Duration = Duration::from_secs(30);
+
+/// The interruption between a run and the one that continues it.
+const ENDED: &str = "the run had been ended";
 
 /// Options of `busway bench jitter`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -194,17 +197,19 @@ impl Series {
                 let read = distribution.recorder();
                 trips = read.ok_or_else(|| damaged(session))?;
             }
-            let ended_s = before_s + row.interruptions.iter().map(|it| it.lasted_s).sum::<f64>();
+            // Other interruptions are part of the time that runs took.
+            let between_runs = row.interruptions.iter().filter(|it| it.reason == ENDED);
+            let ended_s = before_s + between_runs.map(|it| it.lasted_s).sum::<f64>();
             row.interruptions.push(Interruption {
                 at_s: ended_s.min(offset_s),
                 lasted_s: (offset_s - ended_s).max(0.0),
-                reason: "the run had been ended".into(),
+                reason: ENDED.into(),
             });
         }
         let run = Run {
             schema: SCHEMA.to_owned(),
             experiment: Experiment::Jitter,
-            command: std::env::args().collect(),
+            command: command_line(),
             started_unix_s,
             duration_s: before_s,
             interrupted: true,

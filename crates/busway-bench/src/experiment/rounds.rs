@@ -8,7 +8,7 @@ use super::{Session, Staged, Task};
 use crate::BenchError;
 use crate::gateway::progress_bar;
 use crate::processes::go_on;
-use crate::record::{Experiment, Ratio, Row, Run, SCHEMA, Settings};
+use crate::record::{Experiment, Ratio, Row, Run, SCHEMA, Settings, command_line};
 use crate::technology::Description;
 use crate::worker::Wait;
 
@@ -141,7 +141,7 @@ pub(crate) fn conduct<O>(
     let mut run = Run {
         schema: SCHEMA.to_owned(),
         experiment: plan.experiment,
-        command: std::env::args().collect(),
+        command: command_line(),
         started_unix_s: started
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs()),

@@ -177,20 +177,12 @@ pub(crate) fn row(gathered: &Gathered<Exchanged>, cores: usize, experiment: Expe
     let sent = sum(|it| it.asking.sent);
     let received = sum(|it| it.answering.as_ref().map_or(0, |it| it.received));
     let corrupt = sum(|it| it.answering.as_ref().map_or(0, |it| it.corrupt));
-    let rate = |found: &Exchanged| {
-        let answered = found.answering.as_ref()?;
-        let span_ns = answered
-            .last_ns
-            .checked_sub(answered.first_ns)
-            .filter(|ns| *ns > 0)?;
-        Some(answered.received.saturating_sub(1) as f64 * 1e9 / span_ns as f64)
-    };
     let rates: Vec<Option<f64>> = gathered
         .rounds
         .iter()
-        .map(|round| round.as_ref().and_then(rate))
+        .map(|round| round.as_ref().and_then(messages_per_s))
         .collect();
-    let messages_per_s = median(&rates.iter().flatten().copied().collect::<Vec<_>>());
+    let median_rate = median(&rates.iter().flatten().copied().collect::<Vec<_>>());
     let (sender, receiver) = (load(gathered, 0), load(gathered, 1));
     let bytes = task.payload_bytes as f64;
     let by_round = match experiment {
@@ -213,13 +205,25 @@ pub(crate) fn row(gathered: &Gathered<Exchanged>, cores: usize, experiment: Expe
         corrupt,
         transmitted_interval_ns: times(|it| Some(&it.asking)),
         observed_interval_ns: times(|it| it.answering.as_ref()),
-        bytes_per_s: messages_per_s.map(|rate| rate * bytes),
-        messages_per_s,
+        bytes_per_s: median_rate.map(|rate| rate * bytes),
+        messages_per_s: median_rate,
         sender,
         receiver,
         by_round,
         ..latency::blank_row(gathered, cores)
     }
+}
+
+/// Messages a second, as the slower end saw it: what was queued before the receiver's first look would let few large messages look faster than they
+/// are, and what is queued at the end would let the sender.
+fn messages_per_s(found: &Exchanged) -> Option<f64> {
+    let answered = found.answering.as_ref()?;
+    let rate = |measured: &Measured, messages: u64| {
+        let span_ns = measured.last_ns.checked_sub(measured.first_ns)?;
+        (span_ns > 0).then(|| messages as f64 * 1e9 / span_ns as f64)
+    };
+    let received = rate(answered, answered.received.saturating_sub(1))?;
+    Some(received.min(rate(&found.asking, found.asking.sent)?))
 }
 
 /// CPU time of both programs and their gateways in percent of one core.

@@ -170,7 +170,7 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<record::Run, BenchError>
     let mut result = record::Run {
         schema: record::SCHEMA.to_owned(),
         experiment: record::Experiment::Gateway,
-        command: std::env::args().collect(),
+        command: record::command_line(),
         started_unix_s: started
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs()),

@@ -298,6 +298,16 @@ pub struct Verdict {
     pub passed: bool,
 }
 
+/// The command line of this program, which is called by its name wherever it lies.
+pub(crate) fn command_line() -> Vec<String> {
+    let mut words: Vec<String> = std::env::args().collect();
+    if let Some(program) = words.first_mut() {
+        let name = Path::new(&program).file_name().map(|name| name.to_string_lossy());
+        *program = name.map_or_else(|| program.clone(), std::borrow::Cow::into_owned);
+    }
+    words
+}
+
 impl Run {
     /// Reads a file that `--json` wrote.
     ///
