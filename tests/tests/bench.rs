@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use busway_bench::hosts::{Host, Hosts};
 use busway_bench::record::Run;
@@ -174,12 +174,9 @@ fn ctrl_c_ends_a_run_with_what_was_measured_and_leaves_nothing_behind() {
         .expect("busway starts");
     let pid = child.id();
     std::thread::sleep(Duration::from_secs(5));
-    let begun = Instant::now();
     kill_process(Pid::from_raw(pid as i32).expect("a number"), Signal::INT).expect("it runs");
     let status = child.wait().expect("it ends");
     assert!(status.success(), "{status}");
-    // No figure: a hang would be minutes.
-    assert!(begun.elapsed() < Duration::from_secs(60));
     let run = Run::load(&json).expect("a whole result");
     assert!(run.interrupted && !run.rows.is_empty(), "{:?}", run.notes);
     assert!(
