@@ -73,16 +73,13 @@ pub(crate) fn sent(
 }
 
 /// Adds the gateways' last words to an error that they may have caused.
-pub(crate) fn explain(error: BenchError, gateways: &[Process]) -> BenchError {
+pub(crate) fn explain(error: BenchError, last_words: impl FnOnce() -> String) -> BenchError {
     match error {
-        BenchError::TimedOut { what, after, stderr } => {
-            let words: String = gateways.iter().map(Process::last_words).collect();
-            BenchError::TimedOut {
-                what,
-                after,
-                stderr: stderr + &words,
-            }
-        }
+        BenchError::TimedOut { what, after, stderr } => BenchError::TimedOut {
+            what,
+            after,
+            stderr: stderr + &last_words(),
+        },
         other => other,
     }
 }

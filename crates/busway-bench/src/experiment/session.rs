@@ -8,7 +8,7 @@ use super::stage::Staged;
 use super::{Common, Context, Task};
 use crate::BenchError;
 use crate::conditions::{self, Wanted};
-use crate::conduct::{arrive, counted};
+use crate::conduct::{self, arrive, counted};
 use crate::environment::Environment;
 use crate::follower::{self, Follower};
 use crate::hosts::Hosts;
@@ -112,7 +112,7 @@ impl<'a> Session<'a> {
         extent: Extent,
     ) -> Result<Exchanged, BenchError> {
         let result = self.lead(task, staged, parts, extent);
-        result.map_err(|error| explain(error, staged))
+        result.map_err(|error| Self::explain(error, staged))
     }
 
     /// Leads two programs through a long one, whose reports go to `found`. An error if none comes for `silence`.
@@ -275,7 +275,9 @@ impl<'a> Session<'a> {
 
     /// Adds the gateways' last words to an error that they may have caused.
     pub(crate) fn explain(error: BenchError, staged: &Staged) -> BenchError {
-        explain(error, staged)
+        conduct::explain(error, || {
+            staged.gateways.iter().map(Gateway::last_words).collect()
+        })
     }
 
     /// What all programs together got of what they asked for.
@@ -288,22 +290,6 @@ impl<'a> Session<'a> {
 struct Pair {
     asking: Worker,
     answering: Worker,
-}
-
-/// Adds the gateways' last words to an error that they may have caused.
-fn explain(error: BenchError, staged: &Staged) -> BenchError {
-    match error {
-        BenchError::TimedOut { what, after, stderr } => BenchError::TimedOut {
-            what,
-            after,
-            stderr: staged
-                .gateways
-                .iter()
-                .map(Gateway::last_words)
-                .fold(stderr, |all, one| all + &one),
-        },
-        other => other,
-    }
 }
 
 /// Notices that the user wants to stop or that a program has ended.

@@ -63,7 +63,7 @@ impl Bench<'_> {
             (_, Mode::PingPong) => self.ping_pong(measurement, gateways, from, to),
             _ => self.stream(measurement, gateways, from, to),
         };
-        result.map_err(|error| explain(error, gateways))
+        result.map_err(|error| explain(error, || gateways.iter().map(Process::last_words).collect()))
     }
 
     fn service(&self, measurement: &Measurement, host: &Host) -> Service {
