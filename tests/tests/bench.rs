@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use busway_bench::hosts::{Host, Hosts};
 use busway_bench::record::Run;
@@ -109,6 +109,28 @@ fn two_machines_measure_round_trips_and_streams_one_run_after_the_other() {
     end(follower);
 }
 
+/// Waits until messages cross in number, not only what the two machines agree on.
+fn wait_until_it_measures(run: &Child) {
+    let path = format!("/proc/{}/net/dev", run.id());
+    let sent_packets = || -> u64 {
+        let table = std::fs::read_to_string(&path).expect("it runs");
+        let interfaces = table.lines().filter_map(|line| line.split_once(':'));
+        let beside_loopback = interfaces.filter(|(name, _)| name.trim() != "lo");
+        let sent = beside_loopback.map(|(_, counts)| counts.split_whitespace().nth(9));
+        sent.map(|packets| packets.and_then(|it| it.parse::<u64>().ok()).expect("a count"))
+            .sum()
+    };
+    let give_up_at = Instant::now() + Duration::from_secs(15);
+    while sent_packets() < 5000 {
+        assert!(
+            Instant::now() < give_up_at,
+            "{} packets were sent",
+            sent_packets()
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 #[test]
 fn a_cable_that_is_taken_out_is_reported_by_a_long_run_that_goes_on_when_it_is_back() {
     let Some((hosts, follower)) = two_machines() else {
@@ -121,7 +143,7 @@ fn a_cable_that_is_taken_out_is_reported_by_a_long_run_that_goes_on_when_it_is_b
     let arguments = [
         "jitter",
         "--duration",
-        "12s",
+        "20s",
         "--follower",
         &there,
         "--technologies",
@@ -130,7 +152,7 @@ fn a_cable_that_is_taken_out_is_reported_by_a_long_run_that_goes_on_when_it_is_b
         path,
     ];
     let run = bench(near, &arguments);
-    std::thread::sleep(Duration::from_secs(4));
+    wait_until_it_measures(&run);
     hosts.set_cable(0, 1, false).expect("there is a cable");
     std::thread::sleep(Duration::from_secs(3));
     hosts.set_cable(0, 1, true).expect("there is a cable");
@@ -139,8 +161,10 @@ fn a_cable_that_is_taken_out_is_reported_by_a_long_run_that_goes_on_when_it_is_b
     assert!(output.status.success(), "{said}");
     let run = Run::load(&json).expect("a whole result");
     let row = &run.rows[0];
-    assert!(!row.interruptions.is_empty() && row.lost > 0, "{row:?}\n{said}");
-    assert!(row.received > 0, "{row:?}");
+    // Whether a message was under way in that moment, and so was lost, is chance: a host without a route refuses to send.
+    let out = row.interruptions.iter().map(|it| it.lasted_s).sum::<f64>();
+    assert!(out > 0.0 && row.received > 0, "{row:?}\n{said}");
+    assert!(out < run.duration_s, "it did not go on: {row:?}\n{said}");
     end(follower);
 }
 
