@@ -36,10 +36,14 @@ counters! {
     sent,
     /// Their payload in bytes.
     sent_bytes,
+    /// Of `sent`, those whose payload the gateway copied on its way to the bus; only RDMA buses count.
+    sent_copied,
     /// Messages from other hosts given to local programs.
     received,
     /// Their payload in bytes.
     received_bytes,
+    /// Of `received`, those whose payload the gateway copied on its way from the bus; only RDMA buses count.
+    received_copied,
     /// Lost: gaps in the numbers of messages from other hosts, seen here, the receiving side, on channels that keep all.
     lost,
     /// Replaced by newer ones on the way, as `keep = "latest"` asks; seen here, the receiving side.

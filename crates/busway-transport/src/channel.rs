@@ -5,7 +5,7 @@
 
 use std::os::fd::RawFd;
 
-use crate::message::{Head, Message};
+use crate::message::{Head, Message, SegmentId};
 
 /// Why a channel can't go on. The lane drops the end and the control thread opens the channel anew.
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +88,12 @@ pub trait Sender<M: Message>: Send {
     /// Messages that were replaced by a newer one on this side (channels that keep the latest).
     fn overwritten(&self) -> u64;
 
+    /// Of the messages sent since the end was opened, those whose payload this process's processor copied between the message and the memory that the bus reads; `None` where the bus does not count (a
+    /// socket's copies are the kernel's).
+    fn copied(&self) -> Option<u64> {
+        None
+    }
+
     /// How to sleep until there is something to do for this end.
     fn wait_for(&self) -> WaitFor;
 }
@@ -100,6 +106,12 @@ pub trait Receiver: Send {
     /// # Errors
     /// The channel has ended or failed; everything that arrived whole before has been delivered.
     fn poll(&mut self, sink: &mut dyn Sink, budget: usize) -> Result<usize, ChannelError>;
+
+    /// Of the messages delivered since the end was opened, those whose payload this process's processor copied between the memory that the bus writes and the landing; `None` where the bus does not count (a
+    /// socket's copies are the kernel's).
+    fn copied(&self) -> Option<u64> {
+        None
+    }
 
     /// How to sleep until there is something to do for this end.
     fn wait_for(&self) -> WaitFor;
@@ -133,6 +145,10 @@ pub trait Sink {
     fn land(&mut self, head: &Head) -> Verdict;
     /// The places of the message being received; the same ones at every call until `deliver` or `abandon`.
     fn landing(&mut self) -> Landing<'_>;
+    /// The memory that the landing's payload lies in; `None` where it has no lasting name: a bus then copies.
+    fn segment(&mut self) -> Option<SegmentId> {
+        None
+    }
     /// The message is whole.
     fn deliver(&mut self, head: &Head);
     /// The message will never be whole (or was torn and is read anew): its place is free.

@@ -31,4 +31,4 @@ pub use channel::{
 pub use link::{
     ChannelId, ChannelSpec, Direction, Doorbell, Keep, Link, LinkEvent, LinkIdentity, OpenError, PeerHello,
 };
-pub use message::{HEAD_BYTES, Head, Kind, Message};
+pub use message::{HEAD_BYTES, Head, Kind, Message, SegmentId};

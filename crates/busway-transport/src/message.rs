@@ -86,6 +86,18 @@ impl Head {
     }
 }
 
+/// Names memory that messages lie in, for a bus that has memory registered once and then reads or writes it by itself (RDMA).
+///
+/// Contract of whoever gives a name out: as long as a message (or a landing) with it is held, its bytes lie in one shared mapping, always the
+/// same one for this name; and no other mapping gets the name while the process lives. So what a bus keeps under the name is never stale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SegmentId {
+    /// Whose memory it is, such as iceoryx2's id of a publisher, which is never given twice.
+    pub owner: u128,
+    /// Counts the owner's mappings.
+    pub generation: u32,
+}
+
 /// Whatever holds a message while a bus needs its bytes. Dropping it gives the memory back to its owner.
 ///
 /// The slices must stay at the same address while the value is moved (they point into shared memory or the heap, never into
@@ -97,6 +109,10 @@ pub trait Message: Send + 'static {
     fn user_header(&self) -> &[u8];
     /// The payload's bytes.
     fn payload(&self) -> &[u8];
+    /// The memory that the payload lies in; `None` where it has no lasting name (a heap, a segment that may be replaced): a bus then copies.
+    fn segment(&self) -> Option<SegmentId> {
+        None
+    }
 }
 
 #[cfg(test)]

@@ -4,10 +4,11 @@
 //! [`Inlet`] is our publisher: it loans the place where a message lands and sends it. Payloads and user headers are bytes here.
 #![allow(unsafe_code)] // Views of samples as bytes, each proved.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use busway_transport::{Head, Message};
+use busway_transport::{Head, Message, SegmentId};
 use iceoryx2::identifiers::UniqueNodeId;
 use iceoryx2::node::Node;
 use iceoryx2::port::publisher::{Publisher, PublisherCreateError};
@@ -67,6 +68,8 @@ impl Shape {
 pub struct LocalSample {
     sample: ErasedSample,
     user_header_bytes: u32,
+    /// Whether the publisher never replaces its data segment.
+    has_one_segment: bool,
 }
 
 // SAFETY: through `&LocalSample` the sample's headers and payload are only read, and nobody writes them while the sample is held (iceoryx2's contract
@@ -74,6 +77,13 @@ pub struct LocalSample {
 unsafe impl Sync for LocalSample {}
 
 impl LocalSample {
+    /// The publisher's data segment, where it has one only: an id of a publisher is never given twice, and the segment stays mapped while a
+    /// sample in it is held.
+    fn segment(&self) -> Option<SegmentId> {
+        let owner = self.sample.header().publisher_id().value();
+        self.has_one_segment.then_some(SegmentId { owner, generation: 0 })
+    }
+
     /// The payload, without the unused front that a flatbuffer leaves.
     pub fn payload(&self) -> &[u8] {
         let offset = self.sample.header().payload_offset() as usize;
@@ -195,6 +205,14 @@ impl Message for Outgoing {
             Body::Empty => &[],
         }
     }
+
+    fn segment(&self) -> Option<SegmentId> {
+        match &self.body {
+            Body::Sample(sample) => sample.segment(),
+            Body::Shared(sample) => sample.segment(),
+            Body::Copied(_) | Body::Port(_) | Body::Empty => None,
+        }
+    }
 }
 
 /// Our subscriber: takes the samples of local programs.
@@ -257,6 +275,7 @@ impl Outlet {
             let lost = if self.safe_overflow { lost } else { 0 };
             return Some((
                 LocalSample {
+                    has_one_segment: self.queues.has_one_segment(publisher),
                     sample,
                     user_header_bytes: self.user_header_bytes,
                 },
@@ -316,6 +335,9 @@ impl Patience {
 pub struct Inlet {
     publisher: Publisher<Service, [CustomPayloadMarker], CustomHeaderMarker>,
     shape: Shape,
+    /// Loans of up to so many elements lie in the present data segment, a power of two; how often it was replaced.
+    roomy_elements: Cell<usize>,
+    generation: Cell<u32>,
 }
 
 impl Inlet {
@@ -353,7 +375,12 @@ impl Inlet {
             }
             other => format!("{other:?}"),
         })?;
-        Ok(Inlet { publisher, shape })
+        Ok(Inlet {
+            publisher,
+            shape,
+            roomy_elements: Cell::new(1),
+            generation: Cell::new(0),
+        })
     }
 
     /// The shape of this service's messages.
@@ -372,12 +399,28 @@ impl Inlet {
     /// # Errors
     /// No memory for the loan.
     pub fn loan(&self, elements: usize) -> Result<Place, LoanError> {
-        // SAFETY: more than one element is asked for only where the service's type allows it (`Shape::elements`).
-        let loan = unsafe { self.publisher.loan_custom_payload(elements) }?;
+        if elements > self.roomy_elements.get() {
+            // The data segment is replaced here and nowhere else, so that its generation is known: a loan that is not sent makes room for all
+            // up to this length.
+            let roomy = elements.checked_next_power_of_two().unwrap_or(elements);
+            drop(self.loan_elements(roomy)?);
+            self.roomy_elements.set(roomy);
+            self.generation.set(self.generation.get() + 1);
+        }
+        let owner = self.publisher.id().value();
         Ok(Place {
-            loan,
+            loan: self.loan_elements(elements)?,
             user_header_bytes: self.shape.user_header_bytes,
+            segment: SegmentId {
+                owner,
+                generation: self.generation.get(),
+            },
         })
+    }
+
+    fn loan_elements(&self, elements: usize) -> Result<Loan, LoanError> {
+        // SAFETY: more than one element is asked for only where the service's type allows it (`Shape::elements`).
+        unsafe { self.publisher.loan_custom_payload(elements) }
     }
 }
 
@@ -385,9 +428,15 @@ impl Inlet {
 pub struct Place {
     loan: Loan,
     user_header_bytes: u32,
+    segment: SegmentId,
 }
 
 impl Place {
+    /// The data segment that the place lies in.
+    pub fn segment(&self) -> SegmentId {
+        self.segment
+    }
+
     /// The user header and the payload, to be filled.
     pub fn parts(&mut self) -> (&mut [u8], &mut [u8]) {
         let header: *mut CustomHeaderMarker = self.loan.user_header_mut();
@@ -407,5 +456,77 @@ impl Place {
     pub fn send(self) -> Option<usize> {
         // SAFETY: the receiver fills both parts completely before it delivers (contract of `busway_transport::Sink`).
         unsafe { self.loan.assume_init() }.send().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use iceoryx2::service::Service as _;
+
+    use super::*;
+    use crate::iox::domain;
+
+    /// The mapping that an address lies in, as the kernel shows it.
+    fn mapping_of(address: usize) -> String {
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("the kernel shows mappings");
+        let holds = |line: &&str| {
+            let (start, end) = line
+                .split_once(' ')
+                .and_then(|(range, _)| range.split_once('-'))
+                .expect("a range");
+            let number = |text| usize::from_str_radix(text, 16).expect("hexadecimal");
+            (number(start)..number(end)).contains(&address)
+        };
+        maps.lines()
+            .find(holds)
+            .expect("the address is mapped")
+            .to_owned()
+    }
+
+    #[test]
+    fn a_segment_of_the_inlet_is_one_mapping_and_no_other_has_its_name() {
+        let temporary = tempfile::tempdir().expect("a temporary directory");
+        let config = domain::config(&busway_system::Iceoryx2Domain {
+            root_path: Some(temporary.path().into()),
+            prefix: Some(format!("seg{}_", std::process::id())),
+            ..Default::default()
+        })
+        .expect("valid");
+        let node = domain::create_node(&config, "test").expect("a node");
+        let name = "A".try_into().expect("valid");
+        let program = node
+            .service_builder(&name)
+            .publish_subscribe::<[u64]>()
+            .create()
+            .expect("a service");
+        let mut description = None;
+        let _ = Service::list(&config, |service| {
+            description = ServiceDescription::from_static(&config, &service.static_details);
+            iceoryx2::prelude::CallbackProgression::Continue
+        });
+        let description = description.expect("the service is described");
+        let factory = description.open(&node).expect("it opens");
+        let inlet =
+            Inlet::new(&factory, Shape::of(&description), false, 4, Arc::default()).expect("a publisher");
+        let mut segments = HashMap::new();
+        // Small first, so that the segment grows several times; two places are held at a time.
+        let mut previous = None;
+        for elements in [1, 1, 2, 3, 4, 3, 5, 100, 128, 127, 1, 129, 1 << 16, 5, 1 << 17] {
+            let mut place = inlet.loan(elements).expect("there is memory");
+            let (_, payload) = place.parts();
+            let ends = [
+                payload.as_ptr() as usize,
+                payload.as_ptr() as usize + payload.len() - 1,
+            ];
+            let [mapping, other] = ends.map(mapping_of);
+            assert_eq!(mapping, other, "{elements} elements lie in two mappings");
+            let known = segments.entry(place.segment()).or_insert_with(|| mapping.clone());
+            assert_eq!(*known, mapping, "{elements} elements");
+            previous.replace(place);
+        }
+        assert!(segments.len() > 3, "{segments:?}");
+        drop((previous, inlet, program));
     }
 }

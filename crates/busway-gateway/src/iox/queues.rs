@@ -13,7 +13,7 @@
 #![allow(unsafe_code)] // One cast, proved in `SourceQueue::queue`.
 
 use std::mem::size_of;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use iceoryx2::config::Config;
 use iceoryx2_bb_container::semantic_string::SemanticString;
@@ -52,12 +52,21 @@ struct ChannelMirror {
     submission: QueueMirror,
 }
 
-/// The first field of `SharedManagementData`, in the same file, `repr(C)` there too.
+/// Mirror of `SharedManagementData` in the same file, `repr(C)` there too.
 #[repr(C)]
 struct ConnectionMirror {
     channels: RelocatableVec<ChannelMirror>,
+    /// Its elements are of no interest here, and do not matter to the layout.
+    _segment_details: RelocatableVec<ChannelMirror>,
+    _state: AtomicU8,
+    _max_borrowed_samples: usize,
+    _number_of_samples_per_segment: usize,
+    /// Data segments that the publisher may have in the course of time; 1 where it never replaces the first.
+    number_of_segments: u8,
+    _enable_safe_overflow: bool,
 }
 
+const _: () = assert!(size_of::<ConnectionMirror>() == size_of::<SharedManagementData>());
 const _: () = assert!(size_of::<QueueMirror>() == size_of::<RelocatableSafelyOverflowingIndexQueue>());
 
 struct SourceQueue {
@@ -68,13 +77,16 @@ struct SourceQueue {
 }
 
 impl SourceQueue {
-    fn queue(&self) -> Option<&QueueMirror> {
+    fn mirror(&self) -> Option<&ConnectionMirror> {
         let connection: *const SharedManagementData = self.connection.as_ref()?.get();
         // SAFETY: points to a live, initialised `SharedManagementData` (the storage checks version and completion and stays mapped
-        // as long as `self`), whose first field is the vector of channels; all structures involved are `repr(C)` with the fields of their mirrors in
-        // 0.10.0, to which we are pinned. The vector is only read, and was filled before the storage could be opened.
-        let mirror = unsafe { &*connection.cast::<ConnectionMirror>() };
-        mirror.channels.first().map(|channel| &channel.submission)
+        // as long as `self`); all structures involved are `repr(C)` with the fields of their mirrors in 0.10.0, to which we are pinned. The vectors
+        // and the numbers are only read, and were filled in before the storage could be opened.
+        Some(unsafe { &*connection.cast::<ConnectionMirror>() })
+    }
+
+    fn queue(&self) -> Option<&QueueMirror> {
+        self.mirror()?.channels.first().map(|channel| &channel.submission)
     }
 }
 
@@ -103,6 +115,14 @@ impl SourceQueues {
                 queue.write_position.load(Ordering::Relaxed) != queue.read_position.load(Ordering::Relaxed)
             })
         })
+    }
+
+    /// Whether all samples of `publisher`, of which one was taken, lie in one data segment for as long as it lives.
+    pub fn has_one_segment(&self, publisher: u128) -> bool {
+        let source = self.sources.iter().find(|source| source.publisher == publisher);
+        source
+            .and_then(SourceQueue::mirror)
+            .is_some_and(|connection| connection.number_of_segments == 1)
     }
 
     /// A sample of `publisher` was taken. Returns how many of that publisher's were lost since the last one.
@@ -212,5 +232,35 @@ mod tests {
         assert!(!counter.has_waiting());
         assert_eq!(sent, received + lost);
         assert!(lost > 90);
+    }
+
+    #[test]
+    fn publishers_that_replace_their_segment_are_told_from_those_that_do_not() {
+        let temporary = tempfile::tempdir().expect("a temporary directory");
+        let config = domain::config(&busway_system::Iceoryx2Domain {
+            root_path: Some(temporary.path().into()),
+            prefix: Some(format!("dyn{}_", std::process::id())),
+            ..Default::default()
+        })
+        .expect("valid");
+        let node = domain::create_node(&config, "test").expect("a node");
+        let name = "A".try_into().expect("valid");
+        let builder = node.service_builder(&name).publish_subscribe::<[u64]>();
+        let service = builder.create().expect("a service");
+        let lasting = service.publisher_builder().initial_max_slice_len(8).create();
+        let growing = service
+            .publisher_builder()
+            .allocation_strategy(AllocationStrategy::PowerOfTwo);
+        let publishers = [lasting, growing.create()].map(|created| created.expect("a publisher"));
+        let subscriber = service.subscriber_builder().create().expect("a subscriber");
+        let mut queues = SourceQueues::new(&config, subscriber.id().value());
+        for (publisher, is_lasting) in publishers.iter().zip([true, false]) {
+            let sample = publisher.loan_slice(1).expect("memory");
+            sample.send().expect("sent");
+            let sample = subscriber.receive().expect("received").expect("a sample");
+            let id = sample.header().publisher_id().value();
+            queues.taken(id);
+            assert_eq!(queues.has_one_segment(id), is_lasting);
+        }
     }
 }

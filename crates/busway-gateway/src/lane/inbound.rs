@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use busway_transport::{ChannelError, Head, Kind, Landing, Receiver, Sink, Verdict, WaitFor};
+use busway_transport::{ChannelError, Head, Kind, Landing, Receiver, SegmentId, Sink, Verdict, WaitFor};
 
 use super::{ChannelKey, FlowId, Report, ReportKind};
 use crate::counters::{ServiceCounters, add};
@@ -83,6 +83,8 @@ struct In {
     /// The sender is gone: what has arrived is taken until the channel says that it has ended, at the latest until then (put off by
     /// each message that still comes).
     ending_at: Option<Instant>,
+    /// What the receiver has counted of copies, see [`Receiver::copied`].
+    copied: u64,
 }
 
 /// See the module.
@@ -122,6 +124,7 @@ impl Inbound {
             place: None,
             ready: true,
             ending_at: None,
+            copied: 0,
         });
     }
 
@@ -187,6 +190,9 @@ impl Inbound {
                 Err(error) => (0, Some(error)),
             };
             taken += moved;
+            let copied = input.receiver.copied().unwrap_or(0);
+            add(&self.setup.counters.received_copied, copied - input.copied);
+            input.copied = copied;
             input.ready = moved == BUDGET;
             if moved > 0 {
                 input.ending_at = input.ending_at.map(|_| now + END_LIMIT);
@@ -290,6 +296,10 @@ impl Sink for FlowSink<'_> {
                 payload: &mut [],
             },
         }
+    }
+
+    fn segment(&mut self) -> Option<SegmentId> {
+        self.place.as_ref().map(Place::segment)
     }
 
     fn deliver(&mut self, head: &Head) {

@@ -65,6 +65,8 @@ struct Out {
     /// Set when the channel shall end once everything is sent, at the latest then.
     drain_until: Option<Instant>,
     failed: Option<ChannelError>,
+    /// What the sender has counted of copies, see [`Sender::copied`].
+    copied: u64,
 }
 
 /// See the module.
@@ -134,6 +136,7 @@ impl Outbound {
             touched: false,
             drain_until: None,
             failed: None,
+            copied: 0,
         };
         for (head, copy) in &self.history {
             out.offer(
@@ -210,6 +213,9 @@ impl Outbound {
         }
         for out in &mut self.outs {
             out.flush();
+            let copied = out.sender.copied().unwrap_or(0);
+            add(&self.setup.counters.sent_copied, copied - out.copied);
+            out.copied = copied;
         }
         self.remove_ended(now, emptied, reports, flow);
         taken
