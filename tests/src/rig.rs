@@ -4,11 +4,12 @@
 //! `/dev/shm` to fill. All names differ from test to test; everything is removed at the end.
 
 use std::fmt::Write as _;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use busway_bench::BenchError;
-use busway_bench::hosts::{Hosts, Isolation};
+use busway_bench::hosts::{Hosts, Isolation, own_address};
+use busway_transport::registry::{Site, link_lines};
 use iceoryx2::config::Config;
 use iceoryx2::prelude::*;
 use iceoryx2::service::ipc::Service;
@@ -17,6 +18,9 @@ use serde::Deserialize;
 use crate::program::Program;
 use crate::role::{Role, Runner};
 use crate::wait::eventually;
+
+/// Length of a link's window in MiB.
+const WINDOW_MIB: u32 = 64;
 
 /// A bus that one machine has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,24 +181,21 @@ impl Rig {
         for (number, (a, b, bus)) in links.iter().enumerate() {
             let (name_a, name_b) = (&hosts.hosts[*a].name, &hosts.hosts[*b].name);
             let _ = writeln!(text, "[[link]]\nhosts = [{name_a:?}, {name_b:?}]");
-            let address = match bus {
-                Bus::Memory => {
-                    let window = hosts.shared.join(format!("window{number}"));
-                    let _ = writeln!(
-                        text,
-                        "buses = [\"memory\"]\nmemory = {{ path = {window:?}, length = \"64MiB\" }}"
-                    );
-                    None
-                }
-                Bus::Tcp => {
-                    let listen = SocketAddr::new(hosts.address(*a, *b), free_port(&hosts, number));
-                    let _ = writeln!(
-                        text,
-                        "buses = [\"tcp\"]\ntcp.{name_a} = {{ listen = \"{listen}\" }}"
-                    );
-                    Some(listen)
-                }
+            // The first host is the one that listens where only one does: the second of a site.
+            let free =
+                |here, there, number| SocketAddr::new(hosts.address(here, there), free_port(&hosts, number));
+            let site = Site {
+                hosts: [name_b, name_a],
+                addresses: [free(*b, *a, number + links.len()), free(*a, *b, number)],
+                window: (&hosts.shared.join(format!("window{number}")), WINDOW_MIB),
             };
+            let _ = write!(
+                text,
+                "buses = [{:?}]\n{}",
+                bus.name(),
+                link_lines(bus.name(), &site)
+            );
+            let address = (*bus != Bus::Memory).then_some(site.addresses[1]);
             addresses.push(address);
         }
         text.push_str(more);
@@ -376,7 +377,7 @@ fn free_port(hosts: &Hosts, number: usize) -> u16 {
     match hosts.isolation {
         Isolation::Namespaces => 7400 + number as u16,
         Isolation::Domains => {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+            let listener = TcpListener::bind((own_address(), 0)).expect("a free port");
             listener.local_addr().expect("it has one").port()
         }
     }

@@ -75,6 +75,16 @@ struct Namespaces {
     mount: OwnedFd,
 }
 
+/// The variable that says by which address of this machine its hosts reach each other, where that is not 127.0.0.1: an RDMA device has addresses
+/// of its own.
+const OWN_ADDRESS: &str = "BUSWAY_OWN_ADDRESS";
+
+/// The address by which hosts that are domains of this machine reach each other; 127.0.0.1 unless `BUSWAY_OWN_ADDRESS` says otherwise.
+pub fn own_address() -> IpAddr {
+    let said = std::env::var(OWN_ADDRESS).ok().and_then(|text| text.parse().ok());
+    said.unwrap_or(Ipv4Addr::LOCALHOST.into())
+}
+
 impl Hosts {
     /// Hosts in namespaces of their own.
     ///
@@ -156,7 +166,7 @@ impl Hosts {
     /// The address of host `of` as host `seen_from` reaches it.
     pub fn address(&self, of: usize, seen_from: usize) -> IpAddr {
         match self.isolation {
-            Isolation::Domains => Ipv4Addr::LOCALHOST.into(),
+            Isolation::Domains => own_address(),
             Isolation::Namespaces => address(of, seen_from),
         }
     }

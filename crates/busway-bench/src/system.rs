@@ -1,41 +1,19 @@
 //! The system file of two hosts on one machine, as a user would write it.
 
 use std::fmt::Write as _;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use busway_transport::registry::{Site, link_lines};
 
 use crate::BenchError;
-use crate::hosts::{Hosts, Isolation};
+use crate::hosts::{Hosts, Isolation, own_address};
 use crate::worker::Wait;
 
 /// Where gateways of isolated hosts listen.
 const PORT: u16 = 7400;
 /// The window and both directions in it.
 const WINDOW_MIB: u32 = 256;
-
-/// The buses that one machine has.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum Bus {
-    /// A window in shared memory
-    Memory,
-    /// TCP: over the loopback interface, or a veth pair between isolated hosts
-    Tcp,
-}
-
-impl Bus {
-    /// The word used in system files and results.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Tcp => "tcp",
-        }
-    }
-}
 
 /// What a system file says of a host.
 pub(crate) struct HostTable<'a> {
@@ -50,8 +28,8 @@ pub(crate) struct LinkTable<'a> {
     pub(crate) bus: &'a str,
     /// File of a window.
     pub(crate) window: &'a Path,
-    /// Where the second host listens.
-    pub(crate) listen: SocketAddr,
+    /// Where each host can listen.
+    pub(crate) addresses: [SocketAddr; 2],
     /// How the gateways' lanes wait.
     pub(crate) lanes_wait: Option<Wait>,
 }
@@ -61,16 +39,16 @@ pub(crate) struct LinkTable<'a> {
 /// # Errors
 ///
 /// The file cannot be written, or no TCP port is free.
-pub fn write_system_file(hosts: &Hosts, bus: Bus, wait: Option<Wait>) -> Result<PathBuf, BenchError> {
+pub fn write_system_file(hosts: &Hosts, bus: &str, wait: Option<Wait>) -> Result<PathBuf, BenchError> {
     let tables = [0, 1].map(|i| HostTable {
         name: &hosts.hosts[i].name,
         iceoryx2_config: &hosts.hosts[i].iceoryx2_config,
         ports: None,
     });
     let link = LinkTable {
-        bus: bus.word(),
+        bus,
         window: &hosts.shared.join("window"),
-        listen: SocketAddr::new(hosts.address(1, 0), free_port(hosts)?),
+        addresses: free_addresses(hosts)?,
         lanes_wait: wait,
     };
     let path = hosts.shared.join("system.toml");
@@ -93,27 +71,28 @@ pub(crate) fn text(hosts: &[HostTable<'_>; 2], link: Option<&LinkTable<'_>>) -> 
     let Some(link) = link else {
         return text;
     };
-    let [a, b] = hosts.each_ref().map(|host| host.name);
-    let bus = link.bus;
-    // A bus that needs to be told nothing gets no table.
-    let table = if bus == Bus::Memory.word() {
-        format!(
-            "memory = {{ path = {:?}, length = \"{WINDOW_MIB}MiB\" }}\n",
-            link.window
-        )
-    } else if bus == Bus::Tcp.word() {
-        format!("tcp.{b} = {{ listen = \"{}\" }}\n", link.listen)
-    } else {
-        String::new()
+    let names = hosts.each_ref().map(|host| host.name);
+    let site = Site {
+        hosts: names,
+        addresses: link.addresses,
+        window: (link.window, WINDOW_MIB),
     };
-    let _ = write!(
-        text,
-        "[[link]]\nhosts = [\"{a}\", \"{b}\"]\nbuses = [\"{bus}\"]\n{table}"
-    );
+    let (bus, lines) = (link.bus, link_lines(link.bus, &site));
+    let _ = write!(text, "[[link]]\nhosts = {names:?}\nbuses = [\"{bus}\"]\n{lines}");
     if let Some(wait) = link.lanes_wait {
         let _ = writeln!(text, "\n[[lane]]\nname = \"default\"\nwait = \"{}\"", wait.word());
     }
     text
+}
+
+/// Where each of the first two hosts can listen for the other one.
+///
+/// # Errors
+///
+/// No TCP port is free.
+pub(crate) fn free_addresses(hosts: &Hosts) -> Result<[SocketAddr; 2], BenchError> {
+    let at = |here, there| Ok(SocketAddr::new(hosts.address(here, there), free_port(hosts)?));
+    Ok([at(0, 1)?, at(1, 0)?])
 }
 
 /// A port on which a host can listen.
@@ -121,7 +100,7 @@ pub(crate) fn free_port(hosts: &Hosts) -> Result<u16, BenchError> {
     match hosts.isolation {
         Isolation::Namespaces => Ok(PORT),
         Isolation::Domains => {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+            let listener = TcpListener::bind((own_address(), 0));
             let address = listener.and_then(|listener| listener.local_addr());
             Ok(address.map_err(BenchError::io("find a free TCP port"))?.port())
         }

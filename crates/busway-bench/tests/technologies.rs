@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use busway_bench::hosts::Hosts;
 use busway_bench::processes::Worker;
-use busway_bench::system::{Bus, write_system_file};
+use busway_bench::system::write_system_file;
 use busway_bench::technology::{self, Description, OneWay, Place, Stage};
 use busway_bench::worker::{Exchange, ExchangePart, Extent, Measured, NUMBERS, Report, Role, Wait};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -64,13 +64,7 @@ impl<'d> Site<'d> {
     fn new(technology: &'d Description, wait: Wait) -> Result<Self, Failed> {
         let hosts = Hosts::domains(&["a", "b"])?;
         let system = match technology.stage {
-            Stage::Link(bus) => {
-                let bus = [Bus::Memory, Bus::Tcp]
-                    .into_iter()
-                    .find(|known| known.word() == bus);
-                let bus = bus.ok_or("this bus needs more than one machine")?;
-                Some(write_system_file(&hosts, bus, Some(wait))?)
-            }
+            Stage::Link(bus) => Some(write_system_file(&hosts, bus, Some(wait))?),
             _ => None,
         };
         Ok(Self {

@@ -1,9 +1,11 @@
 //! The buses that exist, and how a link over one of them is opened by name. A new bus adds one line to `buses!` below.
 //!
 //! Called by the system file (to read and check each host's table of a bus) and by whoever opens links (gateway, ports,
-//! benchmark). Each bus module gives: `NAME`, `settings::{HostSettings, LinkSettings}` (with [`OneSided`]), a `Shared: Default` for what all links of
-//! one process share (listeners), and `open`.
+//! benchmark). Each bus module gives: `NAME`, `settings::{HostSettings, LinkSettings, link_lines}` (with [`OneSided`]), a `Shared: Default` for what all
+//! links of one process share (listeners), `missing`, and `open`.
 
+use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::link::{Link, LinkIdentity, OpenError};
@@ -22,6 +24,17 @@ pub struct SettingError {
     pub problem: String,
     /// What would be right.
     pub mend: String,
+}
+
+/// Two hosts that a system file shall join: what whoever writes one by program (the benchmark, the demonstration, tests) knows of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Site<'a> {
+    /// Their names.
+    pub hosts: [&'a str; 2],
+    /// An address of each at which the other one reaches it, and a port that is free there.
+    pub addresses: [SocketAddr; 2],
+    /// A file that both can map, if the bus needs one, and its length in MiB.
+    pub window: (&'a Path, u32),
 }
 
 macro_rules! buses {
@@ -80,6 +93,22 @@ macro_rules! buses {
                 return <crate::$module::settings::LinkSettings as OneSided>::IS_ONE_SIDED;
             })+
             false
+        }
+
+        /// The lines that a `[[link]]` over the bus of this name needs at this site, beside `hosts` and `buses`; none where the defaults do.
+        pub fn link_lines(bus: &str, site: &Site<'_>) -> String {
+            $(if bus == crate::$module::NAME {
+                return crate::$module::settings::link_lines(site);
+            })+
+            String::new()
+        }
+
+        /// What this machine lacks for the bus of this name, and the mend, as the end of "needs …".
+        pub fn missing(bus: &str) -> Option<String> {
+            $(if bus == crate::$module::NAME {
+                return crate::$module::missing();
+            })+
+            None
         }
 
         impl HostTable {

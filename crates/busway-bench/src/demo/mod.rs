@@ -14,7 +14,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use crate::BenchError;
 use crate::hosts::{Host, Hosts};
 use crate::processes::{Process, Worker, go_on, start_gateway};
-use crate::system::{Bus, write_system_file};
+use crate::system::write_system_file;
 use crate::worker::{Figures, Publish, Report, Role, Service, ServiceSettings, Wait};
 
 pub use report::{DemoReport, GatewayReport, LatencyReport, StreamReport};
@@ -54,7 +54,7 @@ struct StreamSpec {
 #[derive(Clone, Debug)]
 pub struct DemoOptions {
     /// The bus between the two hosts.
-    pub bus: Bus,
+    pub bus: &'static str,
     /// How long to publish, in s.
     pub seconds: f64,
     /// Whether to show figures on the terminal meanwhile (nothing is shown where there is none).
@@ -69,6 +69,9 @@ pub struct DemoOptions {
 ///
 /// A process ended, nothing came through within 10 s (both with the gateways' last lines), or `stop` was set.
 pub fn run(options: &DemoOptions, stop: &AtomicBool) -> Result<DemoReport, BenchError> {
+    if let Some(missing) = busway_transport::registry::missing(options.bus) {
+        return Err(BenchError::Needs(missing));
+    }
     let hosts = Hosts::domains(&HOSTS)?;
     let [vision, control] = &hosts.hosts[..] else {
         unreachable!("two hosts were made")

@@ -5,14 +5,13 @@ use std::fmt;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use crate::system::Bus;
 use crate::worker::Figures;
 
 /// The result of a demonstration.
 #[derive(Clone, Debug, Serialize)]
 pub struct DemoReport {
     /// The bus between the hosts.
-    pub bus: Bus,
+    pub bus: &'static str,
     /// One entry a stream.
     pub streams: Vec<StreamReport>,
     /// One entry a gateway.
@@ -156,7 +155,7 @@ impl fmt::Display for DemoReport {
                 gateway.host, gateway.cpu_s
             )?;
         }
-        write!(f, "bus {}, {} s, latency one way", self.bus.word(), self.seconds)
+        write!(f, "bus {}, {} s, latency one way", self.bus, self.seconds)
     }
 }
 

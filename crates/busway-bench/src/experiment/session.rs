@@ -14,7 +14,7 @@ use crate::follower::{self, Follower};
 use crate::hosts::Hosts;
 use crate::processes::{Worker, go_on};
 use crate::record::Condition;
-use crate::system::free_port;
+use crate::system::free_addresses;
 use crate::technology::{Place, Reach, Side};
 use crate::worker::{Exchange, ExchangePart, Extent, Measured, NUMBERS, Report, Role};
 
@@ -94,13 +94,13 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Where the gateway of the answering side listens.
-    pub(super) fn listen_for_gateway(&self) -> Result<SocketAddr, BenchError> {
-        let port = match self.follower {
-            Some(_) => follower::PORT + 1,
-            None => free_port(&self.hosts)?,
+    /// Where the gateways of both sides can listen.
+    pub(super) fn gateway_addresses(&self) -> Result<[SocketAddr; 2], BenchError> {
+        let Some(follower) = &self.follower else {
+            return free_addresses(&self.hosts);
         };
-        Ok(SocketAddr::new(self.address(Reach::Network), port))
+        let ends = [follower.local_address(), follower.address()];
+        Ok(ends.map(|address| SocketAddr::new(address, follower::PORT + 1)))
     }
 
     /// Leads two programs through one measurement.

@@ -93,12 +93,14 @@ impl Session<'_> {
                 ports: tables.map(|_| pair[i].directory().join(format!("ports-{}", self.count))),
             });
             let link = bus.map(|bus| self.link(bus, wait)).transpose()?;
-            let link = link.as_ref().map(|(bus, window, listen, lanes_wait)| LinkTable {
-                bus,
-                window,
-                listen: *listen,
-                lanes_wait: Some(*lanes_wait),
-            });
+            let link = link
+                .as_ref()
+                .map(|(bus, window, addresses, lanes_wait)| LinkTable {
+                    bus,
+                    window,
+                    addresses: *addresses,
+                    lanes_wait: Some(*lanes_wait),
+                });
             let names = [sites[0].name(), sites[1].name()];
             system::text(&hosts, link.as_ref())
                 + &tables.map_or(String::new(), |queuing| partitions(names, sizes, queuing))
@@ -128,7 +130,11 @@ impl Session<'_> {
         Ok(staged)
     }
 
-    fn link<'b>(&self, bus: &'b str, wait: Wait) -> Result<(&'b str, PathBuf, SocketAddr, Wait), BenchError> {
+    fn link<'b>(
+        &self,
+        bus: &'b str,
+        wait: Wait,
+    ) -> Result<(&'b str, PathBuf, [SocketAddr; 2], Wait), BenchError> {
         let threads = PROGRAMS as usize + 2;
         // Gateways' lanes spin only if each thread has a core.
         let lanes_wait = if self.environment.cores < threads && wait == Wait::Spin {
@@ -137,7 +143,7 @@ impl Session<'_> {
             wait
         };
         let window = self.hosts.shared.join(format!("window-{}", self.count));
-        Ok((bus, window, self.listen_for_gateway()?, lanes_wait))
+        Ok((bus, window, self.gateway_addresses()?, lanes_wait))
     }
 }
 

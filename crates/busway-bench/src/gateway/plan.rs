@@ -5,7 +5,6 @@ use serde::Serialize;
 
 use crate::BenchError;
 use crate::pattern::MIN_PAYLOAD_BYTES;
-use crate::system::Bus;
 use crate::worker::Wait;
 
 /// Sizes in bytes that are measured if nothing else is asked for.
@@ -56,10 +55,9 @@ impl Transport {
     }
 
     /// The bus of our gateways.
-    pub fn bus(self) -> Option<Bus> {
+    pub fn bus(self) -> Option<&'static str> {
         match self {
-            Self::Memory => Some(Bus::Memory),
-            Self::Tcp => Some(Bus::Tcp),
+            Self::Memory | Self::Tcp => Some(self.word()),
             _ => None,
         }
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::{Description, Message, Opening, Path, Place, Side, Stage, User, all, with_path};
 use crate::hosts::Hosts;
-use crate::system::{Bus, write_system_file};
+use crate::system::write_system_file;
 use crate::worker::{Control, Measured, Wait, WorkerResult};
 
 /// Round trips before the counting begins, in which each end may still get what it needs.
@@ -113,13 +113,7 @@ fn allocations_over(technology: &Description, wait: Wait) -> [u64; 2] {
     let hosts = Hosts::domains(&["a", "b"]).expect("directories");
     let spare = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
     let system = match technology.stage {
-        Stage::Link(bus) => {
-            let bus = [Bus::Memory, Bus::Tcp]
-                .into_iter()
-                .find(|known| known.word() == bus);
-            let bus = bus.expect("a bus that one machine has");
-            Some(write_system_file(&hosts, bus, Some(wait)).expect("a file"))
-        }
+        Stage::Link(bus) => Some(write_system_file(&hosts, bus, Some(wait)).expect("a file")),
         _ => None,
     };
     let place = |side: Side| Place {

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use busway_system::System;
-use busway_transport::registry::{BUS_NAMES, BusSettings, Buses};
+use busway_transport::registry::{BUS_NAMES, BusSettings, Buses, missing};
 use busway_transport::{
     ChannelEnd, ChannelId, ChannelSpec, Direction, Doorbell, Flushed, HEAD_BYTES, Head, Keep, Kind, Landing,
     Link, LinkEvent, LinkIdentity, Message as Carried, Receiver, Refused, Sender, Sink, Verdict, WaitFor,
@@ -59,7 +59,7 @@ pub(super) fn describe() -> Vec<Description> {
             one_way: Some(OneWay::Lossless),
             max_bytes: 16 << 20,
             stage: Stage::Link(bus),
-            missing: None,
+            missing: missing(bus),
         })
         .collect()
 }

@@ -10,7 +10,7 @@ use busway_port::{
     Discipline, Partition, QueuingDestination, QueuingSource, SamplingDestination, SamplingSource, Store,
 };
 use busway_system::System;
-use busway_transport::registry::BUS_NAMES;
+use busway_transport::registry::{BUS_NAMES, missing};
 
 use super::{
     Description, LOOK_TIMEOUT, Message, OneWay, Opening, Path, Place, Reach, Received, Side, Stage, User,
@@ -53,7 +53,7 @@ pub(super) fn describe() -> Vec<Description> {
                 }),
                 max_bytes: 16 << 20,
                 stage: Stage::Ports { bus, queuing },
-                missing: None,
+                missing: bus.and_then(missing),
             });
         }
     }

@@ -42,6 +42,11 @@ pub use link::MemoryLink;
 /// The bus's name in the system file.
 pub const NAME: &str = "memory";
 
+/// Every Linux has it.
+pub(crate) fn missing() -> Option<String> {
+    None
+}
+
 /// What the memory links of one process share: nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Shared;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::layout::{MINIMUM_WINDOW_BYTES, WINDOW_ALIGNMENT_BYTES};
 use super::set_aside::PortBytes;
-use crate::registry::{self, SettingError};
+use crate::registry::{self, SettingError, Site};
 
 /// Length of the device where the file names none, in bytes.
 const DEFAULT_LENGTH_BYTES: u64 = 64 << 20;
@@ -464,6 +464,15 @@ impl LinkSettings {
             timeout: self.local.timeout(),
         })
     }
+}
+
+/// See [`registry::link_lines`]: one file for both directions.
+pub(crate) fn link_lines(site: &Site<'_>) -> String {
+    let (path, length_mib) = site.window;
+    format!(
+        "{} = {{ path = {path:?}, length = \"{length_mib}MiB\" }}\n",
+        super::NAME
+    )
 }
 
 fn overlap(a: &Place, b: &Place) -> bool {

@@ -40,6 +40,11 @@ use crate::message::HEAD_BYTES;
 /// The bus's name in the system file.
 pub(crate) const NAME: &str = "tcp";
 
+/// Every Linux has it.
+pub(crate) fn missing() -> Option<String> {
+    None
+}
+
 /// Ends the stream of a channel that was closed in an orderly way; no head, since its kind is unknown.
 const END_MARK: [u8; HEAD_BYTES] = *b"the end of this busway channel, in good order\0\0\0";
 

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::memory::settings::Size;
 use crate::one_sided::OneSided;
-use crate::registry::{SettingError, duration, validate_heartbeat};
+use crate::registry::{SettingError, Site, duration, validate_heartbeat};
 
 /// One host's table: `tcp.vision = { listen = "192.0.2.1:7400" }`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -136,6 +136,13 @@ impl LinkSettings {
             Role::Connect(connect)
         })
     }
+}
+
+/// See [`crate::registry::link_lines`]: the second host listens.
+pub(crate) fn link_lines(site: &Site<'_>) -> String {
+    let [_, host] = site.hosts;
+    let [_, address] = site.addresses;
+    format!("{}.{host} = {{ listen = \"{address}\" }}\n", super::NAME)
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use busway_bench::demo::{self, DemoOptions};
-use busway_bench::system::Bus;
+use busway_transport::registry::BUS_NAMES;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 /// Show two hosts on this machine, each with its own gateway and iceoryx2 programs
 ///
@@ -19,14 +20,20 @@ Examples:
   busway demo --json | jq '.streams[].latency_ns'")]
 pub struct Args {
     /// The bus between the two hosts
-    #[arg(long, value_enum, default_value = "memory")]
-    bus: Bus,
+    #[arg(long, default_value = "memory", value_parser = buses())]
+    bus: &'static str,
     /// How long to publish, in seconds
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     seconds: u32,
     /// Print one JSON object at the end, and nothing else
     #[arg(long)]
     json: bool,
+}
+
+/// The buses of the registry, by name.
+fn buses() -> impl TypedValueParser<Value = &'static str> {
+    let name_of = |text: String| BUS_NAMES.iter().find(|name| **name == text).copied();
+    PossibleValuesParser::new(BUS_NAMES).map(move |text| name_of(text).expect("one of them"))
 }
 
 /// # Errors
