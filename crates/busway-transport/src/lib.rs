@@ -23,6 +23,8 @@ pub mod one_sided;
 #[cfg(not(loom))]
 pub mod registry;
 #[cfg(not(loom))]
+mod stream;
+#[cfg(not(loom))]
 pub mod tcp;
 
 pub use channel::{

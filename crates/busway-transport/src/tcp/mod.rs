@@ -1,41 +1,20 @@
 //! TCP: one control connection a link, one connection a channel.
 //!
-//! The host with a `listen` address accepts all connections of a link, the other one makes them, whichever way the data goes.
-//! The first bytes of a connection say what it is: a greeting of the control conversation ([`busway_core::control`]), or the
-//! `opening` of a channel, which names both sessions and a token from the landing place, so that a stale or stray
-//! connection joins nothing. Everything else is closed and counted by the `listener`, and disturbs nobody.
-//!
-//! | module         | what it does                                                         | runs on        |
-//! |----------------|----------------------------------------------------------------------|----------------|
-//! | [`settings`]   | the tables in the system file                                        | start          |
-//! | `listener`   | one a listening address; hands connections to links                  | control thread |
-//! | `link`       | the link: its clock, its mail, its channels                          | control thread |
-//! | `meeting`    | how it comes up and goes down                                        | control thread |
-//! | `opens`      | channels on their way to being open                                  | control thread |
-//! | `sender`     | batches, written by one system call                                  | lanes          |
-//! | `receiver`   | reads straight into the landing                                      | lanes          |
-//!
-//! The stream of a channel is a sequence of messages (head, user header, payload) and `END_MARK`; what flows back is the
-//! cumulative count of messages taken, 8 bytes little-endian each time.
+//! The host with a `listen` address accepts all connections of a link, the other one makes them. What is said over them is in
+//! [`crate::stream`]; here are the sockets (`socket`) and the tables in the system file ([`settings`]). Opened by [`crate::registry`].
 
-mod conversation;
-mod link;
-mod listener;
-mod mailbox;
-mod meeting;
-mod opening;
-mod opens;
-mod poller;
-mod receiver;
-mod sender;
 pub mod settings;
 mod socket;
 
-pub(crate) use link::open;
-pub(crate) use listener::Shared;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
 
-use crate::channel::ChannelError;
-use crate::message::HEAD_BYTES;
+use crate::link::{Direction, Link, LinkIdentity, OpenError};
+use crate::message::Message;
+use crate::stream::{self, Bus, Heartbeat};
+use settings::{HostSettings, LinkSettings};
+use socket::TcpSocket;
 
 /// The bus's name in the system file.
 pub(crate) const NAME: &str = "tcp";
@@ -45,17 +24,68 @@ pub(crate) fn missing() -> Option<String> {
     None
 }
 
-/// Ends the stream of a channel that was closed in an orderly way; no head, since its kind is unknown.
-const END_MARK: [u8; HEAD_BYTES] = *b"the end of this busway channel, in good order\0\0\0";
+/// What the TCP links of a process share.
+pub(crate) type Shared = stream::Shared<Tcp>;
 
-/// The same error once more: an end that has failed goes on saying why.
-fn again(error: &ChannelError) -> ChannelError {
-    match error {
-        ChannelError::Closed => ChannelError::Closed,
-        ChannelError::Corrupt(what) => ChannelError::Corrupt(what),
-        ChannelError::Io(error) => ChannelError::Io(match error.raw_os_error() {
-            Some(code) => std::io::Error::from_raw_os_error(code),
-            None => std::io::Error::new(error.kind(), error.to_string()),
-        }),
+/// The settings of this host in one link.
+pub(crate) struct Tcp(HostSettings);
+
+/// Opens a link.
+///
+/// # Errors
+/// The settings name no address, or one that another link of this process uses for the same peer; no descriptors left.
+pub(crate) fn open<M: Message>(
+    shared: &Shared,
+    identity: &LinkIdentity,
+    settings: &LinkSettings,
+    peer_host: &str,
+) -> Result<Box<dyn Link<M>>, OpenError> {
+    let role = settings
+        .role()
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))?;
+    stream::open(shared, identity, peer_host, role, Tcp(settings.local.clone()))
+}
+
+impl Bus for Tcp {
+    const NAME: &'static str = NAME;
+    type Address = SocketAddr;
+    type Socket = TcpSocket;
+    type Listener = TcpListener;
+    type Origin = SocketAddr;
+
+    fn connect(to: &SocketAddr) -> io::Result<TcpSocket> {
+        TcpSocket::connect(*to)
+    }
+
+    fn listen(address: &SocketAddr) -> io::Result<TcpListener> {
+        socket::listen(*address)
+    }
+
+    fn accept(listener: &TcpListener) -> io::Result<(TcpSocket, SocketAddr)> {
+        let (stream, from) = listener.accept()?;
+        Ok((TcpSocket::accepted(stream)?, from))
+    }
+
+    fn tune_conversation(&self, socket: &TcpSocket) -> io::Result<()> {
+        socket.fail_unacknowledged_after(self.0.timeout)
+    }
+
+    fn tune_channel(&self, socket: &TcpSocket, direction: Direction) -> io::Result<()> {
+        let bytes = usize::try_from(self.0.send_buffer.0).unwrap_or(usize::MAX);
+        if direction == Direction::Send && bytes > 0 {
+            socket.bound_send_buffer(bytes)?;
+        }
+        Ok(())
+    }
+
+    fn heartbeat(&self) -> Option<Heartbeat> {
+        Some(Heartbeat {
+            every: self.0.heartbeat,
+            timeout: self.0.timeout,
+        })
+    }
+
+    fn patience(&self) -> Duration {
+        self.0.timeout
     }
 }

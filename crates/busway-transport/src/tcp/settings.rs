@@ -8,6 +8,7 @@ use serde::Deserialize;
 use crate::memory::settings::Size;
 use crate::one_sided::OneSided;
 use crate::registry::{SettingError, Site, duration, validate_heartbeat};
+pub use crate::stream::Role;
 
 /// One host's table: `tcp.vision = { listen = "192.0.2.1:7400" }`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -53,15 +54,6 @@ pub struct LinkSettings {
     pub local_is_first: bool,
 }
 
-/// Who makes the connections of a link, and where.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// This host accepts them on this address.
-    Accept(SocketAddr),
-    /// This host makes them to this address.
-    Connect(SocketAddr),
-}
-
 // Messages are moved: a connection has no memory of the other host.
 impl OneSided for LinkSettings {}
 
@@ -91,7 +83,7 @@ impl LinkSettings {
     ///
     /// # Errors
     /// Nobody listens, or nobody can connect.
-    pub fn role(&self) -> Result<Role, SettingError> {
+    pub fn role(&self) -> Result<Role<SocketAddr>, SettingError> {
         let local_listens = match (self.local.listen, self.peer.listen) {
             (Some(_), Some(_)) => self.local_is_first,
             (Some(_), None) => true,

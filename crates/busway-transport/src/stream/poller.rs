@@ -1,6 +1,6 @@
 //! A set of descriptors that is a descriptor itself (epoll), so that callers of a link wait for one thing.
 //!
-//! Level-triggered. Used by links and listeners, on the control thread.
+//! Level-triggered. Used by links, listeners and what a bus watches, on the control thread.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -14,7 +14,7 @@ const ROUND: usize = 64;
 
 /// What to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Interest {
+pub(crate) enum Interest {
     Read,
     Write,
     ReadWrite,
@@ -31,7 +31,7 @@ impl Interest {
 }
 
 #[derive(Debug)]
-pub(super) struct Poller {
+pub(crate) struct Poller {
     epoll: OwnedFd,
 }
 
@@ -42,7 +42,7 @@ impl Poller {
         })
     }
 
-    pub(super) fn add(&self, source: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
+    pub(crate) fn add(&self, source: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
         Ok(epoll::add(
             &self.epoll,
             source,
@@ -51,7 +51,7 @@ impl Poller {
         )?)
     }
 
-    pub(super) fn modify(&self, source: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
+    pub(crate) fn modify(&self, source: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
         Ok(epoll::modify(
             &self.epoll,
             source,

@@ -1,4 +1,4 @@
-//! A link over TCP: the control conversation with its heartbeat, reconnection for ever, and the opening of channels.
+//! A link over connections: the control conversation, reconnection for ever, and the opening of channels.
 //!
 //! One control thread polls it. The link's descriptor is an epoll set of its own, which holds the control connection, the
 //! listener shared with other links, the mailbox, and every connection that is not yet or no more a channel end's.
@@ -17,10 +17,9 @@ use super::mailbox::{Linger, Mail, Mailbox};
 use super::opening::Opening;
 use super::opens::{self, CONNECT_TIMEOUT, Context, Done, Key, Opens};
 use super::poller::{Interest, Poller};
-use super::receiver::TcpReceiver;
-use super::sender::TcpSender;
-use super::settings::{HostSettings, LinkSettings, Role};
-use super::socket::Socket;
+use super::receiver::StreamReceiver;
+use super::sender::StreamSender;
+use super::{Bus, Heartbeat, Role, Sighting, Socket, WATCHED};
 use crate::channel::ChannelEnd;
 use crate::link::{
     ChannelId, ChannelSpec, Direction, Doorbell, Link, LinkEvent, LinkIdentity, OpenError, PeerHello,
@@ -30,6 +29,8 @@ use crate::message::Message;
 /// First pause between two attempts to connect; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// How long a link that expects nothing sleeps at most.
+const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 /// How long a dropped sender's stream may take to leave.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -55,23 +56,21 @@ impl BackOff {
     }
 }
 
-/// Opens a link.
+/// Opens a link to `peer_host` over `bus`, in this role.
 ///
 /// # Errors
-/// The settings name no address, or one that another link of this process uses for the same peer; no descriptors left.
-pub(crate) fn open<M: Message>(
-    shared: &Shared,
+/// Another link of this process has the same peer on the same address; no descriptors left.
+pub(crate) fn open<B: Bus, M: Message>(
+    shared: &Shared<B>,
     identity: &LinkIdentity,
-    settings: &LinkSettings,
     peer_host: &str,
+    role: Role<B::Address>,
+    bus: B,
 ) -> Result<Box<dyn Link<M>>, OpenError> {
-    let role = settings
-        .role()
-        .map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidInput, error.to_string()))?;
     let poller = Poller::new()?;
     let mailbox = Arc::new(Mailbox::new()?);
     poller.add(&*mailbox, MAILBOX, Interest::Read)?;
-    let listener = match role {
+    let listener = match &role {
         Role::Connect(_) => None,
         Role::Accept(address) => {
             let listener = shared.listener(address, peer_host, &mailbox)?;
@@ -79,11 +78,11 @@ pub(crate) fn open<M: Message>(
             Some(listener)
         }
     };
-    Ok(Box::new(TcpLink {
+    Ok(Box::new(StreamLink {
         identity: identity.clone(),
         peer_host: peer_host.to_owned(),
         role,
-        settings: settings.local.clone(),
+        bus,
         poller,
         mailbox,
         listener,
@@ -97,24 +96,25 @@ pub(crate) fn open<M: Message>(
     }))
 }
 
-pub(super) enum State {
+pub(super) enum State<S> {
     /// No conversation; the connecting host tries again then (`None`: now).
     Down { retry_at: Option<Instant> },
     /// The connection is being made.
-    Connecting { socket: Socket, until: Instant },
+    Connecting { socket: S, until: Instant },
     /// The peer was greeted and has not answered.
     Greeting {
-        conversation: Conversation,
+        conversation: Conversation<S>,
         until: Instant,
     },
     /// Both have greeted.
-    Up(Up),
+    Up(Up<S>),
 }
 
-pub(super) struct Up {
-    pub(super) conversation: Conversation,
+pub(super) struct Up<S> {
+    pub(super) conversation: Conversation<S>,
     pub(super) peer: PeerHello,
-    pub(super) next_heartbeat: Instant,
+    /// `None` where the bus needs no heartbeat.
+    pub(super) next_heartbeat: Option<Instant>,
     /// When this side last looked whether the peer has said something.
     pub(super) looked_at: Instant,
     /// Whether the poller watches for room to write.
@@ -123,26 +123,56 @@ pub(super) struct Up {
     pub(super) may_say_more: bool,
 }
 
-pub(super) struct TcpLink<M: Message> {
+impl<S: Socket> Up<S> {
+    /// Gives a sign of life when it is due; an error if the peer has given none for too long.
+    fn beat(&mut self, heartbeat: Heartbeat, session: u64, now: Instant) -> Result<(), String> {
+        // A host that did not look, for want of CPU time, can't say that nothing came.
+        if now.saturating_duration_since(self.looked_at) > heartbeat.timeout / 2 {
+            self.conversation.heard_at = now;
+        }
+        self.looked_at = now;
+        let silence = now.saturating_duration_since(self.conversation.heard_at);
+        if silence >= heartbeat.timeout {
+            return Err(format!("nothing heard for {silence:?}"));
+        }
+        if self.next_heartbeat.is_none_or(|at| now >= at) {
+            self.next_heartbeat = Some(now + heartbeat.every);
+            self.conversation.heartbeat(session)?;
+        }
+        Ok(())
+    }
+
+    /// An error if the peer has left the conversation unread for too long.
+    fn is_read(&mut self, patience: Duration, now: Instant) -> Result<(), String> {
+        self.looked_at = now;
+        let stalled = self.conversation.stalled_for(now);
+        if stalled >= patience {
+            return Err(format!("it has read nothing for {stalled:?}"));
+        }
+        Ok(())
+    }
+}
+
+pub(super) struct StreamLink<B: Bus, M: Message> {
     pub(super) identity: LinkIdentity,
     pub(super) peer_host: String,
-    pub(super) role: Role,
-    pub(super) settings: HostSettings,
+    pub(super) role: Role<B::Address>,
+    pub(super) bus: B,
     pub(super) poller: Poller,
-    pub(super) mailbox: Arc<Mailbox>,
-    pub(super) listener: Option<Arc<Listener>>,
-    pub(super) state: State,
+    pub(super) mailbox: Arc<Mailbox<B::Socket>>,
+    pub(super) listener: Option<Arc<Listener<B>>>,
+    pub(super) state: State<B::Socket>,
     pub(super) back_off: BackOff,
     /// The last reason given for there being no conversation, so that it is given once.
     pub(super) said: Option<String>,
-    pub(super) opens: Opens,
+    pub(super) opens: Opens<B>,
     /// Streams of dropped senders, each with the time when it is given up.
     pub(super) lingering: Vec<(Box<dyn Linger>, Instant)>,
     pub(super) events: VecDeque<LinkEvent<M>>,
     pub(super) message: PhantomData<fn(M)>,
 }
 
-impl<M: Message> TcpLink<M> {
+impl<B: Bus, M: Message> StreamLink<B, M> {
     fn work(&mut self, now: Instant) {
         for token in self.poller.ready() {
             match token {
@@ -150,6 +180,7 @@ impl<M: Message> TcpLink<M> {
                 MAILBOX => self.read_mail(now),
                 LINGERING => self.pump_lingering(now),
                 LISTENER => {}
+                WATCHED => self.look(now),
                 token => {
                     if let Some(key) = opens::key_of(token) {
                         self.with_opens(now, |opens, context| {
@@ -172,10 +203,12 @@ impl<M: Message> TcpLink<M> {
     fn look_at_the_clock(&mut self, now: Instant) {
         match &mut self.state {
             State::Down { retry_at } => {
-                if let Role::Connect(to) = self.role
-                    && retry_at.is_none_or(|at| now >= at)
+                let is_due = retry_at.is_none_or(|at| now >= at);
+                self.bus.watch(&self.poller);
+                if let Role::Connect(to) = &self.role
+                    && is_due
                 {
-                    self.connect(to, now);
+                    self.connect(to.clone(), now);
                 }
             }
             State::Connecting { until, .. } if now >= *until => {
@@ -186,19 +219,9 @@ impl<M: Message> TcpLink<M> {
             }
             State::Connecting { .. } | State::Greeting { .. } => {}
             State::Up(up) => {
-                // A host that did not look, for want of CPU time, can't say that nothing came.
-                if now.saturating_duration_since(up.looked_at) > self.settings.timeout / 2 {
-                    up.conversation.heard_at = now;
-                }
-                up.looked_at = now;
-                let silence = now.saturating_duration_since(up.conversation.heard_at);
-                let result = if silence >= self.settings.timeout {
-                    Err(format!("nothing heard for {silence:?}"))
-                } else if now >= up.next_heartbeat {
-                    up.next_heartbeat = now + self.settings.heartbeat;
-                    up.conversation.heartbeat(self.identity.session)
-                } else {
-                    Ok(())
+                let result = match self.bus.heartbeat() {
+                    Some(heartbeat) => up.beat(heartbeat, self.identity.session, now),
+                    None => up.is_read(self.bus.patience(), now),
                 };
                 if let Err(why) = result {
                     self.down(&why, now);
@@ -219,9 +242,7 @@ impl<M: Message> TcpLink<M> {
                     });
                 }
                 Mail::Linger(mut stream) => {
-                    let watched = self
-                        .poller
-                        .add(stream.socket().as_fd(), LINGERING, Interest::ReadWrite);
+                    let watched = self.poller.add(stream.fd(), LINGERING, Interest::ReadWrite);
                     if watched.is_ok() && !stream.pump() {
                         self.lingering.push((stream, now + LINGER));
                     }
@@ -238,7 +259,7 @@ impl<M: Message> TcpLink<M> {
             }
             // Everything has left: what is awaited now is the peer's last credit and its farewell.
             if !stream.waits_for_room() {
-                let _ = poller.modify(stream.socket().as_fd(), LINGERING, Interest::Read);
+                let _ = poller.modify(stream.fd(), LINGERING, Interest::Read);
             }
             true
         });
@@ -263,7 +284,11 @@ impl<M: Message> TcpLink<M> {
     }
 
     /// Runs `act` if the conversation stands, and tells of the channels whose opening has ended.
-    fn with_opens(&mut self, now: Instant, act: impl FnOnce(&mut Opens, &Context<'_>) -> Vec<Done>) {
+    fn with_opens(
+        &mut self,
+        now: Instant,
+        act: impl FnOnce(&mut Opens<B>, &Context<'_>) -> Vec<Done<B::Socket>>,
+    ) {
         let State::Up(up) = &self.state else { return };
         let context = Context {
             poller: &self.poller,
@@ -278,23 +303,31 @@ impl<M: Message> TcpLink<M> {
             result,
         } in act(&mut self.opens, &context)
         {
-            let end = result.map(|socket| match direction {
-                Direction::Send => {
-                    self.bound_send_buffer(&socket);
-                    ChannelEnd::Sender(Box::new(TcpSender::new(socket, keep, self.mailbox.clone())))
+            let end = result.map(|socket| {
+                if let Err(error) = self.bus.tune_channel(&socket, direction) {
+                    tracing::warn!("{}: a channel stays as the system made it: {error}", B::NAME);
                 }
-                Direction::Receive => ChannelEnd::Receiver(Box::new(TcpReceiver::new(socket, keep))),
+                match direction {
+                    Direction::Send => {
+                        ChannelEnd::Sender(Box::new(StreamSender::new(socket, keep, self.mailbox.clone())))
+                    }
+                    Direction::Receive => ChannelEnd::Receiver(Box::new(StreamReceiver::new(socket, keep))),
+                }
             });
             self.events.push_back(LinkEvent::Channel(direction, channel, end));
         }
     }
 
-    fn bound_send_buffer(&self, socket: &Socket) {
-        let bytes = usize::try_from(self.settings.send_buffer.0).unwrap_or(usize::MAX);
-        if bytes > 0
-            && let Err(error) = socket.bound_send_buffer(bytes)
-        {
-            tracing::warn!("tcp: a channel's send buffer stays as the system chose it: {error}");
+    /// What the bus watches has changed.
+    fn look(&mut self, now: Instant) {
+        match self.bus.look() {
+            None => {}
+            Some(Sighting::Trouble(why)) => self.refuse(why),
+            Some(Sighting::Here) => {
+                if let (State::Down { .. }, Role::Connect(to)) = (&self.state, &self.role) {
+                    self.connect(to.clone(), now);
+                }
+            }
         }
     }
 
@@ -302,7 +335,7 @@ impl<M: Message> TcpLink<M> {
         if !matches!(self.state, State::Up(_)) {
             return Err(OpenError::Down);
         }
-        let (keep, role) = (spec.keep, self.role);
+        let (keep, role) = (spec.keep, self.role.clone());
         self.with_opens(Instant::now(), |opens, context| match role {
             Role::Accept(_) => opens.expect(key, keep, token, context).into_iter().collect(),
             Role::Connect(to) => {
@@ -318,9 +351,9 @@ impl<M: Message> TcpLink<M> {
     }
 }
 
-impl<M: Message> Link<M> for TcpLink<M> {
+impl<B: Bus, M: Message> Link<M> for StreamLink<B, M> {
     fn bus(&self) -> &'static str {
-        super::NAME
+        B::NAME
     }
 
     fn poll(&mut self, now: Instant) -> Option<LinkEvent<M>> {
@@ -338,6 +371,7 @@ impl<M: Message> Link<M> for TcpLink<M> {
         if !self.events.is_empty() {
             return Duration::ZERO;
         }
+        let patience = self.bus.patience();
         let of_state = match &self.state {
             State::Down { retry_at } => match self.role {
                 Role::Connect(_) => Some(retry_at.unwrap_or(now)),
@@ -345,11 +379,15 @@ impl<M: Message> Link<M> for TcpLink<M> {
             },
             State::Connecting { until, .. } | State::Greeting { until, .. } => Some(*until),
             State::Up(up) if up.may_say_more => Some(now),
-            State::Up(up) => Some(
-                up.next_heartbeat
-                    .min(up.conversation.heard_at + self.settings.timeout)
-                    .min(up.looked_at + self.settings.timeout / 4),
-            ),
+            State::Up(up) => match self.bus.heartbeat() {
+                Some(heartbeat) => Some(
+                    (up.conversation.heard_at + heartbeat.timeout)
+                        .min(up.looked_at + heartbeat.timeout / 4)
+                        .min(up.next_heartbeat.unwrap_or(now)),
+                ),
+                None if up.conversation.is_waiting() => Some(up.looked_at + patience / 4),
+                None => None,
+            },
         };
         let of_listener = self.listener.as_ref().and_then(|listener| listener.due());
         let of_lingering = self.lingering.iter().map(|(_, until)| *until).min();
@@ -357,7 +395,7 @@ impl<M: Message> Link<M> for TcpLink<M> {
             .into_iter()
             .flatten()
             .min()
-            .map_or(LONGEST_PAUSE, |at| at.saturating_duration_since(now))
+            .map_or(LONGEST_SLEEP, |at| at.saturating_duration_since(now))
     }
 
     fn send_control(&mut self, bytes: &[u8]) -> Result<(), OpenError> {
@@ -412,7 +450,7 @@ impl<M: Message> Link<M> for TcpLink<M> {
     }
 }
 
-impl<M: Message> Drop for TcpLink<M> {
+impl<B: Bus, M: Message> Drop for StreamLink<B, M> {
     fn drop(&mut self) {
         self.opens.void();
         if let Some(listener) = &self.listener {

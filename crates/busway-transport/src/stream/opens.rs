@@ -6,13 +6,12 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::IoSlice;
-use std::net::{Shutdown, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::opening::{ANSWER, ChannelOpening};
 use super::poller::{Interest, Poller};
-use super::socket::Socket;
+use super::{Bus, Socket};
 use crate::link::{ChannelId, Direction, Keep};
 
 /// A channel of a link, in this host's role.
@@ -42,37 +41,46 @@ pub(super) struct Context<'a> {
 }
 
 /// A channel whose opening has ended.
-pub(super) struct Done {
+pub(super) struct Done<S> {
     pub(super) key: Key,
     pub(super) keep: Keep,
-    pub(super) result: Result<Arc<Socket>, String>,
+    pub(super) result: Result<Arc<S>, String>,
 }
 
-struct Open {
+struct Open<B: Bus> {
     keep: Keep,
     token: u64,
     /// After that the opening has failed; `None` where the peer may take its time.
     give_up_at: Option<Instant>,
-    stage: Stage,
+    stage: Stage<B>,
 }
 
-enum Stage {
+enum Stage<B: Bus> {
     /// The peer will connect.
     Awaited,
     /// Between two attempts to connect to this address; the last one's error.
-    Paused(SocketAddr, Instant, String),
+    Paused(B::Address, Instant, String),
     /// The connection is being made, until then.
-    Connecting(SocketAddr, Socket, Instant),
+    Connecting(B::Address, B::Socket, Instant),
     /// The peer was told what the connection is for; so many bytes of its answer are here.
-    Asked(Socket, usize),
+    Asked(B::Socket, usize),
 }
 
-#[derive(Default)]
-pub(super) struct Opens {
-    opening: HashMap<Key, Open>,
+pub(super) struct Opens<B: Bus> {
+    opening: HashMap<Key, Open<B>>,
     /// Connections that the peer made for channels which this side has not asked for yet, with their tokens.
-    parked: HashMap<Key, (Socket, u64)>,
-    live: HashMap<Key, Weak<Socket>>,
+    parked: HashMap<Key, (B::Socket, u64)>,
+    live: HashMap<Key, Weak<B::Socket>>,
+}
+
+impl<B: Bus> Default for Opens<B> {
+    fn default() -> Self {
+        Opens {
+            opening: HashMap::new(),
+            parked: HashMap::new(),
+            live: HashMap::new(),
+        }
+    }
 }
 
 /// A number that nobody else comes to by chance.
@@ -96,9 +104,15 @@ fn token_of((direction, channel): Key) -> u64 {
     TOKEN | u64::from(direction == Direction::Receive) << 32 | u64::from(channel.0)
 }
 
-impl Opens {
+impl<B: Bus> Opens<B> {
     /// Waits for the peer to connect, or takes the connection that it has made already.
-    pub(super) fn expect(&mut self, key: Key, keep: Keep, token: u64, context: &Context<'_>) -> Option<Done> {
+    pub(super) fn expect(
+        &mut self,
+        key: Key,
+        keep: Keep,
+        token: u64,
+        context: &Context<'_>,
+    ) -> Option<Done<B::Socket>> {
         // A receiver is asked for before the peer knows of it; a sender's peer connects at once.
         let give_up_at = (key.0 == Direction::Send).then(|| context.now + GIVE_UP_AFTER);
         let open = Open {
@@ -117,7 +131,7 @@ impl Opens {
     }
 
     /// Begins to connect to the peer.
-    pub(super) fn dial(&mut self, key: Key, keep: Keep, token: u64, to: SocketAddr, context: &Context<'_>) {
+    pub(super) fn dial(&mut self, key: Key, keep: Keep, token: u64, to: B::Address, context: &Context<'_>) {
         let stage = connect(key, to, context);
         let give_up_at = Some(context.now + GIVE_UP_AFTER);
         self.opening.insert(
@@ -134,12 +148,15 @@ impl Opens {
     /// Takes a connection that the peer made.
     pub(super) fn arrived(
         &mut self,
-        socket: Socket,
+        socket: B::Socket,
         opening: &ChannelOpening,
         context: &Context<'_>,
-    ) -> Option<Done> {
+    ) -> Option<Done<B::Socket>> {
         if opening.from_session != context.peer_session || opening.to_session != context.session {
-            tracing::debug!("tcp: closed the connection of a channel of an earlier session");
+            tracing::debug!(
+                "{}: closed the connection of a channel of an earlier session",
+                B::NAME
+            );
             return None;
         }
         let direction = match opening.direction {
@@ -156,7 +173,8 @@ impl Opens {
             }) => {
                 if *token != opening.token {
                     tracing::warn!(
-                        "tcp: closed a connection for channel {}: wrong token",
+                        "{}: closed a connection for channel {}: wrong token",
+                        B::NAME,
                         opening.channel.0
                     );
                     return None;
@@ -174,7 +192,7 @@ impl Opens {
         }
     }
 
-    fn answer(&mut self, key: Key, keep: Keep, socket: Socket) -> Done {
+    fn answer(&mut self, key: Key, keep: Keep, socket: B::Socket) -> Done<B::Socket> {
         let result = match socket.write(&[IoSlice::new(&ANSWER)]) {
             Ok(Some(bytes)) if bytes == ANSWER.len() => Ok(self.hold(key, socket)),
             Ok(_) => Err("the channel's connection took no answer".into()),
@@ -184,14 +202,14 @@ impl Opens {
     }
 
     /// A connection that stands: the link keeps a hold on it as long as an end uses it.
-    fn hold(&mut self, key: Key, socket: Socket) -> Arc<Socket> {
+    fn hold(&mut self, key: Key, socket: B::Socket) -> Arc<B::Socket> {
         let socket = Arc::new(socket);
         self.live.insert(key, Arc::downgrade(&socket));
         socket
     }
 
     /// Goes on with an opening whose socket is ready.
-    pub(super) fn ready(&mut self, key: Key, context: &Context<'_>) -> Option<Done> {
+    pub(super) fn ready(&mut self, key: Key, context: &Context<'_>) -> Option<Done<B::Socket>> {
         let Open {
             keep,
             token,
@@ -246,7 +264,7 @@ impl Opens {
     }
 
     /// Tries again what is due, and gives up what is late.
-    pub(super) fn tick(&mut self, context: &Context<'_>) -> Vec<Done> {
+    pub(super) fn tick(&mut self, context: &Context<'_>) -> Vec<Done<B::Socket>> {
         let mut done = Vec::new();
         self.opening.retain(|key, open| {
             if open.give_up_at.is_some_and(|at| context.now >= at) {
@@ -266,11 +284,14 @@ impl Opens {
             }
             match &open.stage {
                 Stage::Paused(to, until, _) if context.now >= *until => {
-                    open.stage = connect(*key, *to, context);
+                    open.stage = connect(*key, to.clone(), context);
                 }
                 Stage::Connecting(to, _, until) if context.now >= *until => {
-                    open.stage =
-                        Stage::Paused(*to, context.now, format!("no answer within {CONNECT_TIMEOUT:?}"));
+                    open.stage = Stage::Paused(
+                        to.clone(),
+                        context.now,
+                        format!("no answer within {CONNECT_TIMEOUT:?}"),
+                    );
                 }
                 _ => {}
             }
@@ -281,8 +302,8 @@ impl Opens {
 
     /// When [`tick`](Self::tick) is due.
     pub(super) fn due(&self) -> Option<Instant> {
-        let of_stage = |open: &Open| match open.stage {
-            Stage::Paused(_, until, _) | Stage::Connecting(_, _, until) => Some(until),
+        let of_stage = |open: &Open<B>| match &open.stage {
+            Stage::Paused(_, until, _) | Stage::Connecting(_, _, until) => Some(*until),
             Stage::Awaited | Stage::Asked(..) => None,
         };
         self.opening
@@ -301,14 +322,14 @@ impl Opens {
     /// The link is down: ends everything. Ends in use drain what has arrived and then fail.
     pub(super) fn void(&mut self) {
         for socket in self.live.values().filter_map(Weak::upgrade) {
-            socket.shutdown(Shutdown::Both);
+            socket.end();
         }
         *self = Opens::default();
     }
 }
 
-fn connect(key: Key, to: SocketAddr, context: &Context<'_>) -> Stage {
-    let begun = Socket::connect(to).and_then(|socket| {
+fn connect<B: Bus>(key: Key, to: B::Address, context: &Context<'_>) -> Stage<B> {
+    let begun = B::connect(&to).and_then(|socket| {
         context.poller.add(&socket, token_of(key), Interest::Write)?;
         Ok(socket)
     });
@@ -319,7 +340,7 @@ fn connect(key: Key, to: SocketAddr, context: &Context<'_>) -> Stage {
 }
 
 /// Says what the connection is for.
-fn ask(key: Key, token: u64, socket: Socket, context: &Context<'_>) -> Result<Stage, String> {
+fn ask<B: Bus>(key: Key, token: u64, socket: B::Socket, context: &Context<'_>) -> Result<Stage<B>, String> {
     let opening = ChannelOpening {
         from_session: context.session,
         to_session: context.peer_session,
@@ -342,7 +363,7 @@ fn ask(key: Key, token: u64, socket: Socket, context: &Context<'_>) -> Result<St
 }
 
 /// Reads the answer, and not a byte of the stream that follows it; returns how much of it is here.
-fn read_answer(socket: &Socket, have: usize) -> Result<usize, String> {
+fn read_answer(socket: &impl Socket, have: usize) -> Result<usize, String> {
     let mut buffer = [0; ANSWER.len()];
     match socket.read(&mut buffer[have..]) {
         Ok(None) => Ok(have),

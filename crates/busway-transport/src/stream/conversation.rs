@@ -1,14 +1,14 @@
 //! The control connection: frames in, frames out, and when the peer was last heard. Owned by the link.
 
 use std::io::IoSlice;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use busway_core::control::{
     self, Body, ByteOrder, HEADER_BYTES, Heartbeat, Hello, MAX_BODY_BYTES, PROTOCOL_VERSION, StreamDecoder,
 };
 
+use super::Socket;
 use super::opening::Greeting;
-use super::socket::Socket;
 use crate::link::LinkIdentity;
 
 /// Bytes that may wait for the peer at most; one that reads so slowly is not well.
@@ -21,8 +21,8 @@ pub(super) enum Frame {
     Payload(Vec<u8>),
 }
 
-pub(super) struct Conversation {
-    socket: Socket,
+pub(super) struct Conversation<S> {
+    socket: S,
     decoder: StreamDecoder<Box<[u8]>>,
     /// `out[out_done..]` waits for the socket.
     out: Vec<u8>,
@@ -30,10 +30,15 @@ pub(super) struct Conversation {
     heartbeats: u64,
     /// When bytes of the peer last arrived.
     pub(super) heard_at: Instant,
+    /// Bytes that the socket has taken since the start.
+    written_bytes: u64,
+    /// When it was last seen to have taken some, or to be offered none, and `written_bytes` of then.
+    moved_at: Instant,
+    moved_bytes: u64,
 }
 
-impl Conversation {
-    pub(super) fn new(socket: Socket, now: Instant) -> Conversation {
+impl<S: Socket> Conversation<S> {
+    pub(super) fn new(socket: S, now: Instant) -> Self {
         Conversation {
             socket,
             decoder: StreamDecoder::new(vec![0; HEADER_BYTES + MAX_BODY_BYTES].into_boxed_slice()),
@@ -41,10 +46,13 @@ impl Conversation {
             out_done: 0,
             heartbeats: 0,
             heard_at: now,
+            written_bytes: 0,
+            moved_at: now,
+            moved_bytes: 0,
         }
     }
 
-    pub(super) fn socket(&self) -> &Socket {
+    pub(super) fn socket(&self) -> &S {
         &self.socket
     }
 
@@ -96,7 +104,10 @@ impl Conversation {
     pub(super) fn write(&mut self) -> Result<(), String> {
         while self.out_done < self.out.len() {
             match self.socket.write(&[IoSlice::new(&self.out[self.out_done..])]) {
-                Ok(Some(bytes)) => self.out_done += bytes,
+                Ok(Some(bytes)) => {
+                    self.out_done += bytes;
+                    self.written_bytes += bytes as u64;
+                }
                 Ok(None) => return Ok(()),
                 Err(error) => return Err(format!("the control connection failed: {error}")),
             }
@@ -109,6 +120,15 @@ impl Conversation {
     /// Whether something waits for the socket.
     pub(super) fn is_waiting(&self) -> bool {
         !self.out.is_empty()
+    }
+
+    /// For how long the peer has taken nothing of what waits for it, as far as was looked.
+    pub(super) fn stalled_for(&mut self, now: Instant) -> Duration {
+        if !self.is_waiting() || self.written_bytes != self.moved_bytes {
+            self.moved_at = now;
+            self.moved_bytes = self.written_bytes;
+        }
+        now.saturating_duration_since(self.moved_at)
     }
 
     /// The next frame, `None` if none is there; an error ends the conversation.

@@ -2,13 +2,13 @@
 //!
 //! Bytes are read into a staging buffer; what belongs to a message is copied to its landing, and the rest of a message that
 //! is not whole is read straight into the landing, together with the start of what follows. Counts of messages taken go back
-//! over the same connection. Used by one lane; nothing here allocates after [`TcpReceiver::new`], locks or waits.
+//! over the same connection. Used by one lane; nothing here allocates after [`StreamReceiver::new`], locks or waits.
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-use super::END_MARK;
-use super::socket::Socket;
+use super::{END_MARK, Socket};
 use crate::channel::{ChannelError, Landing, Receiver, Sink, Verdict, WaitFor};
 use crate::link::Keep;
 use crate::message::{HEAD_BYTES, Head};
@@ -47,9 +47,9 @@ enum Step {
     Later,
 }
 
-/// The receiving end of a channel over TCP.
-pub(super) struct TcpReceiver {
-    socket: Arc<Socket>,
+/// The receiving end of a channel over a connection.
+pub(super) struct StreamReceiver<S: Socket> {
+    socket: Arc<S>,
     state: State,
     staging: Box<[u8]>,
     /// `staging[start..end]` is read and not used.
@@ -71,13 +71,13 @@ pub(super) struct TcpReceiver {
     failure: Option<ChannelError>,
 }
 
-impl TcpReceiver {
-    pub(super) fn new(socket: Arc<Socket>, keep: Keep) -> Self {
+impl<S: Socket> StreamReceiver<S> {
+    pub(super) fn new(socket: Arc<S>, keep: Keep) -> Self {
         let depth = match keep {
             Keep::Latest => 1,
             Keep::All { depth } => u64::from(depth.max(1)),
         };
-        TcpReceiver {
+        StreamReceiver {
             socket,
             state: State::Head,
             staging: vec![0; STAGING_BYTES].into_boxed_slice(),
@@ -246,7 +246,7 @@ impl TcpReceiver {
     }
 }
 
-impl Receiver for TcpReceiver {
+impl<S: Socket> Receiver for StreamReceiver<S> {
     fn poll(&mut self, sink: &mut dyn Sink, budget: usize) -> Result<usize, ChannelError> {
         if let Some(failure) = &self.failure {
             return Err(super::again(failure));
@@ -270,7 +270,7 @@ impl Receiver for TcpReceiver {
 
     fn wait_for(&self) -> WaitFor {
         WaitFor::Fd {
-            fd: self.socket.raw_fd(),
+            fd: self.socket.as_fd().as_raw_fd(),
             writable: false,
         }
     }

@@ -9,12 +9,11 @@ use std::sync::{Mutex, PoisonError};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::opening::Opening;
-use super::socket::Socket;
 
 /// A stream that has to be kept until the peer has it all.
 pub(super) trait Linger: Send {
-    /// The connection: wait for it to become readable or writable.
-    fn socket(&self) -> &Socket;
+    /// The connection's descriptor: wait for it to become readable or writable.
+    fn fd(&self) -> BorrowedFd<'_>;
     /// Does what can be done now; whether it is over.
     fn pump(&mut self) -> bool;
     /// Whether something is still waiting for room to write.
@@ -22,28 +21,28 @@ pub(super) trait Linger: Send {
 }
 
 /// One piece of mail.
-pub(super) enum Mail {
+pub(super) enum Mail<S> {
     /// A connection whose first bytes say that it is for this link.
-    Opened(Socket, Opening),
+    Opened(S, Opening),
     /// A stream that outlives its channel end.
     Linger(Box<dyn Linger>),
 }
 
-pub(super) struct Mailbox {
-    mail: Mutex<VecDeque<Mail>>,
+pub(super) struct Mailbox<S> {
+    mail: Mutex<VecDeque<Mail<S>>>,
     /// Readable while there may be mail.
     bell: OwnedFd,
 }
 
-impl Mailbox {
-    pub(super) fn new() -> io::Result<Mailbox> {
+impl<S> Mailbox<S> {
+    pub(super) fn new() -> io::Result<Self> {
         Ok(Mailbox {
-            mail: Mutex::default(),
+            mail: Mutex::new(VecDeque::new()),
             bell: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
         })
     }
 
-    pub(super) fn opened(&self, socket: Socket, opening: Opening) {
+    pub(super) fn opened(&self, socket: S, opening: Opening) {
         self.put(Mail::Opened(socket, opening));
     }
 
@@ -51,7 +50,7 @@ impl Mailbox {
         self.put(Mail::Linger(stream));
     }
 
-    fn put(&self, mail: Mail) {
+    fn put(&self, mail: Mail<S>) {
         self.mail
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -66,7 +65,7 @@ impl Mailbox {
     }
 
     /// Takes everything out. The bell is cleared first, so that mail put in meanwhile rings anew.
-    pub(super) fn take(&self) -> VecDeque<Mail> {
+    pub(super) fn take(&self) -> VecDeque<Mail<S>> {
         let mut count = [0; 8];
         // It fails only if nobody has rung.
         let _ = rustix::io::read(&self.bell, &mut count);
@@ -74,7 +73,7 @@ impl Mailbox {
     }
 }
 
-impl AsFd for Mailbox {
+impl<S> AsFd for Mailbox<S> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }

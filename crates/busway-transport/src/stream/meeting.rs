@@ -1,4 +1,4 @@
-//! How a link comes up and goes down: connecting, greeting, judging the peer, hearing it. The part of [`TcpLink`] that the
+//! How a link comes up and goes down: connecting, greeting, judging the peer, hearing it. The part of [`StreamLink`] that the
 //! control connection drives; `link.rs` has the rest.
 
 use std::time::Instant;
@@ -6,22 +6,21 @@ use std::time::Instant;
 use busway_core::control::{ByteOrder, PROTOCOL_VERSION};
 
 use super::conversation::{Conversation, Frame};
-use super::link::{CONTROL, State, TcpLink, Up};
+use super::link::{CONTROL, State, StreamLink, Up};
 use super::opening::Greeting;
 use super::opens::CONNECT_TIMEOUT;
 use super::poller::Interest;
-use super::settings::Role;
-use super::socket::Socket;
+use super::{Bus, Role, Socket};
 use crate::link::{LinkEvent, PeerHello};
 use crate::message::Message;
 
 /// Frames taken in one go, so that a flood of them leaves time for the rest.
 const ROUND: usize = 256;
 
-impl<M: Message> TcpLink<M> {
-    pub(super) fn connect(&mut self, to: std::net::SocketAddr, now: Instant) {
-        let begun = Socket::connect(to).and_then(|socket| {
-            socket.fail_unacknowledged_after(self.settings.timeout)?;
+impl<B: Bus, M: Message> StreamLink<B, M> {
+    pub(super) fn connect(&mut self, to: B::Address, now: Instant) {
+        let begun = B::connect(&to).and_then(|socket| {
+            self.bus.tune_conversation(&socket)?;
             self.poller.add(&socket, CONTROL, Interest::Write)?;
             Ok(socket)
         });
@@ -32,16 +31,22 @@ impl<M: Message> TcpLink<M> {
                     until: now + CONNECT_TIMEOUT,
                 }
             }
+            Err(error) if error.kind() == std::io::ErrorKind::Unsupported => {
+                self.refuse(error.to_string());
+                self.state = State::Down {
+                    retry_at: Some(now + self.back_off.next()),
+                };
+            }
             Err(error) => self.fail(&error.to_string(), now),
         }
     }
 
     /// An attempt to come up has failed.
     pub(super) fn fail(&mut self, why: &str, now: Instant) {
-        if let Role::Connect(to) = self.role {
+        if let Role::Connect(to) = &self.role {
             let why = format!("no connection to `{}` at {to}: {why}", self.peer_host);
             if self.said.as_ref() != Some(&why) {
-                tracing::info!("tcp: {why}; trying on");
+                tracing::info!("{}: {why}; trying on", B::NAME);
                 self.said = Some(why);
             }
         }
@@ -85,7 +90,7 @@ impl<M: Message> TcpLink<M> {
                         Ok(()) => {
                             self.state = State::Greeting {
                                 conversation,
-                                until: now + self.settings.timeout,
+                                until: now + self.bus.patience(),
                             };
                         }
                         Err(why) => self.fail(&why, now),
@@ -134,7 +139,10 @@ impl<M: Message> TcpLink<M> {
             match heard {
                 Ok(None) => return,
                 Ok(Some(Frame::Heartbeat)) => self.back_off.reset(),
-                Ok(Some(Frame::Payload(bytes))) => self.events.push_back(LinkEvent::Control(bytes)),
+                Ok(Some(Frame::Payload(bytes))) => {
+                    self.back_off.reset();
+                    self.events.push_back(LinkEvent::Control(bytes));
+                }
                 Ok(Some(Frame::Greeting(_))) => self.down("it greeted twice", now),
                 Err(why) => self.down(&why, now),
             }
@@ -178,10 +186,10 @@ impl<M: Message> TcpLink<M> {
         })
     }
 
-    fn up(&mut self, conversation: Conversation, peer: PeerHello, now: Instant) {
+    fn up(&mut self, conversation: Conversation<B::Socket>, peer: PeerHello, now: Instant) {
         self.said = None;
         self.events.push_back(LinkEvent::Up(peer.clone()));
-        let next_heartbeat = now + self.settings.heartbeat;
+        let next_heartbeat = self.bus.heartbeat().map(|heartbeat| now + heartbeat.every);
         self.state = State::Up(Up {
             conversation,
             peer,
@@ -193,12 +201,12 @@ impl<M: Message> TcpLink<M> {
     }
 
     /// The peer has connected and greeted.
-    pub(super) fn greeted(&mut self, socket: Socket, greeting: &Greeting, now: Instant) {
+    pub(super) fn greeted(&mut self, socket: B::Socket, greeting: &Greeting, now: Instant) {
         let mut conversation = Conversation::new(socket, now);
         // The greeting tells a peer that is refused why, too.
-        let answered = conversation
-            .socket()
-            .fail_unacknowledged_after(self.settings.timeout)
+        let answered = self
+            .bus
+            .tune_conversation(conversation.socket())
             .map_err(|error| error.to_string())
             .and_then(|()| conversation.greet(&self.identity));
         match self.judge(greeting) {
@@ -219,7 +227,9 @@ impl<M: Message> TcpLink<M> {
                 });
                 match watched {
                     Ok(()) => self.up(conversation, peer, now),
-                    Err(why) => tracing::info!("tcp: `{}` was there for a moment: {why}", self.peer_host),
+                    Err(why) => {
+                        tracing::info!("{}: `{}` was there for a moment: {why}", B::NAME, self.peer_host)
+                    }
                 }
             }
         }

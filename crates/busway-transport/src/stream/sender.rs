@@ -3,16 +3,15 @@
 //! Small messages are copied into a batch buffer and dropped at once; larger ones are kept and written straight from where they
 //! lie. Both leave in order by one `sendmsg` a batch. The receiver answers with the cumulative count of messages that it has
 //! taken (8 bytes, little-endian), which bounds how many are on their way. Used by one lane; nothing here allocates after
-//! [`TcpSender::new`], locks or waits.
+//! [`StreamSender::new`], locks or waits.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
-use super::END_MARK;
 use super::mailbox::{Linger, Mailbox};
-use super::socket::Socket;
+use super::{END_MARK, Socket};
 use crate::channel::{ChannelError, Flushed, Refused, Sender, WaitFor};
 use crate::link::Keep;
 use crate::message::{HEAD_BYTES, Message};
@@ -51,17 +50,17 @@ impl<M: Message> Segment<M> {
     }
 }
 
-/// The sending end of a channel over TCP.
-pub(super) struct TcpSender<M: Message> {
+/// The sending end of a channel over a connection.
+pub(super) struct StreamSender<S: Socket, M: Message> {
     /// `None` only after `drop` took it.
-    stream: Option<Stream<M>>,
+    stream: Option<Stream<S, M>>,
     /// Where the stream goes when this end is dropped before everything has left.
-    mailbox: Arc<Mailbox>,
+    mailbox: Arc<Mailbox<S>>,
 }
 
 /// All state of a sending end, so that it can outlive it until the last byte has left.
-struct Stream<M: Message> {
-    socket: Arc<Socket>,
+struct Stream<S: Socket, M: Message> {
+    socket: Arc<S>,
     keep: Keep,
     /// Messages on their way at most, at least 1.
     depth: u64,
@@ -91,13 +90,13 @@ struct Stream<M: Message> {
     failure: Option<ChannelError>,
 }
 
-impl<M: Message> TcpSender<M> {
-    pub(super) fn new(socket: Arc<Socket>, keep: Keep, mailbox: Arc<Mailbox>) -> Self {
+impl<S: Socket, M: Message> StreamSender<S, M> {
+    pub(super) fn new(socket: Arc<S>, keep: Keep, mailbox: Arc<Mailbox<S>>) -> Self {
         let depth = match keep {
             Keep::Latest => LATEST_DEPTH,
             Keep::All { depth } => u64::from(depth.max(1)),
         };
-        TcpSender {
+        StreamSender {
             stream: Some(Stream {
                 socket,
                 keep,
@@ -123,12 +122,12 @@ impl<M: Message> TcpSender<M> {
         }
     }
 
-    fn stream(&mut self) -> &mut Stream<M> {
+    fn stream(&mut self) -> &mut Stream<S, M> {
         self.stream.as_mut().expect("only drop takes the stream")
     }
 }
 
-impl<M: Message> Sender<M> for TcpSender<M> {
+impl<S: Socket, M: Message> Sender<M> for StreamSender<S, M> {
     fn send(&mut self, message: M) -> Result<(), Refused<M>> {
         self.stream().send(message)
     }
@@ -153,13 +152,13 @@ impl<M: Message> Sender<M> for TcpSender<M> {
 
     fn wait_for(&self) -> WaitFor {
         self.stream.as_ref().map_or(WaitFor::Poll, |stream| WaitFor::Fd {
-            fd: stream.socket.raw_fd(),
+            fd: stream.socket.as_fd().as_raw_fd(),
             writable: !stream.queue.is_empty(),
         })
     }
 }
 
-impl<M: Message> Drop for TcpSender<M> {
+impl<S: Socket, M: Message> Drop for StreamSender<S, M> {
     fn drop(&mut self) {
         let Some(mut stream) = self.stream.take() else {
             return;
@@ -170,7 +169,7 @@ impl<M: Message> Drop for TcpSender<M> {
     }
 }
 
-impl<M: Message> Stream<M> {
+impl<S: Socket, M: Message> Stream<S, M> {
     fn outstanding(&self) -> u64 {
         self.accepted - self.credited
     }
@@ -419,15 +418,15 @@ impl<M: Message> Stream<M> {
     }
 }
 
-impl<M: Message> Linger for Stream<M> {
-    fn socket(&self) -> &Socket {
-        &self.socket
+impl<S: Socket, M: Message> Linger for Stream<S, M> {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// Whether it is over: closing earlier, with credits unread, would make the system throw away what has not arrived.
     fn pump(&mut self) -> bool {
         if self.failure.is_none() && self.write().is_ok() && self.queue.is_empty() {
-            self.socket.shutdown(Shutdown::Write);
+            self.socket.finish();
         }
         self.failure.is_some() || self.read_credits().is_err()
     }

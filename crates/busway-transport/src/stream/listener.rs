@@ -1,4 +1,4 @@
-//! One listening socket an address, shared by all links of a process.
+//! One listening socket an address, shared by all links of one bus in a process.
 //!
 //! Reads the first bytes of each connection and hands it to the link of the host that it names. Whatever is no opening, names
 //! an unknown host, or says nothing in time, is closed and counted, with a warning at most every [`WARN_EVERY`]. Any
@@ -6,26 +6,21 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-
-use socket2::{Domain, Protocol, Type};
 
 use super::link::BackOff;
 use super::mailbox::Mailbox;
 use super::opening::{MAX_OPENING_BYTES, Opening};
 use super::poller::{Interest, Poller};
-use super::socket::Socket;
+use super::{Bus, Socket};
 use crate::link::OpenError;
 
 /// A connection that has not said by then what it is gets closed.
 const OPENING_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections that have not said yet what they are; further ones wait in the system's queue.
 const MAX_STRANGERS: usize = 256;
-/// How many connections the system may hold ready (it may cut that).
-const BACKLOG: i32 = 1024;
 /// Pause after an accept that failed, since the cause (no descriptors left) does not go away at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Time between two warnings about strangers.
@@ -33,29 +28,36 @@ const WARN_EVERY: Duration = Duration::from_secs(5);
 /// Token of the listening socket; connections have numbers from 1.
 const LISTEN: u64 = 0;
 
-/// What the TCP links of a process share: the listeners, by address.
-#[derive(Default)]
-pub(crate) struct Shared {
-    listeners: Mutex<HashMap<SocketAddr, Weak<Listener>>>,
+/// What the links of one bus in a process share: the listeners, by address.
+pub(crate) struct Shared<B: Bus> {
+    listeners: Mutex<HashMap<B::Address, Weak<Listener<B>>>>,
 }
 
-impl Shared {
+impl<B: Bus> Default for Shared<B> {
+    fn default() -> Self {
+        Shared {
+            listeners: Mutex::default(),
+        }
+    }
+}
+
+impl<B: Bus> Shared<B> {
     /// The listener of an address, with a route to `mailbox` for connections from `peer_host`.
     ///
     /// # Errors
     /// There is a link to that host on that address already.
     pub(super) fn listener(
         &self,
-        address: SocketAddr,
+        address: &B::Address,
         peer_host: &str,
-        mailbox: &Arc<Mailbox>,
-    ) -> Result<Arc<Listener>, OpenError> {
+        mailbox: &Arc<Mailbox<B::Socket>>,
+    ) -> Result<Arc<Listener<B>>, OpenError> {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
-        let listener = match listeners.get(&address).and_then(Weak::upgrade) {
+        let listener = match listeners.get(address).and_then(Weak::upgrade) {
             Some(listener) => listener,
             None => {
-                let listener = Arc::new(Listener::new(address)?);
-                listeners.insert(address, Arc::downgrade(&listener));
+                let listener = Arc::new(Listener::new(address.clone())?);
+                listeners.insert(address.clone(), Arc::downgrade(&listener));
                 listener
             }
         };
@@ -75,25 +77,25 @@ impl Shared {
     }
 }
 
-pub(super) struct Listener {
-    address: SocketAddr,
+pub(super) struct Listener<B: Bus> {
+    address: B::Address,
     /// A second handle of the poller's descriptor, so that it can be waited for without the lock.
     wait: std::os::fd::OwnedFd,
-    state: Mutex<State>,
+    state: Mutex<State<B>>,
 }
 
-struct State {
+struct State<B: Bus> {
     poller: Poller,
-    socket: Option<TcpListener>,
+    socket: Option<B::Listener>,
     /// When to listen, or to accept, again.
     pause_until: Option<Instant>,
     /// Why this address can't be listened on.
     trouble: Option<String>,
     back_off: BackOff,
-    strangers: HashMap<u64, Stranger>,
+    strangers: HashMap<u64, Stranger<B>>,
     next_stranger: u64,
     /// Mailboxes by peer host.
-    routes: HashMap<String, Weak<Mailbox>>,
+    routes: HashMap<String, Weak<Mailbox<B::Socket>>>,
     /// Connections closed because they followed no protocol of ours.
     rejected: u64,
     /// The part of `rejected` that warnings told of, and when the last one did.
@@ -102,15 +104,15 @@ struct State {
 }
 
 /// A connection that has not said yet what it is.
-struct Stranger {
-    socket: Socket,
-    from: SocketAddr,
+struct Stranger<B: Bus> {
+    socket: B::Socket,
+    from: B::Origin,
     bytes: Vec<u8>,
     deadline: Instant,
 }
 
-impl Listener {
-    fn new(address: SocketAddr) -> io::Result<Listener> {
+impl<B: Bus> Listener<B> {
+    fn new(address: B::Address) -> io::Result<Self> {
         let poller = Poller::new()?;
         Ok(Listener {
             address,
@@ -131,7 +133,7 @@ impl Listener {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State<B>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -140,7 +142,7 @@ impl Listener {
         let mut state = self.state();
         if state.pause_until.is_none_or(|until| now >= until) {
             state.pause_until = None;
-            state.listen(self.address, now);
+            state.listen(&self.address, now);
         }
         let ready = state.poller.ready();
         for token in ready {
@@ -158,7 +160,7 @@ impl Listener {
             .collect();
         for token in late {
             if let Some(stranger) = state.strangers.remove(&token) {
-                state.reject(stranger.from, "silent for 2 s", now);
+                state.reject(&stranger.from, "silent for 2 s", now);
             }
         }
         state.trouble.clone()
@@ -176,7 +178,7 @@ impl Listener {
     }
 
     /// Ends the route of a link that goes away.
-    pub(super) fn forget(&self, peer_host: &str, mailbox: &Arc<Mailbox>) {
+    pub(super) fn forget(&self, peer_host: &str, mailbox: &Arc<Mailbox<B::Socket>>) {
         let mut state = self.state();
         if state
             .routes
@@ -188,21 +190,21 @@ impl Listener {
     }
 }
 
-impl AsFd for Listener {
+impl<B: Bus> AsFd for Listener<B> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.wait.as_fd()
     }
 }
 
-impl State {
+impl<B: Bus> State<B> {
     /// Listens, if it does not yet; accepts again after a pause.
-    fn listen(&mut self, address: SocketAddr, now: Instant) {
+    fn listen(&mut self, address: &B::Address, now: Instant) {
         if let Some(socket) = &self.socket {
             // After a pause the socket is not in the set. It is there otherwise, and that is no matter.
             let _ = self.poller.add(socket, LISTEN, Interest::Read);
             return;
         }
-        match listen(address).and_then(|socket| {
+        match B::listen(address).and_then(|socket| {
             self.poller.add(&socket, LISTEN, Interest::Read)?;
             Ok(socket)
         }) {
@@ -211,7 +213,11 @@ impl State {
                 self.trouble = None;
             }
             Err(error) => {
-                self.trouble = Some(format!("this host can't listen on {address}: {error}"));
+                self.trouble = Some(if error.kind() == io::ErrorKind::Unsupported {
+                    error.to_string()
+                } else {
+                    format!("this host can't listen on {address}: {error}")
+                });
                 self.pause_until = Some(now + self.back_off.next());
             }
         }
@@ -220,16 +226,16 @@ impl State {
     fn accept(&mut self, now: Instant) {
         while self.strangers.len() < MAX_STRANGERS {
             let Some(socket) = &self.socket else { return };
-            match socket
-                .accept()
-                .and_then(|(stream, from)| Ok((Socket::accepted(stream)?, from)))
-            {
+            match B::accept(socket) {
                 Ok((socket, from)) => self.greet(socket, from, now),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
-                    tracing::warn!("tcp: a connection could not be accepted, trying again: {error}");
+                    tracing::warn!(
+                        "{}: a connection could not be accepted, trying again: {error}",
+                        B::NAME
+                    );
                     self.poller.remove(socket);
                     self.pause_until = Some(now + ACCEPT_PAUSE);
                     return;
@@ -243,7 +249,7 @@ impl State {
         }
     }
 
-    fn greet(&mut self, socket: Socket, from: SocketAddr, now: Instant) {
+    fn greet(&mut self, socket: B::Socket, from: B::Origin, now: Instant) {
         let token = self.next_stranger;
         self.next_stranger += 1;
         if self.poller.add(&socket, token, Interest::Read).is_ok() {
@@ -293,14 +299,14 @@ impl State {
                         "no link of this host on this address leads to `{}`: is that its name in the system file here too?",
                         opening.host().escape_debug()
                     );
-                    self.reject(from, &why, now);
+                    self.reject(&from, &why, now);
                 }
             },
-            Err(why) => self.reject(from, &why, now),
+            Err(why) => self.reject(&from, &why, now),
         }
     }
 
-    fn reject(&mut self, from: SocketAddr, why: &str, now: Instant) {
+    fn reject(&mut self, from: &B::Origin, why: &str, now: Instant) {
         self.rejected += 1;
         if self.warned_at.is_some_and(|at| now < at + WARN_EVERY) {
             return;
@@ -308,21 +314,10 @@ impl State {
         let more = self.rejected - self.warned - 1;
         tracing::warn!(
             rejected = self.rejected,
-            "tcp: closed a connection from {from}: {why} ({more} more since the last warning)"
+            "{}: closed a connection from {from}: {why} ({more} more since the last warning)",
+            B::NAME
         );
         self.warned = self.rejected;
         self.warned_at = Some(now);
     }
-}
-
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = socket2::Socket::new(
-        Domain::for_address(address),
-        Type::STREAM.nonblocking().cloexec(),
-        Some(Protocol::TCP),
-    )?;
-    socket.set_reuse_address(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
 }
