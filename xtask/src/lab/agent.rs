@@ -1,0 +1,267 @@
+//! The first program of a guest: mounts what programs need, loads the modules of virtio, and does what the host says ([`super::protocol`]).
+//!
+//! Two processes: the first only reaps orphans; its child, the agent, starts programs and reports on them. Where either ends, so does the guest.
+
+use std::collections::BTreeMap;
+use std::ffi::CStr;
+use std::fs::{self, File};
+use std::io::{BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::mount::{MountFlags, mount};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, wait};
+use rustix::system::{RebootCommand, reboot};
+
+use super::protocol::{Bytes, Event, Job, PORT, Request, hear, say};
+
+/// The agent's own name for itself.
+const AGENT: &str = "busway-lab-agent";
+
+/// Whether this process is the first of a guest, or its child.
+pub fn is_first_program() -> bool {
+    let name = std::env::args_os().next().unwrap_or_default();
+    (std::process::id() == 1 && name == "/init") || name == AGENT
+}
+
+/// What it does then; it never returns.
+pub fn first_program() -> ! {
+    if std::process::id() != 1 {
+        if let Err(error) = serve_host() {
+            eprintln!("lab: the agent ends: {error:#}");
+        }
+        std::process::exit(1);
+    }
+    if let Err(error) = set_up().and_then(|()| reap_until_agent_ends()) {
+        eprintln!("lab: the guest ends: {error:#}");
+    }
+    rustix::fs::sync();
+    let _ = reboot(RebootCommand::Restart);
+    std::process::exit(1);
+}
+
+fn set_up() -> Result<()> {
+    let nothing = MountFlags::empty();
+    for (kind, at) in [("devtmpfs", "/dev"), ("proc", "/proc"), ("sysfs", "/sys")] {
+        mount(kind, at, kind, nothing, None::<&CStr>).with_context(|| format!("{at} can't be mounted"))?;
+    }
+    for (at, options) in [
+        ("/dev/shm", c"mode=1777"),
+        ("/tmp", c"mode=1777"),
+        ("/run", c"mode=755"),
+    ] {
+        fs::create_dir_all(at)?;
+        mount("tmpfs", at, "tmpfs", nothing, options).with_context(|| format!("{at} can't be mounted"))?;
+    }
+    // A core file would fill the guest's memory.
+    fs::write("/proc/sys/kernel/core_pattern", "|/bin/false")?;
+    let status = Command::new("/bin/modprobe")
+        .args(["-a", "virtio_pci", "virtio_console", "virtio_net"])
+        .status()?;
+    if !status.success() {
+        bail!("the modules of virtio can't be loaded");
+    }
+    Ok(())
+}
+
+fn reap_until_agent_ends() -> Result<()> {
+    let agent = Command::new("/init")
+        .arg0(AGENT)
+        .env("PATH", "/usr/bin")
+        .env("HOME", "/root")
+        .spawn()?;
+    let agent = Pid::from_child(&agent);
+    loop {
+        if let Some((ended, _)) = wait(WaitOptions::empty())?
+            && ended == agent
+        {
+            return Ok(());
+        }
+    }
+}
+
+type Inputs = Arc<Mutex<BTreeMap<u64, (Pid, Option<ChildStdin>)>>>;
+
+/// The agent's state: where it reports to, and the programs under way.
+#[derive(Clone)]
+struct Agent {
+    port: Arc<Mutex<Box<dyn Write + Send>>>,
+    programs: Inputs,
+}
+
+fn serve_host() -> Result<()> {
+    let port = File::options().read(true).write(true).open(find_port()?)?;
+    serve(UntilHostComes(port.try_clone()?), port)
+}
+
+/// Serves requests until they end.
+///
+/// # Errors
+/// The port is gone, or what it says is no request.
+pub fn serve(requests: impl Read, events: impl Write + Send + 'static) -> Result<()> {
+    let agent = Agent {
+        port: Arc::new(Mutex::new(Box::new(events))),
+        programs: Inputs::default(),
+    };
+    agent.report(&Event::Ready);
+    let mut requests = BufReader::new(requests);
+    while let Some(request) = hear(&mut requests)? {
+        agent.fulfil(request);
+    }
+    Ok(())
+}
+
+/// The port says "end" as long as no host is connected to it.
+struct UntilHostComes(File);
+
+impl Read for UntilHostComes {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            match self.0.read(buffer)? {
+                0 => thread::sleep(Duration::from_millis(10)),
+                read => return Ok(read),
+            }
+        }
+    }
+}
+
+fn find_port() -> Result<PathBuf> {
+    for _ in 0..500 {
+        for entry in fs::read_dir("/sys/class/virtio-ports")
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            if fs::read_to_string(entry.path().join("name")).is_ok_and(|name| name.trim() == PORT) {
+                return Ok(Path::new("/dev").join(entry.file_name()));
+            }
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    bail!("there is no virtio-serial port {PORT:?}")
+}
+
+impl Agent {
+    fn report(&self, event: &Event) {
+        // A host that is gone needs no report; QEMU ends with it.
+        let _ = say(&mut *lock(&self.port), event);
+    }
+
+    fn fulfil(&self, request: Request) {
+        let (number, done) = match request {
+            Request::Run(number, job) => (number, self.run(number, &job)),
+            Request::Input(number, bytes) => (number, self.input(number, &bytes.0)),
+            Request::EndInput(number) => (number, self.end_input(number)),
+            Request::Signal(number, signal) => (number, self.signal(number, signal)),
+            Request::Read(number, path) => (number, self.read(number, &path)),
+            Request::Write(number, path, mode, bytes) => (number, self.write(number, &path, mode, &bytes.0)),
+        };
+        if let Err(error) = done {
+            self.report(&Event::Refused(number, format!("{error:#}")));
+        }
+    }
+
+    fn run(&self, number: u64, job: &Job) -> Result<()> {
+        let (program, arguments) = job.words.split_first().context("no program is named")?;
+        let mut child = Command::new(program)
+            .args(arguments)
+            .envs(&job.environment)
+            .current_dir(job.directory.as_deref().unwrap_or("/"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // A signal reaches what it has started, too.
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("{program} can't be started"))?;
+        lock(&self.programs).insert(number, (Pid::from_child(&child), child.stdin.take()));
+        let agent = self.clone();
+        thread::spawn(move || agent.follow(number, child));
+        Ok(())
+    }
+
+    /// Reports what a program writes, then how it ends.
+    fn follow(&self, number: u64, mut child: Child) {
+        let (output, error) = (child.stdout.take(), child.stderr.take());
+        let beside = self.clone();
+        let errors = thread::spawn(move || beside.pass_on(error, |bytes| Event::Error(number, bytes)));
+        self.pass_on(output, |bytes| Event::Output(number, bytes));
+        let _ = errors.join();
+        let ended = child.wait();
+        lock(&self.programs).remove(&number);
+        self.report(&match ended {
+            Ok(status) => Event::Ended(
+                number,
+                status
+                    .code()
+                    .unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
+            ),
+            Err(error) => Event::Refused(number, format!("it can't be waited for: {error}")),
+        });
+    }
+
+    fn pass_on(&self, from: Option<impl Read>, event: impl Fn(Bytes) -> Event) {
+        let Some(mut from) = from else { return };
+        let mut buffer = vec![0; 16 * 1024];
+        while let Ok(read @ 1..) = from.read(&mut buffer) {
+            self.report(&event(Bytes(buffer[..read].to_vec())));
+        }
+    }
+
+    fn input(&self, number: u64, bytes: &[u8]) -> Result<()> {
+        // Taken out meanwhile: a program that reads nothing must not stop reports on others.
+        let mut input = lock(&self.programs)
+            .get_mut(&number)
+            .and_then(|program| program.1.take());
+        let written = input
+            .as_mut()
+            .context("it has no standard input any more")?
+            .write_all(bytes);
+        if let Some(program) = lock(&self.programs).get_mut(&number) {
+            program.1 = input;
+        }
+        written.context("it does not read its standard input")
+    }
+
+    fn end_input(&self, number: u64) -> Result<()> {
+        if let Some(program) = lock(&self.programs).get_mut(&number) {
+            program.1 = None;
+        }
+        Ok(())
+    }
+
+    fn signal(&self, number: u64, signal: i32) -> Result<()> {
+        let signal =
+            Signal::from_named_raw(signal).with_context(|| format!("there is no signal {signal}"))?;
+        if let Some((process, _)) = lock(&self.programs).get(&number) {
+            kill_process_group(*process, signal).context("it can't be signalled")?;
+        }
+        Ok(())
+    }
+
+    fn read(&self, number: u64, path: &str) -> Result<()> {
+        let contents = fs::read(path).with_context(|| format!("{path} can't be read"))?;
+        self.report(&Event::File(number, Bytes(contents)));
+        Ok(())
+    }
+
+    fn write(&self, number: u64, path: &str, mode: u32, contents: &[u8]) -> Result<()> {
+        if let Some(parent) = Path::new(path).parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(path, contents).with_context(|| format!("{path} can't be written"))?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        self.report(&Event::Written(number));
+        Ok(())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,123 @@
+//! What the host must have, found or installed; called before anything else of the lab.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// A program that the lab runs on the host and the Debian package that has it.
+struct Need {
+    program: &'static str,
+    package: &'static str,
+}
+
+const ALWAYS: [Need; 6] = [
+    Need {
+        program: "qemu-system-x86_64",
+        package: "qemu-system-x86",
+    },
+    Need {
+        program: "apt-get",
+        package: "apt",
+    },
+    Need {
+        program: "dpkg-deb",
+        package: "dpkg",
+    },
+    Need {
+        program: "xz",
+        package: "xz-utils",
+    },
+    Need {
+        program: "strip",
+        package: "binutils",
+    },
+    Need {
+        program: "setpriv",
+        package: "util-linux",
+    },
+];
+
+const FOR_MODULES: [Need; 2] = [
+    Need {
+        program: "make",
+        package: "make",
+    },
+    Need {
+        program: "gcc",
+        package: "gcc",
+    },
+];
+
+/// Whether this run may install packages and must not skip anything: continuous integration.
+pub fn is_ci() -> bool {
+    std::env::var_os("CI").is_some_and(|value| value == "true")
+}
+
+/// Sees to it that the host can run guests: installs what is missing as root in continuous integration (`CI=true`), else names it.
+///
+/// # Errors
+/// Something is missing and must not, or could not, be installed: the message has the command that installs it.
+pub fn ensure() -> Result<()> {
+    ensure_all(&ALWAYS)
+}
+
+/// The same for building kernel modules.
+///
+/// # Errors
+/// As [`ensure`].
+pub fn ensure_for_modules() -> Result<()> {
+    ensure_all(&FOR_MODULES)
+}
+
+fn ensure_all(needs: &[Need]) -> Result<()> {
+    let missing: Vec<&str> = needs
+        .iter()
+        .filter(|need| find(need.program).is_none())
+        .map(|need| need.package)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let install = format!("apt-get install --no-install-recommends {}", missing.join(" "));
+    if !(is_ci() && rustix::process::geteuid().is_root()) {
+        bail!("the lab needs packages that this host does not have; install them as root: {install}");
+    }
+    let status = Command::new("sh")
+        .arg("-c")
+        .arg(format!(
+            "apt-get update -q && DEBIAN_FRONTEND=noninteractive {install} -q -y"
+        ))
+        .status()
+        .context("sh can't be started")?;
+    if !status.success() {
+        bail!("`{install}` ended with {status}");
+    }
+    Ok(())
+}
+
+/// The file of a program, as a shell would find it, or in the directories of the administrator.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let administrator = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path)
+        .chain(administrator)
+        .map(|directory| directory.join(program))
+        .find(|file| file.is_file())
+}
+
+/// Runs a command to its end and gives what it wrote to standard output.
+///
+/// # Errors
+/// It can't be started or does not succeed; the message has what it wrote to standard error.
+pub fn output_of(command: &mut Command) -> Result<String> {
+    let shown = format!("{command:?}");
+    let output = command
+        .output()
+        .with_context(|| format!("{shown} can't be started"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{shown} ended with {}: {}", output.status, said.trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,112 @@
+//! What host and guest say to each other over the virtio-serial port: one JSON value a line, each way.
+//!
+//! The guest's end is [`super::agent`], the host's [`super::guest`]. Both come from one build of this binary: there are no versions.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, Write};
+
+use anyhow::{Context, Result};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// The name of the port.
+pub const PORT: &str = "busway-lab";
+
+/// What a program is told to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// Program and arguments.
+    pub words: Vec<String>,
+    /// Added to the guest's environment.
+    pub environment: BTreeMap<String, String>,
+    /// Where it runs; `/` by default.
+    pub directory: Option<String>,
+}
+
+/// What the host asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// Start a program under this number, which the host has not used yet.
+    Run(u64, Job),
+    /// Write to a program's standard input.
+    Input(u64, Bytes),
+    /// Close a program's standard input.
+    EndInput(u64),
+    /// Send a program a signal, by number.
+    Signal(u64, i32),
+    /// Send a file's contents, under a new number.
+    Read(u64, String),
+    /// Write a file, with these permissions.
+    Write(u64, String, u32, Bytes),
+}
+
+/// What the guest reports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Event {
+    /// The guest takes requests.
+    Ready,
+    /// A program wrote to its standard output.
+    Output(u64, Bytes),
+    /// A program wrote to its standard error.
+    Error(u64, Bytes),
+    /// A program has ended, and all that it wrote was reported: its exit code, or 128 and the signal that ended it, as shells say it.
+    Ended(u64, i32),
+    /// A file's contents.
+    File(u64, Bytes),
+    /// A file is written.
+    Written(u64),
+    /// A request can't be fulfilled.
+    Refused(u64, String),
+}
+
+/// Bytes, written as base64.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Bytes(pub Vec<u8>);
+
+impl std::fmt::Debug for Bytes {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(to, "{:?}", String::from_utf8_lossy(&self.0))
+    }
+}
+
+impl From<Bytes> for String {
+    fn from(bytes: Bytes) -> String {
+        BASE64_STANDARD.encode(bytes.0)
+    }
+}
+
+impl TryFrom<String> for Bytes {
+    type Error = base64::DecodeError;
+    fn try_from(text: String) -> Result<Bytes, base64::DecodeError> {
+        BASE64_STANDARD.decode(text).map(Bytes)
+    }
+}
+
+/// Writes a value as a line, in one call.
+///
+/// # Errors
+/// The port is gone.
+pub fn say(port: &mut impl Write, value: &impl Serialize) -> Result<()> {
+    let mut line = serde_json::to_string(value)?;
+    line.push('\n');
+    port.write_all(line.as_bytes())?;
+    port.flush()?;
+    Ok(())
+}
+
+/// Reads a value; `None` at the end.
+///
+/// # Errors
+/// The port is gone, or the line is not such a value.
+pub fn hear<T: DeserializeOwned>(port: &mut impl BufRead) -> Result<Option<T>> {
+    let mut line = String::new();
+    if port.read_line(&mut line)? == 0 {
+        return Ok(None);
+    }
+    let value = serde_json::from_str(&line)
+        .with_context(|| format!("{line:?} is nothing that host and guest say"))?;
+    Ok(Some(value))
+}
