@@ -44,8 +44,8 @@ const FOR_MODULES: [Need; 2] = [
         package: "make",
     },
     Need {
-        program: "gcc",
-        package: "gcc",
+        program: "gcc-12",
+        package: "gcc-12",
     },
 ];
 

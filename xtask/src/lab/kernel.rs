@@ -44,7 +44,7 @@ impl fmt::Display for Flavor {
 }
 
 /// The modules that guests may load; those that they depend on come with them.
-const MODULES: [&str; 18] = [
+const MODULES: [&str; 19] = [
     "virtio_pci",
     "virtio_net",
     "virtio_console",
@@ -55,6 +55,7 @@ const MODULES: [&str; 18] = [
     "rdma_cm",
     "rdma_ucm",
     "rdma_rxe",
+    "libcrc32c",
     "crc32_generic",
     "crc32c_generic",
     "crc32_pclmul",
