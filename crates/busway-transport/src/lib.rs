@@ -4,7 +4,7 @@
 //! heartbeat and sessions) and opens channels. A channel carries messages in one direction, has resources of its own
 //! (a ring or register in a window, a connection), and has two ends: a [`Sender`] on one host and a [`Receiver`] on the other.
 //! The gateway, the ports and the benchmark use these traits and know no bus; a new bus is one folder beside
-//! [`memory`] and [`tcp`] and one line in [`registry`].
+//! [`memory`], [`tcp`] and [`tipc`] and one line in [`registry`].
 //!
 //! Who calls what: one control thread per process polls the links; lanes (threads) own the channel ends and move the data.
 //! Nothing in the data path allocates, locks or logs.
@@ -26,6 +26,8 @@ pub mod registry;
 mod stream;
 #[cfg(not(loom))]
 pub mod tcp;
+#[cfg(not(loom))]
+pub mod tipc;
 
 pub use channel::{
     ChannelEnd, ChannelError, Flushed, Landing, Receiver, Refused, Sender, Sink, Verdict, WaitFor,

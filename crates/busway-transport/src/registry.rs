@@ -191,6 +191,8 @@ buses! {
     Memory => memory,
     /// TCP connections.
     Tcp => tcp,
+    /// TIPC connections.
+    Tipc => tipc,
 }
 
 impl SettingError {

@@ -320,7 +320,7 @@ impl<B: Bus, M: Message> StreamLink<B, M> {
 
     /// What the bus watches has changed.
     fn look(&mut self, now: Instant) {
-        match self.bus.look() {
+        match self.bus.look(&self.poller) {
             None => {}
             Some(Sighting::Trouble(why)) => self.refuse(why),
             Some(Sighting::Here) => {

@@ -188,6 +188,7 @@ impl<B: Bus, M: Message> StreamLink<B, M> {
 
     fn up(&mut self, conversation: Conversation<B::Socket>, peer: PeerHello, now: Instant) {
         self.said = None;
+        self.bus.came_up(conversation.socket());
         self.events.push_back(LinkEvent::Up(peer.clone()));
         let next_heartbeat = self.bus.heartbeat().map(|heartbeat| now + heartbeat.every);
         self.state = State::Up(Up {

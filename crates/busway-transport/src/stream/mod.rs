@@ -5,7 +5,7 @@
 //! way the data goes. The first bytes of a connection say what it is: a greeting of the control conversation
 //! ([`busway_core::control`]), or the `opening` of a channel, which names both sessions and a token from the landing place, so
 //! that a stale or stray connection joins nothing. Everything else is closed and counted by the `listener`, and disturbs nobody.
-//! Called by [`crate::tcp`].
+//! Called by [`crate::tcp`] and [`crate::tipc`].
 //!
 //! | module         | what it does                                                         | runs on        |
 //! |----------------|----------------------------------------------------------------------|----------------|
@@ -40,7 +40,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 pub(crate) use link::open;
 pub(crate) use listener::Shared;
-pub(crate) use poller::Poller;
+pub(crate) use poller::{Interest, Poller};
 
 use crate::channel::ChannelError;
 use crate::link::Direction;
@@ -68,13 +68,7 @@ pub(crate) trait Socket: AsFd + Debug + Send + Sync + Sized + 'static {
 
     /// Writes as much as fits; `None` if nothing does.
     fn write(&self, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        not_now(rustix::net::sendmsg(
-            self,
-            slices,
-            &mut SendAncillaryBuffer::default(),
-            flags,
-        ))
+        write(self, slices)
     }
 
     /// Reads what is there; `None` if nothing is, 0 at the end of the stream.
@@ -150,14 +144,28 @@ pub(crate) trait Bus: Send + 'static {
     /// How long the peer may take to greet; without a heartbeat also how long it may leave the conversation unread.
     fn patience(&self) -> Duration;
 
+    /// Called when a conversation has come up.
+    fn came_up(&self, _socket: &Self::Socket) {}
+
     /// Called while there is no conversation, at every look at the clock: puts what else tells of the peer into `poller` under
     /// [`WATCHED`], unless it is there already.
     fn watch(&mut self, _poller: &Poller) {}
 
     /// Called when what [`watch`](Self::watch) has put into the poller is ready.
-    fn look(&mut self) -> Option<Sighting> {
+    fn look(&mut self, _poller: &Poller) -> Option<Sighting> {
         None
     }
+}
+
+/// Writes to a connection as much as fits; `None` if nothing does.
+pub(crate) fn write(socket: impl AsFd, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    not_now(rustix::net::sendmsg(
+        socket,
+        slices,
+        &mut SendAncillaryBuffer::default(),
+        flags,
+    ))
 }
 
 /// "Not now" is no error.

@@ -1,0 +1,130 @@
+//! TIPC (Transparent Inter-Process Communication, net/tipc in the Linux kernel): reliable connections of a cluster, without IP.
+//!
+//! Contract: a link has one service address, derived from the names of its hosts; the first host binds it and accepts, the second
+//! one connects, whichever way the data goes. Conversation and channels have one connection each; what is said over them is in
+//! [`crate::stream`]. There is no heartbeat of ours: the kernel ends the connections to a process that is gone at once, and those to
+//! a node that is lost after the tolerance of its links; its topology service tells when the peer offers the address. A process that
+//! stands still without ending is noticed only by what it leaves unread ([`settings::HostSettings::send_timeout`]). An idle link
+//! puts nothing on the wire. Opened by [`crate::registry`]. Works from Linux 6.1.
+//!
+//! | module       | what it does                                                         |
+//! |--------------|----------------------------------------------------------------------|
+//! | [`settings`] | the tables in the system file                                        |
+//! | `address`    | `struct sockaddr_tipc`                                               |
+//! | `socket`     | connections, and what closing one costs                              |
+//! | `topology`   | who offers the link's address                                        |
+//! | `tolerance`  | after how long the kernel holds a node for lost                      |
+
+mod address;
+pub mod settings;
+mod socket;
+mod tolerance;
+mod topology;
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use socket2::Type;
+
+use crate::link::{Direction, Link, LinkIdentity, OpenError};
+use crate::message::Message;
+use crate::stream::{self, Bus, Heartbeat, Poller, Role, Sighting};
+use address::{ServiceAddress, SocketId};
+use settings::{HostSettings, Importance, LinkSettings};
+use socket::{TipcListener, TipcSocket};
+use topology::Topology;
+
+/// The bus's name in the system file.
+pub(crate) const NAME: &str = "tipc";
+
+/// What the TIPC links of a process share.
+pub(crate) type Shared = stream::Shared<Tipc>;
+
+/// One link.
+pub(crate) struct Tipc {
+    settings: HostSettings,
+    topology: Topology,
+}
+
+/// Opens a link. On a kernel without TIPC it opens too, and says so as [`Refused`](crate::LinkEvent::Refused).
+///
+/// # Errors
+/// The hosts' tables contradict each other; another link of this process has the same address and peer; no descriptors left.
+pub(crate) fn open<M: Message>(
+    shared: &Shared,
+    identity: &LinkIdentity,
+    settings: &LinkSettings,
+    peer_host: &str,
+) -> Result<Box<dyn Link<M>>, OpenError> {
+    let role = settings
+        .role(&identity.host, peer_host)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))?;
+    let (Role::Accept(address) | Role::Connect(address)) = role;
+    let bus = Tipc {
+        settings: settings.local.clone(),
+        topology: Topology::new(address),
+    };
+    stream::open(shared, identity, peer_host, role, bus)
+}
+
+impl Bus for Tipc {
+    const NAME: &'static str = NAME;
+    type Address = ServiceAddress;
+    type Socket = TipcSocket;
+    type Listener = TipcListener;
+    type Origin = SocketId;
+
+    fn connect(to: &ServiceAddress) -> io::Result<TipcSocket> {
+        TipcSocket::connect(*to, Type::STREAM)
+    }
+
+    fn listen(address: &ServiceAddress) -> io::Result<TipcListener> {
+        TipcListener::bind(*address)
+    }
+
+    fn accept(listener: &TipcListener) -> io::Result<(TipcSocket, SocketId)> {
+        listener.accept()
+    }
+
+    fn tune_conversation(&self, socket: &TipcSocket) -> io::Result<()> {
+        socket.set_importance(Importance::Critical)
+    }
+
+    fn tune_channel(&self, socket: &TipcSocket, direction: Direction) -> io::Result<()> {
+        // What flows back is little, and frees the other host's queues.
+        socket.set_importance(match direction {
+            Direction::Send => self.settings.importance,
+            Direction::Receive => Importance::Critical,
+        })
+    }
+
+    fn heartbeat(&self) -> Option<Heartbeat> {
+        None
+    }
+
+    fn patience(&self) -> Duration {
+        self.settings.send_timeout
+    }
+
+    fn came_up(&self, socket: &TipcSocket) {
+        if let (Some(tolerance), Some(peer)) = (self.settings.link_tolerance, socket.peer())
+            && let Err(error) = tolerance::set(socket.as_fd(), peer.node, tolerance)
+        {
+            tracing::warn!(
+                "tipc: the links to node {:x} keep their tolerance: {error}; with the right to administer the network (CAP_NET_ADMIN) it \
+                 is set here, and by hand with `tipc link set tolerance {} link LINK` (`tipc link list` shows them)",
+                peer.node,
+                tolerance.as_millis()
+            );
+        }
+    }
+
+    fn watch(&mut self, poller: &Poller) {
+        self.topology.watch(poller);
+    }
+
+    fn look(&mut self, poller: &Poller) -> Option<Sighting> {
+        self.topology.look(poller)
+    }
+}
