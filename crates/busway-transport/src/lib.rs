@@ -21,6 +21,9 @@ pub mod memory;
 #[cfg(not(loom))]
 pub mod one_sided;
 #[cfg(not(loom))]
+#[allow(dead_code)]
+mod rdma;
+#[cfg(not(loom))]
 pub mod registry;
 #[cfg(not(loom))]
 mod stream;

@@ -1,0 +1,108 @@
+//! What can go wrong with RDMA before a channel stands, in words that name the mend.
+
+use std::io;
+use std::net::IpAddr;
+
+use crate::link::OpenError;
+
+/// Why something of RDMA could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum RdmaError {
+    /// A library is not installed.
+    #[error("{library} is not installed ({why}): apt install libibverbs1 librdmacm1 ibverbs-providers")]
+    Missing {
+        /// Its file name.
+        library: &'static str,
+        /// What the loader says.
+        why: String,
+    },
+    /// No device of this host has the address.
+    #[error(
+        "no RDMA device of this host has the address {address} ({error}): `rdma link` lists them; for a network card without \
+         RDMA, `rdma link add rxe0 type rxe netdev eth0` makes one"
+    )]
+    NoDevice {
+        /// The address asked for.
+        address: IpAddr,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// Memory could not be registered.
+    #[error(
+        "{len_bytes} bytes could not be registered with the RDMA device ({error}): raise the limit of locked memory (`ulimit -l`, \
+         `LimitMEMLOCK=` of systemd)"
+    )]
+    Registration {
+        /// How many.
+        len_bytes: usize,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// A call failed.
+    #[error("{call} failed: {error}")]
+    Call {
+        /// The library's function.
+        call: &'static str,
+        /// What the system says.
+        error: io::Error,
+    },
+}
+
+impl RdmaError {
+    /// The last call of this function set `errno`.
+    pub(super) fn last(call: &'static str) -> RdmaError {
+        RdmaError::Call {
+            call,
+            error: io::Error::last_os_error(),
+        }
+    }
+
+    /// A verb that returns its error code.
+    pub(super) fn code(call: &'static str, code: i32) -> RdmaError {
+        RdmaError::Call {
+            call,
+            error: io::Error::from_raw_os_error(code),
+        }
+    }
+}
+
+impl From<RdmaError> for OpenError {
+    fn from(error: RdmaError) -> OpenError {
+        OpenError::NoRoom(error.to_string())
+    }
+}
+
+impl From<RdmaError> for io::Error {
+    fn from(error: RdmaError) -> io::Error {
+        match error {
+            RdmaError::Call { error, .. } => error,
+            error => io::Error::other(error.to_string()),
+        }
+    }
+}
+
+/// Why a work request was not taken.
+#[derive(Debug)]
+pub(crate) enum PostError {
+    /// The queue has no room: try again after a completion.
+    Full,
+    /// The queue pair has failed.
+    Failed(io::Error),
+}
+
+impl PostError {
+    /// From what a posting verb returned.
+    pub(super) fn code(code: i32) -> PostError {
+        // Some drivers return -1 with `errno` set, most the code itself.
+        let error = if code < 0 {
+            io::Error::last_os_error()
+        } else {
+            io::Error::from_raw_os_error(code)
+        };
+        if error.raw_os_error() == Some(rustix::io::Errno::NOMEM.raw_os_error()) {
+            PostError::Full
+        } else {
+            PostError::Failed(error)
+        }
+    }
+}
