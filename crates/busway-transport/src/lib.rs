@@ -25,6 +25,7 @@ pub mod one_sided;
 mod rdma;
 #[cfg(not(loom))]
 pub mod registry;
+mod remote_write;
 #[cfg(not(loom))]
 mod stream;
 #[cfg(not(loom))]

@@ -14,18 +14,20 @@ use super::bell::{Belfry, Wake};
 use super::gate::Conversation;
 use super::header::PeerPulse;
 use super::landings::{Landings, Lease};
-use super::layout::{
-    CREDIT_CLOSED_AT, CREDIT_RING_AT, CREDIT_TAKEN_COUNT_AT, CREDIT_TAKEN_SEQUENCE_AT, ENTRY_BYTES,
-    WindowLayout,
-};
+use super::layout::{ENTRY_BYTES, WindowLayout};
 use super::mapping::{Mapped, Trouble};
-use super::place::{LandingPlace, Parts};
-use super::receiver::{LatestReceiver, QueueReceiver, ReceiverBase};
-use super::sender::{LatestSender, QueueSender, SenderBase};
+use super::place::LandingPlace;
 use super::talk::{Heard, Talk};
+use super::way::{Homeward, Outward, ReceiverBell, SenderBell};
 use crate::channel::{ChannelEnd, WaitFor};
 use crate::link::{ChannelId, ChannelSpec, Direction, Keep, LinkEvent, OpenError, PeerHello};
 use crate::message::Message;
+use crate::remote_write::receiver::{Bank, LatestReceiver, QueueReceiver, ReceiverBase};
+use crate::remote_write::sender::{LatestSender, QueueSender, SenderBase};
+use crate::remote_write::shape::Parts;
+use crate::remote_write::{
+    CREDIT_CLOSED_AT, CREDIT_RING_AT, CREDIT_TAKEN_COUNT_AT, CREDIT_TAKEN_SEQUENCE_AT, SENDER_CLOSED_AT,
+};
 
 /// Credit entry of the control ring.
 const CONTROL_CREDIT: u32 = 0;
@@ -378,14 +380,17 @@ impl<M: Message> Up<M> {
             credit.clone(),
         )
         .map_err(|error| error.to_string())?;
-        let base = SenderBase {
+        let line = part(&window, 0, ENTRY_BYTES)?;
+        // What an earlier sender left in the line is void; inside, the line is a whole entry.
+        let _ = line.store(SENDER_CLOSED_AT, !place.tag);
+        let base: SenderBase<Outward> = SenderBase {
             gate: self.conversation.gate(),
             tag: place.tag,
-            line: part(&window, 0, ENTRY_BYTES)?,
+            bell: SenderBell::new(wake, line.clone()),
+            line,
             credit,
-            wake,
             wait_for: wait_for(own_lane),
-            mapped: opened.both(),
+            keep: opened.both(),
         };
         Ok(ChannelEnd::Sender(match spec.keep {
             Keep::All { depth } => Box::new(QueueSender::new(base, ring, depth)),
@@ -418,23 +423,30 @@ impl<M: Message> Up<M> {
             .write_layout
             .credit_at(place.credit)
             .ok_or("a credit entry that does not exist")?;
-        let base = ReceiverBase {
+        let line = part(&window, 0, ENTRY_BYTES)?;
+        let base: ReceiverBase<Homeward> = ReceiverBase {
             tag: place.tag,
             gate: self.conversation.gate(),
-            line: part(&window, 0, ENTRY_BYTES)?,
             credit: part(&opened.write.window, credit_at, ENTRY_BYTES)?,
+            bell: ReceiverBell::new(None, line.clone()),
+            line: line.clone(),
             wait_for: wait_for(place.lane),
-            _lease: lease,
-            _mapped: opened.both(),
+            _keep: (opened.both(), lease),
         };
         let wake = self
             .wake(opened, belfry, lane)
             .map_err(|error| error.to_string())?;
+        let bank = Bank {
+            gate: self.conversation.gate(),
+            credit: base.credit.clone(),
+            bell: ReceiverBell::new(wake, line),
+            given: place.tag,
+        };
         let ring = RingConsumer::new(
             part(&window, parts.ring_at, parts.ring.required_bytes())?,
             parts.ring,
             place.tag,
-            base.bank(self.conversation.gate(), wake),
+            bank,
         )
         .map_err(|error| error.to_string())?;
         Ok(ChannelEnd::Receiver(match spec.keep {
@@ -444,8 +456,7 @@ impl<M: Message> Up<M> {
                     RegisterReader::new(part(&window, at, layout.required_bytes())?, layout, place.tag)
                         .map_err(|error| error.to_string())
                 });
-                let bank = base.bank(self.conversation.gate(), None);
-                Box::new(LatestReceiver::new(base, ring, bank, register.transpose()?))
+                Box::new(LatestReceiver::new(base, ring, register.transpose()?))
             }
         }))
     }

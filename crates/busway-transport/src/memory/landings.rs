@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use super::allocator::Allocator;
 use super::layout::WindowLayout;
-use super::place::{LandingPlace, Parts};
+use super::place::LandingPlace;
 use crate::link::{ChannelId, ChannelSpec};
+use crate::remote_write::shape::{Parts, Shape};
 
 /// No place gets a smaller budget than this, in bytes.
 const SMALLEST_BUDGET_BYTES: usize = 8 << 10;
@@ -82,17 +83,18 @@ impl Landings {
         let share_bytes = self.allocator.area_bytes() / share / (places + 2);
         let mut budget_bytes = share_bytes.max(SMALLEST_BUDGET_BYTES);
         loop {
-            let mut place = LandingPlace::plan(spec, budget_bytes);
-            let parts = place.parts(self.allocator.area_bytes());
+            let shape = Shape::plan(spec, budget_bytes);
+            let parts = shape.parts(self.allocator.area_bytes());
             if let Some(parts) = parts
                 && let Some(offset) = self.allocator.allocate(parts.total_bytes)
             {
                 self.credits[credit] = true;
-                place = LandingPlace {
+                let place = LandingPlace {
                     offset: offset as u64,
                     tag,
+                    shape,
                     credit: credit as u32,
-                    ..place
+                    lane: None,
                 };
                 let lease = Arc::new(Lease {
                     offset,

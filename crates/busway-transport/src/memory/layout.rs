@@ -50,16 +50,7 @@ pub const HELLO_MAX_BYTES: usize = HEADER_BYTES - HELLO_AT;
 
 const HEADER_BYTES: usize = 2048;
 /// Bytes of one entry of the lane and credit tables: a cache line.
-pub const ENTRY_BYTES: usize = 64;
-
-/// Word of a credit entry: lines (of a ring) or messages (of a register) consumed, cumulative. Written by the receiver.
-pub const CREDIT_RING_AT: usize = 0;
-/// Word of a credit entry: sequence of the last message that the receiver took from the register. 0: none yet.
-pub const CREDIT_TAKEN_SEQUENCE_AT: usize = 32;
-/// Word of a credit entry: number of messages that the receiver took from the register.
-pub const CREDIT_TAKEN_COUNT_AT: usize = 40;
-/// Word of a credit entry: the channel's tag once the receiver has gone away.
-pub const CREDIT_CLOSED_AT: usize = 48;
+pub const ENTRY_BYTES: usize = crate::remote_write::ENTRY_BYTES;
 
 /// Offsets in a window of a certain length, all in bytes, all multiples of 64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

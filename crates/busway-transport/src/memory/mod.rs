@@ -2,14 +2,13 @@
 //!
 //! A window is a range of a file in `/dev/shm`, of a PCI resource file, of `/dev/mem` or of a UIO device. One host writes it and
 //! the other reads it, so that a window may lie behind a bus over which reading is slow or impossible, and may be mapped
-//! read-only by its reader. `layout.rs` says what lies where, `link.rs` how two hosts find each other, `place.rs` what a channel
-//! consists of, `bell.rs` how a sleeper is woken.
+//! read-only by its reader. `layout.rs` says what lies where, `link.rs` how two hosts find each other, [`crate::remote_write`] what a
+//! channel consists of, `bell.rs` how a sleeper is woken.
 //!
 //! ```text
 //! link ── conversation ── talk                      control thread
 //!   │          ├── landings ── allocator, place
-//!   │          └── sender ── outbox ┐               lanes
-//!   │              receiver ── inbox ┴─ gate, bell ── armed
+//!   │          └── crate::remote_write ── way ─ gate, bell ── armed      lanes
 //!   └── header, mapping ── settings, layout
 //! ```
 
@@ -21,18 +20,15 @@ mod bell;
 mod conversation;
 mod gate;
 mod header;
-mod inbox;
 mod landings;
 mod layout;
 mod link;
 pub(crate) mod mapping;
-mod outbox;
 mod place;
-mod receiver;
-mod sender;
 mod set_aside;
 mod sync;
 mod talk;
+mod way;
 
 use crate::link::{Link, LinkIdentity, OpenError};
 use crate::message::Message;

@@ -1,146 +1,118 @@
 //! The receiving ends of channels.
 //!
-//! Contract: an end reads the window that this host reads, writes its credit entry only inside its [`Gate`], and never
+//! Contract: an end reads memory of its own host, writes its credit entry in the other's only inside its [`Gate`], and never
 //! waits. Lanes call it through [`Receiver`]. Nothing here allocates after construction.
 //!
 //! After the link went down an end delivers what had arrived whole, then fails: its landing place is not used anew before
-//! the end is dropped (see [`super::landings`]).
-
-use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+//! the end is dropped.
 
 use busway_core::register::RegisterReader;
 use busway_core::ring::RingConsumer;
 use busway_core::{RemoteError, RemoteWrite, Window};
 
-use super::bell::Wake;
-use super::gate::Gate;
 use super::inbox::{Inbox, Step};
-use super::landings::Lease;
-use super::layout::{CREDIT_CLOSED_AT, CREDIT_TAKEN_COUNT_AT, CREDIT_TAKEN_SEQUENCE_AT};
-use super::mapping::Mapped;
-use super::place::{SENDER_CLOSED_AT, SENDER_WANTS_AT};
+use super::{
+    Bell, CREDIT_CLOSED_AT, CREDIT_RING_AT, CREDIT_TAKEN_COUNT_AT, CREDIT_TAKEN_SEQUENCE_AT, Gate,
+    SENDER_CLOSED_AT, Way,
+};
 use crate::channel::{ChannelError, Landing, Receiver, Sink, Verdict, WaitFor};
 use crate::message::{HEAD_BYTES, Head, Kind};
 
 /// How often a read of the register is tried anew within one poll.
 const RETRIES: u32 = 16;
 
-/// Where credits go: the channel's entry in the window that this host writes, behind the gate.
+/// Where credits go: the channel's entry in the sender's memory, behind the gate.
 #[derive(Debug)]
-pub struct Bank {
-    gate: Gate,
+pub struct Bank<W: Way> {
+    /// Whether the far memory may be written.
+    pub gate: W::Gate,
     /// The credit entry.
-    credit: Window,
-    /// The sender's line, in the window that this host reads.
-    line: Window,
+    pub credit: W::Memory,
     /// Wakes the sender's lane.
-    wake: Option<Wake>,
+    pub bell: W::Bell,
+    /// The ring's credit that was given last: the mark for the bell.
+    pub given: u64,
 }
 
-impl Bank {
-    fn store(&self, at: usize, word: u64) {
-        if let Some(_inside) = self.gate.enter() {
-            let _ = self.credit.store(at, word);
-        }
-    }
-
-    /// Wakes the sender if it waits for the credits that were just published.
-    fn settle(&mut self) {
-        let Some(wake) = &mut self.wake else { return };
-        // Partner: the fence in `sender::Shore::want_credit`.
-        fence(Ordering::SeqCst);
-        if self.line.load(SENDER_WANTS_AT).unwrap_or_default() != 0 {
-            wake.wake();
-        }
-    }
-}
-
-impl RemoteWrite for Bank {
+impl<W: Way> RemoteWrite for Bank<W> {
     fn len_bytes(&self) -> usize {
         self.credit.len_bytes()
     }
 
     fn write(&mut self, offset: usize, header: &[u64], parts: &[&[u8]]) -> Result<(), RemoteError> {
-        let _inside = self.gate.enter().ok_or(RemoteError::Disconnected)?;
-        Ok(self.credit.write(offset, header, parts)?)
+        let _inside = self.gate.enter().map_err(|_| RemoteError::Disconnected)?;
+        self.credit.write(offset, header, parts)
     }
 
     fn fence(&mut self) {
-        self.credit.write_fence();
+        self.credit.fence();
     }
 
     fn publish(&mut self, offset: usize, word: u64) -> Result<(), RemoteError> {
-        let _inside = self.gate.enter().ok_or(RemoteError::Disconnected)?;
-        Ok(self.credit.store(offset, word)?)
+        let _inside = self.gate.enter().map_err(|_| RemoteError::Disconnected)?;
+        self.credit.publish(offset, word)?;
+        if offset == CREDIT_RING_AT {
+            self.given = word;
+        }
+        Ok(())
     }
 
     fn flush(&mut self) {
-        RemoteWrite::flush(&mut self.credit);
-        self.settle();
+        self.credit.flush();
+        self.bell.wake(self.given);
     }
 }
 
 /// What both kinds of receiver have in common.
 #[derive(Debug)]
-pub struct ReceiverBase {
-    /// Names the landing place, see [`super::place::LandingPlace::tag`].
+pub struct ReceiverBase<W: Way> {
+    /// Names the landing place among all that this host ever made.
     pub tag: u64,
-    /// The way to the credit entry, for closing it.
-    pub gate: Gate,
-    /// The sender's line of the place, in the window that this host reads.
+    /// Whether the far memory may be written.
+    pub gate: W::Gate,
+    /// The sender's line of the landing place, in memory of this host.
     pub line: Window,
-    /// The channel's credit entry, in the window that this host writes.
-    pub credit: Window,
+    /// The channel's credit entry, in the sender's memory, in which nothing says that this end has closed.
+    pub credit: W::Memory,
+    /// Wakes this host's lane.
+    pub bell: W::Bell,
     /// How this host's lane waits.
     pub wait_for: WaitFor,
-    /// Keeps the landing place from being used anew.
-    pub _lease: Arc<Lease>,
-    /// Keep both windows mapped.
-    pub _mapped: [Mapped; 2],
+    /// Lives as long as the end.
+    pub _keep: W::Keep,
 }
 
-impl ReceiverBase {
-    /// Where the ring's credits go. `gate` is one for this alone.
-    pub fn bank(&self, gate: Gate, wake: Option<Wake>) -> Bank {
-        Bank {
-            gate,
-            credit: self.credit.clone(),
-            line: self.line.clone(),
-            wake,
-        }
-    }
-
+impl<W: Way> ReceiverBase<W> {
     /// Why nothing more will come, if that is so. To be asked *before* a last look for messages.
     fn over(&self) -> Option<ChannelError> {
-        if self.gate.has_ended() {
-            let kind = std::io::ErrorKind::ConnectionReset;
-            return Some(ChannelError::Io(std::io::Error::new(kind, "the link went down")));
-        }
         // Acquire: the look that follows sees all that was sent before. Partner: the fence in `sender::Shore::close`.
-        let closed = self.line.load_acquire(SENDER_CLOSED_AT).unwrap_or_default() == self.tag;
-        closed.then_some(ChannelError::Closed)
+        if self.line.load_acquire(SENDER_CLOSED_AT).unwrap_or_default() == self.tag {
+            return Some(ChannelError::Closed);
+        }
+        self.gate.over()
     }
 
     /// Tells the sender that nobody listens any more.
-    fn close(&self) {
-        if let Some(_inside) = self.gate.enter() {
-            let _ = self.credit.store(CREDIT_CLOSED_AT, self.tag);
-            self.credit.write_fence();
+    fn close(&mut self) {
+        if let Ok(_inside) = self.gate.enter() {
+            // Fails only where the sender learns it from the bus.
+            let _ = self.credit.publish(CREDIT_CLOSED_AT, self.tag);
+            self.credit.fence();
+            self.credit.flush();
         }
     }
 }
 
 /// Receives on a channel that keeps every message.
 #[derive(Debug)]
-pub struct QueueReceiver {
-    base: ReceiverBase,
-    inbox: Inbox,
+pub struct QueueReceiver<W: Way> {
+    base: ReceiverBase<W>,
+    inbox: Inbox<W>,
 }
 
-impl QueueReceiver {
+impl<W: Way> QueueReceiver<W> {
     /// A receiver from `ring`.
-    pub fn new(base: ReceiverBase, ring: RingConsumer<Bank>) -> QueueReceiver {
+    pub fn new(base: ReceiverBase<W>, ring: RingConsumer<Bank<W>>) -> QueueReceiver<W> {
         QueueReceiver {
             base,
             inbox: Inbox::new(ring),
@@ -148,8 +120,9 @@ impl QueueReceiver {
     }
 }
 
-impl Receiver for QueueReceiver {
+impl<W: Way> Receiver for QueueReceiver<W> {
     fn poll(&mut self, sink: &mut dyn Sink, budget: usize) -> Result<usize, ChannelError> {
+        self.base.bell.attend();
         let mut delivered = 0;
         let mut over = None;
         let mut left = budget;
@@ -168,13 +141,15 @@ impl Receiver for QueueReceiver {
                 }
                 Step::Empty => {
                     over = self.base.over();
-                    if over.is_none() {
+                    if over.is_none() && !(delivered == 0 && self.base.bell.rest(self.inbox.mark())) {
                         break;
                     }
                 }
             }
         }
-        self.inbox.settle();
+        if W::CREDITS_AT_ONCE || delivered == 0 {
+            self.inbox.settle();
+        }
         match over {
             // What was delivered is reported first; the next poll finds nothing and says why.
             Some(error) if delivered == 0 && left > 0 && !self.inbox.is_open() => Err(error),
@@ -187,7 +162,7 @@ impl Receiver for QueueReceiver {
     }
 }
 
-impl Drop for QueueReceiver {
+impl<W: Way> Drop for QueueReceiver<W> {
     fn drop(&mut self) {
         self.base.close();
     }
@@ -195,11 +170,9 @@ impl Drop for QueueReceiver {
 
 /// Receives on a channel that keeps the newest message. See [`super::sender::LatestSender`].
 #[derive(Debug)]
-pub struct LatestReceiver {
-    base: ReceiverBase,
-    inbox: Inbox,
-    /// For the words that tell the sender what was taken.
-    bank: Bank,
+pub struct LatestReceiver<W: Way> {
+    base: ReceiverBase<W>,
+    inbox: Inbox<W>,
     register: Option<RegisterReader>,
     /// Mark of the newest message delivered or thrown away.
     newest: u64,
@@ -207,6 +180,8 @@ pub struct LatestReceiver {
     done_sequence: Option<u64>,
     /// Messages taken from the register.
     taken_count: u64,
+    /// Whether the sender has not been told of all of them.
+    owes: bool,
 }
 
 /// A message found in the register.
@@ -227,22 +202,21 @@ enum Attempted {
     Discarded,
 }
 
-impl LatestReceiver {
+impl<W: Way> LatestReceiver<W> {
     /// A receiver from `register`, with `ring` beside it.
     pub fn new(
-        base: ReceiverBase,
-        ring: RingConsumer<Bank>,
-        bank: Bank,
+        base: ReceiverBase<W>,
+        ring: RingConsumer<Bank<W>>,
         register: Option<RegisterReader>,
-    ) -> LatestReceiver {
+    ) -> LatestReceiver<W> {
         LatestReceiver {
             base,
             inbox: Inbox::new(ring),
-            bank,
             register,
             newest: 0,
             done_sequence: None,
             taken_count: 0,
+            owes: false,
         }
     }
 
@@ -273,7 +247,9 @@ impl LatestReceiver {
                 Step::Empty => break,
             }
         }
-        self.inbox.settle();
+        if W::CREDITS_AT_ONCE || delivered == 0 {
+            self.inbox.settle();
+        }
         Ok((delivered, put_off))
     }
 
@@ -333,8 +309,50 @@ impl LatestReceiver {
 
     /// Tells the sender how far this end has come.
     fn tell(&mut self) {
-        self.bank.store(CREDIT_TAKEN_COUNT_AT, self.taken_count);
-        self.bank.store(CREDIT_TAKEN_SEQUENCE_AT, self.newest);
+        let Ok(_inside) = self.base.gate.enter() else {
+            return;
+        };
+        let credit = &mut self.base.credit;
+        let told = credit
+            .publish(CREDIT_TAKEN_COUNT_AT, self.taken_count)
+            .and_then(|()| credit.publish(CREDIT_TAKEN_SEQUENCE_AT, self.newest));
+        credit.flush();
+        // The bus was busy: the next poll tells it.
+        self.owes = told.is_err();
+    }
+
+    /// One look at the register and the ring; returns how many were delivered, and whether the sink put one off.
+    fn look(&mut self, sink: &mut dyn Sink, budget: usize) -> Result<(usize, bool), ChannelError> {
+        let (mut delivered, mut put_off) = (0, false);
+        // A message that the sink has begun comes first: it has one landing place.
+        if !self.inbox.is_open() {
+            match self.poll_register(sink)? {
+                Attempted::Nothing => {}
+                Attempted::Later => put_off = true,
+                Attempted::Delivered => {
+                    delivered = 1;
+                    self.owes = true;
+                }
+                Attempted::Discarded => self.owes = true,
+            }
+        }
+        if self.owes && (W::CREDITS_AT_ONCE || delivered == 0) {
+            self.tell();
+        }
+        if !put_off && delivered < budget {
+            let (from_ring, later) = self.poll_ring(sink, budget - delivered)?;
+            delivered += from_ring;
+            put_off = later;
+        }
+        Ok((delivered, put_off))
+    }
+
+    /// How far this end has come, see [`Bell`] on marks.
+    fn mark(&self) -> u64 {
+        let from_register = self
+            .done_sequence
+            .map_or(0, |sequence| sequence.wrapping_sub(self.base.tag));
+        self.inbox.mark().wrapping_add(from_register)
     }
 }
 
@@ -408,30 +426,16 @@ fn same_lengths(a: &Head, b: &Head) -> bool {
     a.payload_bytes == b.payload_bytes && a.user_header_bytes == b.user_header_bytes
 }
 
-impl Receiver for LatestReceiver {
+impl<W: Way> Receiver for LatestReceiver<W> {
     fn poll(&mut self, sink: &mut dyn Sink, budget: usize) -> Result<usize, ChannelError> {
+        self.base.bell.attend();
         let over = self.base.over();
         if budget == 0 {
             return Ok(0);
         }
-        // A message that the sink has begun comes first: it has one landing place.
-        let mut delivered = 0;
-        let mut put_off = false;
-        if !self.inbox.is_open() {
-            match self.poll_register(sink)? {
-                Attempted::Nothing => {}
-                Attempted::Later => put_off = true,
-                Attempted::Delivered => {
-                    delivered = 1;
-                    self.tell();
-                }
-                Attempted::Discarded => self.tell(),
-            }
-        }
-        if !put_off && delivered < budget {
-            let (from_ring, later) = self.poll_ring(sink, budget - delivered)?;
-            delivered += from_ring;
-            put_off = later;
+        let (mut delivered, mut put_off) = self.look(sink, budget)?;
+        if delivered == 0 && !put_off && over.is_none() && self.base.bell.rest(self.mark()) {
+            (delivered, put_off) = self.look(sink, budget)?;
         }
         match over {
             Some(error) if delivered == 0 && !put_off => {
@@ -447,7 +451,7 @@ impl Receiver for LatestReceiver {
     }
 }
 
-impl Drop for LatestReceiver {
+impl<W: Way> Drop for LatestReceiver<W> {
     fn drop(&mut self) {
         self.base.close();
     }

@@ -6,6 +6,7 @@
 
 use busway_core::ring::RingConsumer;
 
+use super::Way;
 use super::receiver::Bank;
 use crate::channel::{ChannelError, Landing, Sink, Verdict};
 use crate::message::{HEAD_BYTES, Head};
@@ -37,15 +38,15 @@ pub enum Step {
 
 /// The receiving half of a ring of messages.
 #[derive(Debug)]
-pub struct Inbox {
-    ring: RingConsumer<Bank>,
+pub struct Inbox<W: Way> {
+    ring: RingConsumer<Bank<W>>,
     open: Option<Open>,
     failed: Option<&'static str>,
 }
 
-impl Inbox {
+impl<W: Way> Inbox<W> {
     /// An inbox for `ring`.
-    pub fn new(ring: RingConsumer<Bank>) -> Inbox {
+    pub fn new(ring: RingConsumer<Bank<W>>) -> Inbox<W> {
         Inbox {
             ring,
             open: None,
@@ -58,6 +59,11 @@ impl Inbox {
         self.open.is_some()
     }
 
+    /// How far this end has come, see [`super::Bell`] on marks.
+    pub fn mark(&self) -> u64 {
+        self.ring.position().line
+    }
+
     /// Gives up a half taken message, since no more of it will come.
     pub fn abandon(&mut self, sink: &mut dyn Sink) {
         if self.open.take().is_some_and(|open| open.lands) {
@@ -67,7 +73,7 @@ impl Inbox {
 
     /// Gives back the credits that are owed.
     pub fn settle(&mut self) {
-        // Fails only after the end of the conversation, when credits mean nothing.
+        // Fails only after the end of the conversation, when credits mean nothing, or while the bus is busy, when they stay owed.
         let _ = self.ring.flush_credits();
     }
 

@@ -6,10 +6,10 @@
 
 use std::collections::VecDeque;
 
-use busway_core::Window;
+use busway_core::RemoteError;
 use busway_core::ring::{PushError, RingProducer};
 
-use super::bell::Wake;
+use super::{Bell, Way};
 use crate::channel::ChannelError;
 use crate::message::{HEAD_BYTES, Message};
 
@@ -34,32 +34,41 @@ struct Held<M> {
 
 /// The ring and who must hear of what is published in it.
 #[derive(Debug)]
-struct Publisher {
-    ring: RingProducer<Window>,
-    /// Wakes the receiver's lane; `None` if it polls.
-    wake: Option<Wake>,
+struct Publisher<W: Way> {
+    ring: RingProducer<W::Memory>,
+    /// Wakes the receiver's lane.
+    bell: W::Bell,
+    /// Publications that went past the ring, see [`Bell`] on marks.
+    beside: u64,
     /// Bytes staged and not yet published.
     staged_bytes: usize,
 }
 
-impl Publisher {
+impl<W: Way> Publisher<W> {
     fn publish(&mut self) -> Result<(), ChannelError> {
         if self.ring.staged() == 0 {
             return Ok(());
         }
         self.staged_bytes = 0;
-        self.ring.commit().map_err(std::io::Error::other)?;
-        if let Some(wake) = &mut self.wake {
-            wake.wake();
+        match self.ring.commit() {
+            // What the bus did not take stays staged.
+            Ok(()) | Err(RemoteError::Busy) => {}
+            Err(error) => return Err(std::io::Error::other(error).into()),
         }
+        self.wake();
         Ok(())
+    }
+
+    fn wake(&mut self) {
+        let committed = self.ring.position().line.wrapping_sub(self.ring.staged() as u64);
+        self.bell.wake(committed.wrapping_add(self.beside));
     }
 }
 
 /// The sending half of a ring of messages.
 #[derive(Debug)]
-pub struct Outbox<M> {
-    out: Publisher,
+pub struct Outbox<M, W: Way> {
+    out: Publisher<W>,
     /// Messages that wait for the ring; of the first, some bytes may be there.
     held: VecDeque<Held<M>>,
     piece_bytes: usize,
@@ -70,9 +79,9 @@ pub struct Outbox<M> {
     most: usize,
 }
 
-impl<M: Message> Outbox<M> {
+impl<M: Message, W: Way> Outbox<M, W> {
     /// An outbox that keeps at most `most` messages under way.
-    pub fn new(ring: RingProducer<Window>, wake: Option<Wake>, most: usize) -> Outbox<M> {
+    pub fn new(ring: RingProducer<W::Memory>, bell: W::Bell, most: usize) -> Outbox<M, W> {
         let most = most.clamp(1, MOST_UNDER_WAY);
         Outbox {
             piece_bytes: ring.layout().max_size_bytes(),
@@ -80,7 +89,8 @@ impl<M: Message> Outbox<M> {
             held: VecDeque::with_capacity(most.min(USUALLY_UNDER_WAY)),
             out: Publisher {
                 ring,
-                wake,
+                bell,
+                beside: 0,
                 staged_bytes: 0,
             },
             entries: 0,
@@ -117,6 +127,11 @@ impl<M: Message> Outbox<M> {
         !self.held.is_empty()
     }
 
+    /// Whether something that was taken over waits for the receiver or for the bus.
+    pub fn is_waiting(&self) -> bool {
+        self.is_holding() || self.out.ring.staged() > 0
+    }
+
     /// Takes over `message`, if [`has_room`](Self::has_room), and writes of it what the ring takes. `mark` is a number that the
     /// receiver gets along with it.
     ///
@@ -145,7 +160,9 @@ impl<M: Message> Outbox<M> {
                 let parts = cut(&head, &held.message, held.done_bytes, end);
                 match self.out.ring.stage(&parts, held.mark) {
                     Ok(()) => {}
-                    Err(PushError::Full) => return self.out.publish(),
+                    Err(PushError::Full | PushError::Remote(RemoteError::Busy)) => {
+                        return self.out.publish();
+                    }
                     Err(error) => return Err(std::io::Error::other(error).into()),
                 }
                 self.entries += 1;
@@ -169,11 +186,31 @@ impl<M: Message> Outbox<M> {
         self.out.publish()
     }
 
-    /// Wakes the receiver for something that did not go through this outbox.
-    pub fn wake(&mut self) {
-        if let Some(wake) = &mut self.out.wake {
-            wake.wake();
-        }
+    /// Wakes the receiver for the `beside` publications that did not go through this outbox.
+    pub fn wake_beside(&mut self, beside: u64) {
+        self.out.beside = beside;
+        self.out.wake();
+    }
+
+    /// Takes in what the receiver wishes.
+    pub fn attend(&mut self) {
+        self.out.bell.attend();
+    }
+
+    /// Asks to be woken when the receiver gives credit. Whether the caller must look at its credits once more.
+    pub fn want_credit(&mut self) -> bool {
+        let released = self
+            .out
+            .ring
+            .position()
+            .line
+            .wrapping_sub(self.out.ring.unreleased() as u64);
+        self.out.bell.rest(released)
+    }
+
+    /// Need not be woken.
+    pub fn want_nothing(&mut self) {
+        self.out.bell.stir();
     }
 }
 

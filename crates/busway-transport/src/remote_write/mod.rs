@@ -1,0 +1,95 @@
+//! Channels over remote write: what all buses share on which a host places bytes into the other host's memory.
+//!
+//! A channel is a *landing place* in memory of the receiver, which the sender writes, and a *credit entry* in memory of the
+//! sender, which the receiver writes. [`shape`] says what a landing place consists of, [`outbox`] and [`inbox`] carry messages of
+//! any length through the core's ring, [`sender`] and [`receiver`] are the channel ends that lanes poll.
+//!
+//! Contract: a bus gives a [`Way`]: how far memory is written ([`busway_core::RemoteWrite`]), when that is allowed ([`Gate`]), and
+//! how a sleeper is woken ([`Bell`]). All is known at compile time, so that a store into a mapping stays a store. Called by the
+//! memory bus and by RDMA WRITE.
+
+pub mod inbox;
+pub mod outbox;
+pub mod receiver;
+pub mod sender;
+pub mod shape;
+
+use std::fmt::Debug;
+
+use busway_core::RemoteWrite;
+
+use crate::channel::ChannelError;
+
+/// Bytes of a credit entry, and of the sender's line of a landing place: a cache line.
+pub const ENTRY_BYTES: usize = busway_core::LINE_BYTES;
+
+/// Word of a credit entry: lines (of a ring) consumed, cumulative. Written by the receiver, as all words of the entry.
+pub const CREDIT_RING_AT: usize = 0;
+/// Word of a credit entry: sequence of the last message that the receiver took from the register. 0: none yet.
+pub const CREDIT_TAKEN_SEQUENCE_AT: usize = 32;
+/// Word of a credit entry: number of messages that the receiver took from the register.
+pub const CREDIT_TAKEN_COUNT_AT: usize = 40;
+/// Word of a credit entry: the channel's tag once the receiver has gone away.
+pub const CREDIT_CLOSED_AT: usize = 48;
+
+/// Word of the sender's line: the place's tag once the sender has closed in good order.
+pub const SENDER_CLOSED_AT: usize = 0;
+/// Word of the sender's line: not 0 while the sender waits for credit.
+pub const SENDER_WANTS_AT: usize = 8;
+
+/// How one end of a channel reaches the other over a bus.
+pub trait Way: Debug + 'static {
+    /// A part of the far memory.
+    type Memory: RemoteWrite + Debug + Send;
+    /// Whether that memory may be written now.
+    type Gate: Gate;
+    /// How the ends wake each other.
+    type Bell: Bell;
+    /// What must live as long as the end: mappings, a landing place.
+    type Keep: Debug + Send;
+
+    /// Whether a receiver says at once what it has taken. Where a word across the bus is dear it waits for a poll that finds
+    /// nothing, so that an answer to the message leaves first.
+    const CREDITS_AT_ONCE: bool;
+}
+
+/// Says whether far memory may be written: not after the link went down, when the peer may use it anew.
+pub trait Gate: Debug + Send {
+    /// Proof that the memory stays this channel's until it is dropped.
+    type Inside<'a>
+    where
+        Self: 'a;
+
+    /// Enters.
+    ///
+    /// # Errors
+    /// Why nothing may be written any more.
+    fn enter(&self) -> Result<Self::Inside<'_>, ChannelError>;
+
+    /// Why nothing more will come from the other end, as far as the bus knows; a hint that may come late.
+    fn over(&self) -> Option<ChannelError>;
+}
+
+/// How a channel's ends keep each other from sleeping too long.
+///
+/// *Marks* are positions: a sender's mark grows with everything that it publishes, a receiver's with the credits that it gives.
+pub trait Bell: Debug + Send {
+    /// Everything up to `mark` has been published: wakes the other end's lane, if it may sleep without having seen that.
+    fn wake(&mut self, mark: u64);
+
+    /// Once a turn: takes in what came beside the memory. Does nothing by default.
+    fn attend(&mut self) {}
+
+    /// This end has seen everything up to `seen`, found nothing, and wants to be woken when there is more. Whether the caller
+    /// must look once more, because the wish may have come too late.
+    fn rest(&mut self, seen: u64) -> bool;
+
+    /// This end has found something: it need not be woken.
+    fn stir(&mut self) {}
+}
+
+/// The error of an end whose link went down.
+pub fn link_went_down() -> ChannelError {
+    let kind = std::io::ErrorKind::ConnectionReset;
+    ChannelError::Io(std::io::Error::new(kind, "the link went down"))
+}

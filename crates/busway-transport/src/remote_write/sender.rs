@@ -1,0 +1,391 @@
+//! The sending ends of channels.
+//!
+//! Contract: an end writes far memory only inside its [`Gate`], reads only its own host's, and never waits. Lanes call it
+//! through [`Sender`]. Nothing here allocates after construction.
+
+use busway_core::register::{RegisterWriter, WriteError};
+use busway_core::ring::RingProducer;
+use busway_core::{RemoteError, RemoteWrite, Window};
+
+use super::outbox::Outbox;
+use super::{CREDIT_CLOSED_AT, CREDIT_TAKEN_COUNT_AT, CREDIT_TAKEN_SEQUENCE_AT, Gate, SENDER_CLOSED_AT, Way};
+use crate::channel::{ChannelError, Flushed, Refused, Sender, WaitFor};
+use crate::message::{HEAD_BYTES, Kind, Message};
+
+/// Messages under way in the ring beside a register (and without one): one that is read and one that waits.
+const LATEST_UNDER_WAY: usize = 2;
+
+/// What both kinds of sender have in common.
+#[derive(Debug)]
+pub struct SenderBase<W: Way> {
+    /// Whether the far memory may be written.
+    pub gate: W::Gate,
+    /// Names the landing place among all that the receiver ever made.
+    pub tag: u64,
+    /// The sender's line of the landing place, one [`super::ENTRY_BYTES`] long, in which nothing says that it has closed.
+    pub line: W::Memory,
+    /// The channel's credit entry, in memory of this host.
+    pub credit: Window,
+    /// Wakes the receiver's lane.
+    pub bell: W::Bell,
+    /// How this host's lane waits.
+    pub wait_for: WaitFor,
+    /// Lives as long as the end.
+    pub keep: W::Keep,
+}
+
+/// The words through which an end speaks with the other beside the messages.
+#[derive(Debug)]
+struct Shore<W: Way> {
+    tag: u64,
+    line: W::Memory,
+    credit: Window,
+    wait_for: WaitFor,
+    _keep: W::Keep,
+}
+
+impl<W: Way> Shore<W> {
+    fn new(base: SenderBase<W>) -> (Shore<W>, W::Gate, W::Bell) {
+        let shore = Shore {
+            tag: base.tag,
+            line: base.line,
+            credit: base.credit,
+            wait_for: base.wait_for,
+            _keep: base.keep,
+        };
+        (shore, base.gate, base.bell)
+    }
+
+    fn check_open(&self) -> Result<(), ChannelError> {
+        match self.credit.load(CREDIT_CLOSED_AT) {
+            Ok(word) if word == self.tag => Err(ChannelError::Closed),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells the receiver that nothing more will come. To be called inside the gate.
+    fn close(&mut self) {
+        // All messages before it: partner is the acquire in `ReceiverBase::over`.
+        self.line.fence();
+        // Fails only where the receiver learns it from the bus.
+        let _ = self.line.publish(SENDER_CLOSED_AT, self.tag);
+        self.line.fence();
+        self.line.flush();
+    }
+}
+
+/// Sends on a channel that keeps every message.
+#[derive(Debug)]
+pub struct QueueSender<M: Message, W: Way> {
+    gate: W::Gate,
+    shore: Shore<W>,
+    outbox: Outbox<M, W>,
+}
+
+impl<M: Message, W: Way> QueueSender<M, W> {
+    /// A sender of at most `depth` messages under way.
+    pub fn new(base: SenderBase<W>, ring: RingProducer<W::Memory>, depth: u32) -> QueueSender<M, W> {
+        let (shore, gate, bell) = Shore::new(base);
+        QueueSender {
+            gate,
+            shore,
+            outbox: Outbox::new(ring, bell, depth as usize),
+        }
+    }
+}
+
+impl<M: Message, W: Way> Sender<M> for QueueSender<M, W> {
+    fn send(&mut self, message: M) -> Result<(), Refused<M>> {
+        let _inside = match self.gate.enter() {
+            Ok(inside) => inside,
+            Err(error) => return Err(Refused::Failed(message, error)),
+        };
+        if self.outbox.is_holding()
+            && let Err(error) = self.outbox.advance()
+        {
+            return Err(Refused::Failed(message, error));
+        }
+        if !self.outbox.has_room() {
+            return Err(Refused::Full(message));
+        }
+        // A failure of the ring shows at the next flush; the message is then in doubt like all that are outstanding.
+        let _ = self.outbox.begin(message, 0);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<Flushed, ChannelError> {
+        let _inside = self.gate.enter()?;
+        self.outbox.attend();
+        self.shore.check_open()?;
+        self.outbox.advance()?;
+        self.outbox.publish()?;
+        self.outbox.refresh();
+        if self.outbox.is_waiting() && self.outbox.want_credit() {
+            self.outbox.advance()?;
+            self.outbox.publish()?;
+        }
+        if self.outbox.is_waiting() {
+            return Ok(Flushed::Waiting);
+        }
+        if self.outbox.has_room() {
+            self.outbox.want_nothing();
+        }
+        Ok(Flushed::Idle)
+    }
+
+    fn has_room(&mut self, _total_bytes: u64) -> bool {
+        // Any length has room: what does not fit at once is held and goes in pieces. After the end a send will say so.
+        let Ok(_inside) = self.gate.enter() else {
+            return true;
+        };
+        let room = self.outbox.has_room() || self.outbox.want_credit() && self.outbox.has_room();
+        if room && !self.outbox.is_holding() {
+            self.outbox.want_nothing();
+        }
+        room
+    }
+
+    fn outstanding(&self) -> u64 {
+        self.outbox.outstanding() as u64
+    }
+
+    fn overwritten(&self) -> u64 {
+        0
+    }
+
+    fn wait_for(&self) -> WaitFor {
+        self.shore.wait_for
+    }
+}
+
+impl<M: Message, W: Way> Drop for QueueSender<M, W> {
+    fn drop(&mut self) {
+        let Ok(_inside) = self.gate.enter() else { return };
+        let _ = self.outbox.publish();
+        self.shore.close();
+        self.outbox.wake_beside(1);
+    }
+}
+
+/// Sends on a channel that keeps the newest message.
+///
+/// A message goes into the register, where the next one overwrites it. One that is too long for the register, or only announces
+/// events (which must not overwrite the payload that went before), goes through the ring beside it. All carry one count,
+/// by which the receiver tells which is newer.
+#[derive(Debug)]
+pub struct LatestSender<M: Message, W: Way> {
+    gate: W::Gate,
+    shore: Shore<W>,
+    latest: Latest<M, W>,
+}
+
+/// What of a [`LatestSender`] changes inside the gate.
+#[derive(Debug)]
+struct Latest<M: Message, W: Way> {
+    outbox: Outbox<M, W>,
+    register: Option<RegisterWriter<W::Memory>>,
+    /// Waits for the ring, or for the bus; the next message replaces it.
+    pending: Option<(M, u64)>,
+    /// Messages taken over: the newest one's mark.
+    count: u64,
+    /// Mark of the last message in the register, and how many went there.
+    written: u64,
+    written_count: u64,
+    /// What the receiver said it took from the register: mark of the last, and how many.
+    taken: u64,
+    taken_count: u64,
+    replaced: u64,
+    /// How many of `written_count` the receiver has been woken for.
+    woken_count: u64,
+}
+
+impl<M: Message, W: Way> LatestSender<M, W> {
+    /// A sender into `register`, with `ring` beside it.
+    pub fn new(
+        base: SenderBase<W>,
+        ring: RingProducer<W::Memory>,
+        register: Option<RegisterWriter<W::Memory>>,
+    ) -> LatestSender<M, W> {
+        let (shore, gate, bell) = Shore::new(base);
+        LatestSender {
+            gate,
+            shore,
+            latest: Latest {
+                outbox: Outbox::new(ring, bell, LATEST_UNDER_WAY),
+                register,
+                pending: None,
+                count: 0,
+                written: 0,
+                written_count: 0,
+                taken: 0,
+                taken_count: 0,
+                replaced: 0,
+                woken_count: 0,
+            },
+        }
+    }
+}
+
+impl<M: Message, W: Way> Latest<M, W> {
+    /// Takes in what the receiver says of the register in its `credit` entry. It may say anything; it is believed as far as
+    /// it is possible.
+    fn refresh(&mut self, credit: &Window) {
+        let word = |at| credit.load(at).unwrap_or_default();
+        let (taken, taken_count) = (word(CREDIT_TAKEN_SEQUENCE_AT), word(CREDIT_TAKEN_COUNT_AT));
+        if (self.taken..=self.written).contains(&taken) {
+            self.taken = taken;
+        }
+        if (self.taken_count..=self.written_count).contains(&taken_count) {
+            self.taken_count = taken_count;
+        }
+        self.outbox.refresh();
+    }
+
+    fn unread(&self) -> u64 {
+        u64::from(self.written > self.taken)
+    }
+
+    /// Whether the register takes `message`.
+    fn fits_register(&self, message: &M) -> bool {
+        let total_bytes = HEAD_BYTES + message.user_header().len() + message.payload().len();
+        let is_data = message.head().kind == Kind::Data;
+        let register = self.register.as_ref();
+        is_data && register.is_some_and(|register| total_bytes <= register.layout().max_size_bytes())
+    }
+
+    /// Writes a message that [fits](Self::fits_register) into the register; `false` if the bus is busy.
+    fn write_register(&mut self, message: &M, mark: u64) -> Result<bool, ChannelError> {
+        let head = message.head().encode();
+        let parts = [&head[..], message.user_header(), message.payload()];
+        let written = self
+            .register
+            .as_mut()
+            .map(|register| register.write(&parts, mark));
+        match written {
+            Some(Ok(_)) => {
+                self.written = mark;
+                self.written_count += 1;
+                Ok(true)
+            }
+            Some(Err(WriteError::Remote(RemoteError::Busy))) | None => Ok(false),
+            Some(Err(error)) => Err(std::io::Error::other(error).into()),
+        }
+    }
+
+    /// Takes over what the bus takes later, unless a newer message comes.
+    fn hold(&mut self, message: M) {
+        self.replaced += u64::from(self.pending.replace((message, self.count)).is_some());
+    }
+
+    /// Hands what is pending to the register or the ring, if that has room.
+    fn advance(&mut self) -> Result<(), ChannelError> {
+        self.outbox.advance()?;
+        if let Some((message, mark)) = self.pending.take() {
+            if self.fits_register(&message) {
+                if !self.write_register(&message, mark)? {
+                    self.pending = Some((message, mark));
+                }
+            } else if !self.outbox.is_holding() && self.outbox.has_room() {
+                self.outbox.begin(message, mark)?;
+            } else {
+                self.pending = Some((message, mark));
+            }
+        }
+        if self.woken_count != self.written_count {
+            self.woken_count = self.written_count;
+            self.outbox.wake_beside(self.written_count);
+        }
+        self.outbox.publish()
+    }
+
+    /// Takes over `message`.
+    fn send(&mut self, message: M) -> Result<(), Refused<M>> {
+        if self.fits_register(&message) {
+            return match self.write_register(&message, self.count + 1) {
+                Err(error) => Err(Refused::Failed(message, error)),
+                Ok(is_written) => {
+                    self.count += 1;
+                    if is_written {
+                        self.replaced += u64::from(self.pending.take().is_some());
+                    } else {
+                        self.hold(message);
+                    }
+                    Ok(())
+                }
+            };
+        }
+        if message.head().kind != Kind::Data {
+            // Events are never replaced: they wait for room in the ring.
+            if let Err(error) = self.outbox.advance() {
+                return Err(Refused::Failed(message, error));
+            }
+            if self.pending.is_some() || self.outbox.is_holding() || !self.outbox.has_room() {
+                return Err(Refused::Full(message));
+            }
+        }
+        self.count += 1;
+        if self.pending.is_none() && !self.outbox.is_holding() && self.outbox.has_room() {
+            // A failure of the ring shows at the next flush.
+            let _ = self.outbox.begin(message, self.count);
+        } else {
+            self.hold(message);
+        }
+        Ok(())
+    }
+}
+
+impl<M: Message, W: Way> Sender<M> for LatestSender<M, W> {
+    fn send(&mut self, message: M) -> Result<(), Refused<M>> {
+        match self.gate.enter() {
+            Ok(_inside) => self.latest.send(message),
+            Err(error) => Err(Refused::Failed(message, error)),
+        }
+    }
+
+    fn flush(&mut self) -> Result<Flushed, ChannelError> {
+        let latest = &mut self.latest;
+        latest.refresh(&self.shore.credit);
+        let _inside = self.gate.enter()?;
+        latest.outbox.attend();
+        self.shore.check_open()?;
+        loop {
+            latest.advance()?;
+            if latest.pending.is_none() && !latest.outbox.is_waiting() {
+                latest.outbox.want_nothing();
+                return Ok(Flushed::Idle);
+            }
+            if !latest.outbox.want_credit() {
+                return Ok(Flushed::Waiting);
+            }
+        }
+    }
+
+    fn has_room(&mut self, _total_bytes: u64) -> bool {
+        true
+    }
+
+    fn outstanding(&self) -> u64 {
+        let latest = &self.latest;
+        latest.outbox.outstanding() as u64 + u64::from(latest.pending.is_some()) + latest.unread()
+    }
+
+    fn overwritten(&self) -> u64 {
+        let latest = &self.latest;
+        let unconfirmed = latest.written_count - latest.taken_count;
+        latest.replaced + unconfirmed.saturating_sub(latest.unread())
+    }
+
+    fn wait_for(&self) -> WaitFor {
+        self.shore.wait_for
+    }
+}
+
+impl<M: Message, W: Way> Drop for LatestSender<M, W> {
+    fn drop(&mut self) {
+        let Ok(_inside) = self.gate.enter() else { return };
+        let latest = &mut self.latest;
+        let _ = latest.outbox.publish();
+        self.shore.close();
+        latest.outbox.wake_beside(latest.written_count + 1);
+    }
+}
