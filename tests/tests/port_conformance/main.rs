@@ -28,7 +28,7 @@ mod shared;
 pub(crate) use bench::{Bench, HOUR_NS, Process, script, until};
 use handle::Handle;
 
-/// A test for each rule and bus.
+/// A test for each rule and bus; those of buses that need a part of the kernel are left to the lab.
 macro_rules! rules {
     ($($rule:ident)*) => {
         mod over_memory {
@@ -37,11 +37,21 @@ macro_rules! rules {
         mod over_tcp {
             $(crate::rule! { $rule Tcp })*
         }
+        mod over_tipc {
+            $(crate::rule! { $rule Tipc "needs TIPC in the kernel: cargo xtask lab runs it" })*
+        }
+        mod over_rdma_send {
+            $(crate::rule! { $rule RdmaSend "needs an RDMA device: cargo xtask lab runs it" })*
+        }
+        mod over_rdma_write {
+            $(crate::rule! { $rule RdmaWrite "needs an RDMA device: cargo xtask lab runs it" })*
+        }
     };
 }
 macro_rules! rule {
-    ($rule:ident $bus:ident) => {
+    ($rule:ident $bus:ident $($lacking:literal)?) => {
         #[test]
+        $(#[ignore = $lacking])?
         fn $rule() {
             super::$rule::<crate::TwoHosts<crate::$bus>>();
         }
@@ -60,7 +70,13 @@ mod sampling;
 
 #[test]
 fn the_rules_are_put_to_every_bus_that_exists() {
-    assert_eq!(Bus::ALL.map(Bus::name).as_slice(), BUS_NAMES);
+    let put_to = Bus::ALL.map(Bus::name);
+    for bus in BUS_NAMES {
+        assert!(
+            put_to.contains(bus),
+            "{bus} needs a line in `Bus` and in `buses!`"
+        );
+    }
 }
 
 /// A bus as a type.
@@ -68,16 +84,16 @@ trait Over {
     const BUS: Bus;
 }
 
-struct Memory;
-struct Tcp;
+macro_rules! buses {
+    ($($bus:ident),*) => {
+        $(struct $bus;
 
-impl Over for Memory {
-    const BUS: Bus = Bus::Memory;
+        impl Over for $bus {
+            const BUS: Bus = Bus::$bus;
+        })*
+    };
 }
-
-impl Over for Tcp {
-    const BUS: Bus = Bus::Tcp;
-}
+buses!(Memory, Tcp, Tipc, RdmaSend, RdmaWrite);
 
 /// Two hosts joined by a bus.
 struct TwoHosts<B> {
@@ -97,13 +113,15 @@ impl<B: Over> Bench for TwoHosts<B> {
     fn new() -> Self {
         let host_of = |partition: &str| if partition == "sensors" { "a" } else { "b" };
         let module = shared::toml::text(host_of);
-        // In namespaces of their own, where that is allowed.
-        let rig = match Rig::isolated_pair(B::BUS, &module) {
-            Ok(mut rig) => {
+        // In namespaces of their own, where that is allowed and the bus reaches from one to the other.
+        let reaches = matches!(B::BUS, Bus::Memory | Bus::Tcp);
+        let isolated = reaches.then(|| Rig::isolated_pair(B::BUS, &module));
+        let rig = match isolated {
+            Some(Ok(mut rig)) => {
                 rig.start_gateways();
                 rig
             }
-            Err(_) => Rig::pair_with(B::BUS, &module),
+            Some(Err(_)) | None => Rig::pair_with(B::BUS, &module),
         };
         let system = System::load(&rig.system).expect("the test's system file is right");
         Self {

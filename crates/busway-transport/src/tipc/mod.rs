@@ -38,6 +38,12 @@ use topology::Topology;
 /// The bus's name in the system file.
 pub(crate) const NAME: &str = "tipc";
 
+/// Whether the kernel opens sockets of TIPC.
+pub(crate) fn missing() -> Option<String> {
+    let refused = socket::refusal()?;
+    Some(format!("TIPC in the kernel ({refused})"))
+}
+
 /// What the TIPC links of a process share.
 pub(crate) type Shared = stream::Shared<Tipc>;
 

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::address::ServiceAddress;
 use crate::one_sided::OneSided;
-use crate::registry::{SettingError, duration};
+use crate::registry::{SettingError, Site, duration};
 use crate::stream::Role;
 
 /// Service type of Busway's links where the system file names none: the bytes `BUSW`.
@@ -207,6 +207,13 @@ impl HostSettings {
         }
         Ok(())
     }
+}
+
+/// See [`crate::registry::link_lines`]: an address of its own for each pair of ports, so that links between hosts of the same names do not meet.
+pub(crate) fn link_lines(site: &Site<'_>) -> String {
+    let [_, host] = site.hosts;
+    let [_, address] = site.addresses;
+    format!("{}.{host} = {{ instance = {} }}\n", super::NAME, address.port())
 }
 
 /// The instance of a link's address: the 32-bit FNV-1a hash of the first host's name, a zero byte and the second's.

@@ -176,6 +176,11 @@ impl AsFd for TipcListener {
     }
 }
 
+/// Why no socket of TIPC can be opened; `None` if one can.
+pub(super) fn refusal() -> Option<io::Error> {
+    new_socket(Type::STREAM).err()
+}
+
 fn new_socket(kind: Type) -> io::Result<socket2::Socket> {
     let domain = Domain::from(c_int::from(AF_TIPC));
     socket2::Socket::new(domain, kind.nonblocking().cloexec(), None).map_err(|error| {
