@@ -1,5 +1,5 @@
-//! Two TIPC nodes in one kernel: a network namespace for each host, joined by a virtual wire with a bearer on each end. Where
-//! they can't be made (no right to, or no tools) both hosts are processes of one node.
+//! Two TIPC nodes in one kernel: a network namespace for each host, joined by a virtual wire with a bearer on each end. Who
+//! may not make them (only root may) has both hosts on one node.
 //!
 //! Also raw sockets, which speak by linux/tipc.h and not by this crate's own code.
 #![allow(dead_code, unsafe_code)] // Each test program uses a part; libc calls.
@@ -29,13 +29,8 @@ impl Nodes {
     pub fn get() -> &'static Nodes {
         static NODES: OnceLock<Nodes> = OnceLock::new();
         NODES.get_or_init(|| {
-            let namespaces = match make() {
-                Ok(namespaces) => Some(namespaces),
-                Err(why) => {
-                    eprintln!("both hosts are on one TIPC node: {why}");
-                    None
-                }
-            };
+            let may = rustix::process::geteuid().is_root();
+            let namespaces = may.then(|| make().expect("a namespace for each host, with `ip` and `tipc`"));
             Nodes { namespaces }
         })
     }
@@ -79,9 +74,15 @@ fn make() -> Result<([File; 2], File), String> {
             "ip", "netns", "exec", name, "tipc", "bearer", "enable", "media", "eth", "device", "wire",
         ])?;
     }
-    let open = |path: &str| File::open(path).map_err(|error| format!("{path}: {error}"));
-    let home = open("/proc/self/ns/net")?;
-    let [one, two] = names.map(|name| open(&format!("/var/run/netns/{name}")));
+    let open = |path: String| File::open(&path).map_err(|error| format!("{path}: {error}"));
+    let home = open("/proc/self/ns/net".into())?;
+    // Where `ip` keeps them is chosen when it is built. By their descriptors they live as long as this process.
+    let [one, two] = names
+        .each_ref()
+        .map(|name| open(format!("/run/netns/{name}")).or_else(|_| open(format!("/var/run/netns/{name}"))));
+    for name in &names {
+        run(&["ip", "netns", "delete", name])?;
+    }
     Ok(([one?, two?], home))
 }
 
