@@ -13,7 +13,10 @@ fuzz_target!(|input: (bool, u8, u64, &[u8], Vec<(u16, u64)>)| {
     let layout = if checksum { layout.with_checksum() } else { layout };
     let mut memory = Memory::new(layout.required_bytes(), bytes);
     let window = memory.window();
-    let mut reader = RegisterReader::new(window.clone(), layout, start).expect("large enough");
+    let patience_bytes = if checksum { 1 << 10 } else { 0 };
+    let mut reader = RegisterReader::new(window.clone(), layout, start)
+        .expect("large enough")
+        .with_patience_bytes(patience_bytes);
     let mut last_good = LastGood::new([[0; 100], [0; 100]]);
     let change = |(place, word): &(u16, u64)| {
         let words = window.len_bytes() / 8;

@@ -7,16 +7,20 @@ use libfuzzer_sys::fuzz_target;
 mod memory;
 use memory::Memory;
 
-fuzz_target!(|input: (u64, &[u8], &[u8], Vec<(u16, u64, u8)>)| {
-    let (start, bytes, credits, steps) = input;
-    let layout = Layout::new(4, 256, 100).expect("a possible layout");
+fuzz_target!(|input: (bool, u64, &[u8], &[u8], Vec<(u16, u64, u8)>)| {
+    let (checksum, start, bytes, credits, steps) = input;
+    let mut layout = Layout::new(4, 256, 100).expect("a possible layout");
+    if checksum {
+        layout = layout.with_checksum().expect("short enough");
+    }
     let (mut memory, mut credit_memory) = (
         Memory::new(layout.required_bytes(), bytes),
         Memory::new(CREDIT_BYTES, credits),
     );
     let (window, credit) = (memory.window(), credit_memory.window());
-    let mut consumer =
-        RingConsumer::new(window.clone(), layout, start, credit.clone()).expect("large enough");
+    let mut consumer = RingConsumer::new(window.clone(), layout, start, credit.clone())
+        .expect("large enough")
+        .with_patience_bytes(1 << 10);
     let mut producer =
         RingProducer::new(window.clone(), layout, start, credit.clone()).expect("large enough");
     for (place, word, action) in steps {

@@ -87,13 +87,19 @@ fn register_write(path: &str, size_bytes: usize, rounds: u64) -> String {
 }
 
 fn ring_consume(path: &str, size_bytes: usize, rounds: u64) -> String {
-    let layout = ring_layout(size_bytes);
-    let (window, credit) = map_ring(path, &layout, false);
+    let plain = ring_layout(size_bytes);
+    let (window, credit) = map_ring(path, &plain, false);
     let (mut accepted, errors) = (0_u64, Cell::new(0_u64));
     let mut buffer = vec![0; size_bytes];
-    for _ in sessions(rounds, || errors.get()) {
-        let mut consumer =
-            RingConsumer::new(window.clone(), layout, START, credit.clone()).expect("consumer");
+    for session in sessions(rounds, || errors.get()) {
+        let layout = if session % 4 == 3 {
+            plain.with_checksum().expect("short enough")
+        } else {
+            plain
+        };
+        let mut consumer = RingConsumer::new(window.clone(), layout, START, credit.clone())
+            .expect("consumer")
+            .with_patience_bytes(1 << 16);
         for _ in 0..SESSION_ROUNDS {
             match consumer.peek() {
                 Ok(Some(message)) => {

@@ -15,6 +15,7 @@
 //! index, offset and length is loaded once and checked; wrong bytes are possible, undefined behaviour is not.
 #![cfg_attr(not(any(loom, test)), no_std)]
 
+mod checksum;
 pub mod control;
 mod copy;
 pub mod register;

@@ -5,11 +5,13 @@
 #![cfg(not(loom))]
 #![allow(unsafe_code)] // Making a window of leaked memory.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use busway_core::register::{self, LastGood, ReadOutcome, RegisterReader, RegisterWriter};
 use busway_core::ring::{self, PushError, RingConsumer, RingProducer};
-use busway_core::{Medium, Window, control};
+use busway_core::{Medium, RemoteError, RemoteWrite, Window, control};
 use proptest::prelude::*;
 
 fn window_of(mut words: Vec<u64>) -> Window {
@@ -146,6 +148,48 @@ impl Ring {
     }
 }
 
+/// Far memory that places what is written in any order: RDMA WRITE over iWARP, by the letter.
+#[derive(Clone)]
+struct Unordered {
+    window: Window,
+    under_way: Rc<RefCell<Vec<(usize, Vec<u8>)>>>,
+}
+
+impl Unordered {
+    fn new(window: Window) -> Self {
+        let under_way = Rc::default();
+        Self { window, under_way }
+    }
+
+    /// Places one of the writes under way; `false` if there is none.
+    fn place(&self, which: usize) -> bool {
+        let mut under_way = self.under_way.borrow_mut();
+        if under_way.is_empty() {
+            return false;
+        }
+        let index = which % under_way.len();
+        let (offset, bytes) = under_way.swap_remove(index);
+        self.window.write(offset, &[], &[&bytes]).unwrap();
+        true
+    }
+}
+
+impl RemoteWrite for Unordered {
+    fn len_bytes(&self) -> usize {
+        self.window.len_bytes()
+    }
+    fn write(&mut self, offset: usize, header: &[u64], parts: &[&[u8]]) -> Result<(), RemoteError> {
+        let header: Vec<u8> = header.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let bytes = [&header, &parts.concat()[..]].concat();
+        self.under_way.borrow_mut().push((offset, bytes));
+        Ok(())
+    }
+    fn fence(&mut self) {}
+    fn publish(&mut self, offset: usize, word: u64) -> Result<(), RemoteError> {
+        self.write(offset, &[word], &[])
+    }
+}
+
 #[derive(Debug, Clone)]
 enum RegisterStep {
     Write(usize),
@@ -174,9 +218,11 @@ proptest! {
         lines in prop::sample::select(vec![2_usize, 4, 16]),
         max_size in prop::sample::select(vec![8_usize, 40, 64, 100, 256]),
         spare in 0..2_u32,
+        checksum: bool,
     ) {
         let data_bytes = if max_size <= 40 { 0 } else { (2 * max_size.next_multiple_of(64)).next_power_of_two() << spare };
         let layout = ring::Layout::new(lines, data_bytes, max_size).unwrap();
+        let layout = if checksum { layout.with_checksum().unwrap() } else { layout };
         let memory = window_of(vec![0; layout.required_bytes() / 8]);
         let credit = window_of(vec![0; ring::CREDIT_BYTES / 8]);
         layout.prepare_credits(&mut credit.clone(), start).unwrap();
@@ -186,6 +232,69 @@ proptest! {
         for step in &steps {
             ring.step(step);
         }
+    }
+
+    #[test]
+    fn a_ring_with_checksums_over_memory_without_order_loses_doubles_and_tears_nothing(
+        lens in prop::collection::vec(0..=100_usize, 1..if cfg!(miri) { 10 } else { 60 }),
+        order in prop::collection::vec(any::<usize>(), 16..17),
+        start in start(),
+    ) {
+        let layout = ring::Layout::new(4, 512, 100).unwrap().with_checksum().unwrap();
+        let (memory, credit) = (window_of(vec![0; layout.required_bytes() / 8]), window_of(vec![0; 8]));
+        let far = Unordered::new(memory.clone());
+        let mut producer = RingProducer::new(far.clone(), layout, start, credit.clone()).unwrap();
+        let mut consumer = RingConsumer::new(memory, layout, start, credit).unwrap();
+        let mut order = order.iter().cycle();
+        let (mut sent, mut received) = (0, 0);
+        while received < lens.len() {
+            if sent < lens.len() && producer.push(&[&payload(sent as u64, lens[sent])], sent as u64).is_ok() {
+                sent += 1;
+            }
+            let is_placed = far.place(*order.next().unwrap());
+            let Some(message) = consumer.peek().unwrap() else {
+                prop_assert!(is_placed || sent < lens.len() && producer.unreleased() < 4, "lost");
+                continue;
+            };
+            let mut bytes = vec![0; message.len_bytes];
+            consumer.copy(0, &mut bytes).unwrap();
+            prop_assert_eq!((message.time_ns, bytes), (received as u64, payload(received as u64, lens[received])));
+            consumer.release().unwrap();
+            consumer.flush_credits().unwrap();
+            received += 1;
+        }
+        prop_assert_eq!(consumer.counters().corrupt, 0);
+    }
+
+    #[test]
+    fn a_register_with_checksums_over_memory_without_order_is_never_torn_and_never_goes_back(
+        lens in prop::collection::vec(0..=100_usize, 1..if cfg!(miri) { 10 } else { 60 }),
+        order in prop::collection::vec((any::<usize>(), 0..4_u8), 16..17),
+        start in start(),
+    ) {
+        let layout = register::Layout::new(3, 100).unwrap().with_checksum();
+        let window = window_of(vec![0; layout.required_bytes() / 8]);
+        layout.prepare(&mut window.clone(), start).unwrap();
+        let far = Unordered::new(window.clone());
+        let mut writer = RegisterWriter::new(far.clone(), layout, start).unwrap();
+        let mut reader = RegisterReader::new(window, layout, start).unwrap().with_patience_bytes(1 << 30);
+        let mut last = 0;
+        let mut order = order.iter().cycle();
+        for (number, len) in (1..).zip(&lens) {
+            writer.write(&[&payload(number, *len)], number).unwrap();
+            let (which, count) = order.next().unwrap();
+            for _ in 0..*count {
+                far.place(*which);
+                let mut bytes = [0; 100];
+                if let ReadOutcome::New(sample) | ReadOutcome::Unchanged(sample) = reader.read(&mut bytes).unwrap() {
+                    prop_assert!(sample.time_ns >= last, "back in time");
+                    last = sample.time_ns;
+                    prop_assert_eq!(sample.sequence, start.wrapping_add(last));
+                    prop_assert_eq!(&bytes[..sample.len_bytes], payload(last, lens[last as usize - 1]));
+                }
+            }
+        }
+        prop_assert_eq!(reader.counters().corrupt, 0);
     }
 
     #[test]
@@ -270,9 +379,10 @@ proptest! {
     fn no_memory_makes_a_ring_leave_its_bounds(
         words in prop::collection::vec(prop_oneof![any::<u64>(), 0..130_u64], 64..65),
         credits in prop::collection::vec(prop_oneof![any::<u64>(), 0..300_u64], 8..9),
-        start in 0..3_u64,
+        start in 0..3_u64, checksum: bool,
     ) {
         let layout = ring::Layout::new(4, 256, 100).unwrap();
+        let layout = if checksum { layout.with_checksum().unwrap() } else { layout };
         let (memory, credit) = (window_of(words), window_of(credits));
         let mut consumer = RingConsumer::new(memory.clone(), layout, start, credit.clone()).unwrap();
         for _ in 0..10 {

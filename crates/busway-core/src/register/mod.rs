@@ -121,7 +121,8 @@ impl Layout {
         })
     }
 
-    /// Adds a CRC-32C over length, time, sequence and payload to every message, for buses that may flip bits.
+    /// Adds a CRC-32C over length, time, sequence and payload to every message, for buses that may flip bits, and for such that
+    /// may place the payload after its index (see [`RegisterReader::with_patience_bytes`]).
     #[must_use]
     pub fn with_checksum(self) -> Self {
         Self {
@@ -216,21 +217,6 @@ impl Layout {
         }
         Ok(())
     }
-}
-
-static CRC_32C: crc::Crc<u32, crc::Table<16>> = crc::Crc::<u32, crc::Table<16>>::new(&crc::CRC_32_ISCSI);
-
-/// The digest of a message's header, to which the payload's bytes are then added.
-pub(crate) fn digest(
-    sequence: u64,
-    len_bytes: u32,
-    time_ns: u64,
-) -> crc::Digest<'static, u32, crc::Table<16>> {
-    let mut digest = CRC_32C.digest();
-    digest.update(&sequence.to_ne_bytes());
-    digest.update(&len_bytes.to_ne_bytes());
-    digest.update(&time_ns.to_ne_bytes());
-    digest
 }
 
 /// Turns an impossible access error into the layout error that it would have been at construction.

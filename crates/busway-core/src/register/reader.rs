@@ -3,8 +3,9 @@
 //! Contract: any number of readers, none of which stores to the register, so a read-only mapping is enough. A read is
 //! bounded, never torn, never goes back in time. Called by the destination of a sampling channel.
 
-use super::{HEADER_BYTES, LATEST, Layout, LayoutError, digest, too_small};
+use super::{HEADER_BYTES, LATEST, Layout, LayoutError, too_small};
 use crate::WORD_BYTES;
+use crate::checksum::{self, Digest};
 use crate::window::{OutOfBounds, Window};
 
 /// How far `latest` may be ahead of what a reader knows. A larger distance is a step back, or another session's memory.
@@ -124,6 +125,8 @@ pub struct Counters {
     pub stale: u64,
     /// Other violations of the protocol: sequence, length, checksum.
     pub corrupt: u64,
+    /// Such violations, and steps back of `latest`, that a reader with patience took for bytes that had not arrived yet.
+    pub doubtful: u64,
 }
 
 /// Reads the latest message from a register in this host's memory.
@@ -136,6 +139,9 @@ pub struct RegisterReader {
     /// Sequence accepted last and its slot; `start` and slot 0 before the first.
     last: (u64, usize),
     max_retries: u32,
+    /// Bytes that may be found wrong in a row before the register counts as corrupt, and how many were.
+    patience_bytes: u64,
+    doubted_bytes: u64,
     counters: Counters,
 }
 
@@ -155,6 +161,8 @@ impl RegisterReader {
             start,
             last: (start, 0),
             max_retries: RETRIES,
+            patience_bytes: 0,
+            doubted_bytes: 0,
             counters: Counters::default(),
         })
     }
@@ -164,6 +172,18 @@ impl RegisterReader {
     pub fn with_retries(self, retries: u32) -> Self {
         Self {
             max_retries: retries,
+            ..self
+        }
+    }
+
+    /// For media that may make `latest` visible before the slot that it names (two RDMA WRITEs over iWARP, RFC 5040 section
+    /// 5.5): what does not fit together is looked at again as if the writer had been faster, and counted in
+    /// [`Counters::doubtful`], until `patience_bytes` bytes were looked at in vain in a row. 0 by default. The layout should have
+    /// [checksums](Layout::with_checksum), or a message of old and new bytes fits together too.
+    #[must_use]
+    pub fn with_patience_bytes(self, patience_bytes: u64) -> Self {
+        Self {
+            patience_bytes,
             ..self
         }
     }
@@ -211,7 +231,8 @@ impl RegisterReader {
     }
 
     /// Begins a read in two phases: copy from the [`Attempt`] what you like to where you like, then ask
-    /// [`Attempt::validate`] whether it counts. `None` if nothing was written in this session yet.
+    /// [`Attempt::validate`] whether it counts. `None` if nothing was written in this session yet, or if `latest` has gone back
+    /// and the reader has patience.
     ///
     /// # Errors
     /// [`ReadError::Corrupt`].
@@ -225,7 +246,7 @@ impl RegisterReader {
         let found = self.window.load(offset)?;
         let length = self.window.load(offset + WORD_BYTES)?;
         let time_ns = self.window.load(offset + 2 * WORD_BYTES)?;
-        let (length, checksum) = (length as u32, (length >> 32) as u32);
+        let (length, checksum) = checksum::split(length);
         let max_size_bytes = self.layout.max_size_bytes();
         let len_bytes = length as usize;
         let doubt = if found != latest {
@@ -243,7 +264,7 @@ impl RegisterReader {
         let digest = self
             .layout
             .has_checksum()
-            .then(|| digest(latest, length, time_ns));
+            .then(|| checksum::begin(latest, length, time_ns));
         let sample = Sample {
             sequence: latest,
             len_bytes,
@@ -319,7 +340,19 @@ impl RegisterReader {
             return Ok(None);
         }
         self.counters.stale += 1;
+        if self.may_doubt(WORD_BYTES) {
+            return Ok(None);
+        }
         Err(Corrupt::Backwards { last, latest })
+    }
+
+    /// Whether `len_bytes` bytes that do not fit together may be bytes that have not arrived yet.
+    #[cold]
+    fn may_doubt(&mut self, len_bytes: usize) -> bool {
+        self.doubted_bytes = self.doubted_bytes.saturating_add(len_bytes as u64);
+        let may = self.doubted_bytes <= self.patience_bytes;
+        self.counters.doubtful += u64::from(may);
+        may
     }
 }
 
@@ -333,7 +366,7 @@ pub struct Attempt<'r> {
     /// What the slot says.
     checksum: u32,
     /// Of the bytes copied so far, if the layout has checksums.
-    digest: Option<crc::Digest<'static, u32, crc::Table<16>>>,
+    digest: Option<Digest>,
     /// How many bytes from the start on went into `digest`.
     digested_bytes: usize,
 }
@@ -417,9 +450,13 @@ impl Attempt<'_> {
             (doubt, _) => doubt,
         };
         if let Some(wrong) = wrong {
+            if reader.may_doubt(HEADER_BYTES + sample.len_bytes) {
+                return Ok(false);
+            }
             reader.counters.corrupt += 1;
             return Err(wrong.into());
         }
+        reader.doubted_bytes = 0;
         if accept {
             reader.counters.reads += 1;
             reader.last = (sample.sequence, slot);

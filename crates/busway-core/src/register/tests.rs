@@ -234,3 +234,35 @@ fn writers_that_take_turns_go_on_where_the_last_one_stopped_even_in_the_middle_o
         }
     }
 }
+
+#[test]
+fn a_patient_reader_takes_what_does_not_fit_together_for_what_has_not_arrived_yet() {
+    let layout = Layout::new(3, 100).unwrap().with_checksum();
+    let window = window(layout.required_bytes());
+    let mut writer = RegisterWriter::new(window.clone(), layout, 5).unwrap();
+    let reader = RegisterReader::new(window.clone(), layout, 5).unwrap();
+    let mut reader = reader.with_patience_bytes(10_000);
+    let mut buffer = [0; 100];
+    writer.write(&[&[1; 100]], 1).unwrap();
+    assert!(matches!(reader.read(&mut buffer), Ok(ReadOutcome::New(_))));
+    writer.write(&[&[2; 100]], 2).unwrap();
+    let wrong_at = layout.slot_offset(2) + HEADER_BYTES;
+    window.store(wrong_at, 0).unwrap();
+    assert_eq!(reader.read(&mut buffer), Ok(ReadOutcome::Contended));
+    window.store(LATEST, 5).unwrap();
+    assert_eq!(
+        reader.read(&mut buffer),
+        Ok(ReadOutcome::Empty),
+        "latest went back"
+    );
+    window.store(LATEST, 7).unwrap();
+    window.store(wrong_at, u64::from_ne_bytes([2; 8])).unwrap();
+    assert!(matches!(reader.read(&mut buffer), Ok(ReadOutcome::New(_))));
+    assert!(reader.counters().doubtful > 1);
+    window.store(wrong_at, 0).unwrap();
+    let found = (0..20).find_map(|_| reader.read(&mut buffer).err());
+    assert!(
+        matches!(found, Some(ReadError::Corrupt(Corrupt::Checksum { .. }))),
+        "{found:?}"
+    );
+}

@@ -3,7 +3,8 @@
 //! Contract: one writer a register and session. It never reads the register and never waits. Called by the source of a
 //! sampling channel.
 
-use super::{LATEST, Layout, LayoutError, digest};
+use super::{LATEST, Layout, LayoutError};
+use crate::checksum;
 use crate::remote::{RemoteError, RemoteWrite};
 
 /// Why a message was not written. The register then still holds the one before.
@@ -96,11 +97,11 @@ impl<W: RemoteWrite> RegisterWriter<W> {
         };
         let sequence = self.sequence.wrapping_add(1);
         let checksum = if self.layout.has_checksum() {
-            checksum(sequence, len, time_ns, parts)
+            digest_of(sequence, len, time_ns, parts)
         } else {
             0
         };
-        let header = [sequence, u64::from(len) | u64::from(checksum) << 32, time_ns];
+        let header = [sequence, checksum::join(len, checksum), time_ns];
         self.memory
             .write(self.layout.slot_offset(self.slot), &header, parts)?;
         // The payload before its index: partner is the reader's fence after its first load of `latest`.
@@ -133,8 +134,8 @@ impl<W: RemoteWrite> RegisterWriter<W> {
     }
 }
 
-fn checksum(sequence: u64, len_bytes: u32, time_ns: u64, parts: &[&[u8]]) -> u32 {
-    let mut digest = digest(sequence, len_bytes, time_ns);
+fn digest_of(sequence: u64, len_bytes: u32, time_ns: u64, parts: &[&[u8]]) -> u32 {
+    let mut digest = checksum::begin(sequence, len_bytes, time_ns);
     for part in parts {
         digest.update(part);
     }

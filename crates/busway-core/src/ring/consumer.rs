@@ -8,6 +8,7 @@ use super::{
     TIME, commit_word, data_start,
 };
 use crate::LINE_BYTES;
+use crate::checksum;
 use crate::remote::{RemoteError, RemoteWrite};
 use crate::window::{OutOfBounds, Window};
 
@@ -49,7 +50,22 @@ pub enum Corrupt {
         /// The data position that follows from what came before.
         expected: u64,
     },
+    /// The CRC-32C does not fit the bytes, and has not for long.
+    #[error(
+        "message {position} has CRC-32C {found:#010x}, its bytes give {computed:#010x}, and no more came: open a new session"
+    )]
+    Checksum {
+        /// Line position of the message.
+        position: u64,
+        /// What the line says.
+        found: u32,
+        /// What the bytes give.
+        computed: u32,
+    },
 }
+
+/// Bytes of the same message that a consumer with checksums looks at in vain before it gives up: some seconds of polling.
+const PATIENCE_BYTES: u64 = 1 << 32;
 
 /// Why a message could not be looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -72,6 +88,8 @@ pub struct ConsumerCounters {
     pub corrupt: u64,
     /// Times that credits were written back.
     pub credit_writes: u64,
+    /// Looks at a message whose commit word was there and whose bytes did not fit its checksum yet.
+    pub doubtful: u64,
 }
 
 /// The message at the front, checked.
@@ -102,6 +120,9 @@ pub struct RingConsumer<C> {
     /// Credits are written back when this many lines or more than this many data bytes are owed.
     batch_lines: u64,
     batch_data_bytes: u64,
+    /// Bytes that may be looked at in vain, and how many of the next message were.
+    patience_bytes: u64,
+    doubted_bytes: u64,
     counters: ConsumerCounters,
 }
 
@@ -129,6 +150,8 @@ impl<C: RemoteWrite> RingConsumer<C> {
             batch_lines: (layout.lines() as u64 / 4).max(1),
             batch_data_bytes: data_bytes.saturating_sub(2 * longest).min(data_bytes / 4),
             layout,
+            patience_bytes: PATIENCE_BYTES,
+            doubted_bytes: 0,
             counters: ConsumerCounters::default(),
         })
     }
@@ -173,6 +196,16 @@ impl<C: RemoteWrite> RingConsumer<C> {
         }
     }
 
+    /// With checksums: gives up on a message whose commit word has come after looking at `patience_bytes` of its bytes in vain,
+    /// again and again (2^32 by default, which takes some seconds of polling).
+    #[must_use]
+    pub fn with_patience_bytes(self, patience_bytes: u64) -> Self {
+        Self {
+            patience_bytes,
+            ..self
+        }
+    }
+
     /// The message at the front, if one has come. Stays the same until [`release`](Self::release).
     ///
     /// # Errors
@@ -188,45 +221,83 @@ impl<C: RemoteWrite> RingConsumer<C> {
         }
         // The commit word before the line and its payload: partner is the producer's fence before the commit word.
         self.window.read_fence();
-        let length = self.window.load(line + LENGTH)?;
+        match self.examine(line)? {
+            Ok(front) => {
+                self.doubted_bytes = 0;
+                self.front = Some(front);
+                Ok(Some(front.message))
+            }
+            Err((wrong, looked_at_bytes)) => self.doubt(wrong, looked_at_bytes),
+        }
+    }
+
+    /// Judges the message of the line at offset `line`; what is wrong with it, and how many bytes that took to see.
+    #[inline]
+    fn examine(&self, line: usize) -> Result<Result<Front, (Corrupt, usize)>, OutOfBounds> {
+        let position = self.next_line;
+        let word = self.window.load(line + LENGTH)?;
         let time_ns = self.window.load(line + TIME)?;
+        let (length, checksum) = if self.layout.has_checksum() {
+            let (length, checksum) = checksum::split(word);
+            (u64::from(length), Some(checksum))
+        } else {
+            (word, None)
+        };
         let max_size_bytes = self.layout.max_size_bytes();
         let len_bytes = match usize::try_from(length) {
             Ok(len_bytes) if len_bytes <= max_size_bytes => len_bytes,
             _ => {
-                let position = self.next_line;
-                return self.corrupt(Corrupt::Length {
+                let wrong = Corrupt::Length {
                     position,
                     len_bytes: length,
                     max_size_bytes,
-                });
+                };
+                return Ok(Err((wrong, LINE_BYTES)));
             }
         };
-        let message = Message { len_bytes, time_ns };
-        let front = if len_bytes <= INLINE_BYTES {
-            Front {
-                message,
-                offset: line + PAYLOAD,
-                data_end: self.next_data,
-            }
-        } else {
-            let (expected, data_end) = self.layout.place(self.next_data, len_bytes);
+        let (mut offset, mut data_end, mut begin) = (line + PAYLOAD, self.next_data, None);
+        if len_bytes > INLINE_BYTES {
+            let (expected, end) = self.layout.place(self.next_data, len_bytes);
             let found = self.window.load(line + PAYLOAD)?;
             if found != expected {
-                return self.corrupt(Corrupt::Data {
-                    position: self.next_line,
+                let wrong = Corrupt::Data {
+                    position,
                     found,
                     expected,
-                });
+                };
+                return Ok(Err((wrong, LINE_BYTES)));
             }
-            Front {
-                message,
-                offset: self.layout.data_offset(expected),
-                data_end,
+            (offset, data_end, begin) = (self.layout.data_offset(expected), end, Some(expected));
+        }
+        let message = Message { len_bytes, time_ns };
+        if let Some(found) = checksum {
+            let computed = self.checksum(message, begin, offset)?;
+            if computed != found {
+                let wrong = Corrupt::Checksum {
+                    position,
+                    found,
+                    computed,
+                };
+                return Ok(Err((wrong, LINE_BYTES + len_bytes)));
             }
-        };
-        self.front = Some(front);
-        Ok(Some(message))
+        }
+        Ok(Ok(Front {
+            message,
+            offset,
+            data_end,
+        }))
+    }
+
+    /// The CRC-32C of `message`, whose payload lies at `offset`, as it is now.
+    fn checksum(&self, message: Message, begin: Option<u64>, offset: usize) -> Result<u32, OutOfBounds> {
+        // A layout with checksums takes no longer messages.
+        let len = message.len_bytes as u32;
+        let mut digest = checksum::begin(self.next_line, len, message.time_ns);
+        if let Some(begin) = begin {
+            digest.update(&begin.to_ne_bytes());
+        }
+        checksum::add_window(&mut digest, &self.window, offset, message.len_bytes)?;
+        Ok(digest.finalize())
     }
 
     /// Copies payload bytes of the front message from `offset` on.
@@ -312,9 +383,18 @@ impl<C: RemoteWrite> RingConsumer<C> {
         &self.layout
     }
 
+    /// With checksums, what is wrong may be what has not arrived yet. Bytes that once fitted their checksum stay as they are
+    /// until their credit is given, so nobody need look again while they are copied.
     #[cold]
-    fn corrupt(&mut self, corrupt: Corrupt) -> Result<Option<Message>, ReceiveError> {
+    fn doubt(&mut self, wrong: Corrupt, looked_at_bytes: usize) -> Result<Option<Message>, ReceiveError> {
+        if self.layout.has_checksum() {
+            self.doubted_bytes = self.doubted_bytes.saturating_add(looked_at_bytes as u64);
+            if self.doubted_bytes <= self.patience_bytes {
+                self.counters.doubtful += 1;
+                return Ok(None);
+            }
+        }
         self.counters.corrupt += 1;
-        Err(corrupt.into())
+        Err(wrong.into())
     }
 }

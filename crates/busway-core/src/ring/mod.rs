@@ -8,7 +8,7 @@
 //! line i at 64 * i, i = position % lines
 //!    + 0    commit      u64, (position << 1) | 1 of the message, written after everything else; by its low bit it never
 //!                       equals zeroed memory, by its position never an earlier lap or session
-//!    + 8    length      u64, payload length in bytes, 0 ..= max_size_bytes
+//!    + 8    length      u64, payload length in bytes, 0 ..= max_size_bytes; with checksums its high half is a CRC-32C
 //!    + 16   time_ns     u64, source time, whatever clock the producer's caller uses
 //!    + 24   payload     if length <= 40: the bytes; else one word: the payload's data position in bytes
 //! data at 64 * lines    payloads longer than 40 bytes, each contiguous and on a 64-byte boundary; what does not fit
@@ -27,11 +27,17 @@
 //! session left in lines and credits is never taken for this one's. [`Layout::prepare_credits`] sets the credit words right
 //! from the beginning; without it, zeroed ones would be a lie to a session that begins just before the wrap.
 //!
+//! The CRC-32C covers the message's position, length and time, its data position if it has one, and its payload.
+//!
 //! # Protocol
 //!
 //! The producer writes payload and line, fences, and stores the commit word; a batch shares one fence. The consumer waits
 //! for the commit word that it expects, checks length and data position (which it can compute itself), copies, and
 //! writes credits back in batches. Each side polls its own memory only.
+//!
+//! Where writes may become visible in another order than they were made (two RDMA WRITEs over iWARP: RFC 5040, section 5.5), the
+//! commit word says only that the message is on its way, and the checksum says that it is here: a consumer that finds a wrong one
+//! looks again at the next poll. Credits need no such help, since each is one word and an older one is ignored.
 
 mod consumer;
 mod producer;
@@ -79,8 +85,8 @@ pub enum LayoutError {
         /// The least that would do, in bytes.
         least_bytes: usize,
     },
-    /// A message longer than the address space allows.
-    #[error("messages of {max_size_bytes} bytes do not fit the address space")]
+    /// A message longer than the address space, or a checked length, allows.
+    #[error("messages of {max_size_bytes} bytes do not fit the address space, or not 32 bits with checksums")]
     Size {
         /// The size asked for, in bytes.
         max_size_bytes: usize,
@@ -128,6 +134,7 @@ pub struct Layout {
     data_bytes: usize,
     max_size_bytes: usize,
     required_bytes: usize,
+    checksum: bool,
 }
 
 impl Layout {
@@ -167,7 +174,27 @@ impl Layout {
             data_bytes,
             max_size_bytes,
             required_bytes,
+            checksum: false,
         })
+    }
+
+    /// Adds a CRC-32C to every message, for buses that may place its bytes after its commit word.
+    ///
+    /// # Errors
+    /// [`LayoutError::Size`] if a message may be longer than a `u32` can say.
+    pub fn with_checksum(self) -> Result<Self, LayoutError> {
+        let max_size_bytes = self.max_size_bytes;
+        u32::try_from(max_size_bytes).map_err(|_| LayoutError::Size { max_size_bytes })?;
+        Ok(Self {
+            checksum: true,
+            ..self
+        })
+    }
+
+    /// Whether messages carry a CRC-32C.
+    #[must_use]
+    pub fn has_checksum(&self) -> bool {
+        self.checksum
     }
 
     /// A ring that surely holds `depth` messages of `max_size_bytes` bytes.

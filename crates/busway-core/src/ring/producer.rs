@@ -7,6 +7,7 @@ use super::{
     CREDIT_BYTES, CREDIT_DATA, CREDIT_LINES, INLINE_BYTES, LENGTH, Layout, LayoutError, Position,
     commit_word, data_start,
 };
+use crate::checksum;
 use crate::remote::{RemoteError, RemoteWrite};
 use crate::window::Window;
 
@@ -192,7 +193,8 @@ impl<W: RemoteWrite> RingProducer<W> {
         }
         let line = self.layout.line_offset(self.next_line) + LENGTH;
         if len_bytes <= INLINE_BYTES {
-            self.memory.write(line, &[len_bytes as u64, time_ns], parts)?;
+            let length = self.length_word(len_bytes, time_ns, None, parts);
+            self.memory.write(line, &[length, time_ns], parts)?;
         } else {
             let (begin, end) = self.layout.place(self.next_data, len_bytes);
             if !self.has_data_room(end) {
@@ -202,8 +204,8 @@ impl<W: RemoteWrite> RingProducer<W> {
                 }
             }
             self.memory.write(self.layout.data_offset(begin), &[], parts)?;
-            self.memory
-                .write(line, &[len_bytes as u64, time_ns, begin], &[])?;
+            let length = self.length_word(len_bytes, time_ns, Some(begin), parts);
+            self.memory.write(line, &[length, time_ns, begin], &[])?;
             self.next_data = end;
         }
         self.next_line = self.next_line.wrapping_add(1);
@@ -274,6 +276,22 @@ impl<W: RemoteWrite> RingProducer<W> {
     #[must_use]
     pub fn into_memory(self) -> W {
         self.memory
+    }
+
+    /// The length of the next message, with its checksum where the layout has one.
+    #[inline]
+    fn length_word(&self, len_bytes: usize, time_ns: u64, begin: Option<u64>, parts: &[&[u8]]) -> u64 {
+        if !self.layout.has_checksum() {
+            return len_bytes as u64;
+        }
+        // A layout with checksums takes no longer messages.
+        let len = len_bytes as u32;
+        let mut digest = checksum::begin(self.next_line, len, time_ns);
+        if let Some(begin) = begin {
+            digest.update(&begin.to_ne_bytes());
+        }
+        parts.iter().for_each(|part| digest.update(part));
+        checksum::join(len, digest.finalize())
     }
 
     #[inline]

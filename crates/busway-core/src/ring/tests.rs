@@ -218,6 +218,41 @@ fn impossible_lengths_and_places_are_errors_again_and_again() {
 }
 
 #[test]
+fn a_message_whose_bytes_do_not_fit_its_checksum_has_not_arrived_until_patience_is_over() {
+    let layout = Layout::new(4, 512, 100).unwrap().with_checksum().unwrap();
+    for (len, wrong_at) in [
+        (100, layout.data_offset(0)),
+        (40, PAYLOAD),
+        (0, TIME),
+        (40, LENGTH),
+    ] {
+        let mut pair = pair(layout, 0);
+        pair.producer.push(&[&vec![7; len]], 9).unwrap();
+        let right = pair.memory.load(wrong_at).unwrap();
+        pair.memory.store(wrong_at, !right).unwrap();
+        for _ in 0..3 {
+            assert_eq!(pair.consumer.peek(), Ok(None), "{len}");
+        }
+        assert_eq!(pair.consumer.counters().doubtful, 3);
+        pair.memory.store(wrong_at, right).unwrap();
+        assert_eq!(pop(&mut pair.consumer), Some((vec![7; len], 9)));
+
+        pair.producer.push(&[&vec![8; len]], 9).unwrap();
+        let line = layout.line_offset(1);
+        pair.memory.store(line + TIME, 10).unwrap();
+        pair.consumer = pair.consumer.with_patience_bytes(3 * LINE_BYTES as u64 + 300);
+        let found = (0..4).find_map(|_| pair.consumer.peek().err());
+        assert!(
+            matches!(
+                found,
+                Some(ReceiveError::Corrupt(Corrupt::Checksum { position: 1, .. }))
+            ),
+            "{len}: {found:?}"
+        );
+    }
+}
+
+#[test]
 fn impossible_layouts_and_too_little_memory_are_refused_with_numbers() {
     assert_eq!(Layout::new(3, 0, 8), Err(LayoutError::Lines { lines: 3 }));
     assert_eq!(Layout::new(1, 0, 8), Err(LayoutError::Lines { lines: 1 }));
