@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 
 use super::guest::{Guest, Plan, Wire};
@@ -13,6 +13,7 @@ use super::image::Placed;
 use super::kernel::Flavor;
 use super::preset::{self, Preset};
 use super::protocol::Job;
+use super::scenario;
 use super::store::Store;
 
 /// The command.
@@ -21,12 +22,22 @@ use super::store::Store;
 pub struct Lab {
     #[command(subcommand)]
     what: Option<What>,
+    /// Scenarios, all by default; `cargo xtask lab list` says what each shows
+    scenarios: Vec<String>,
+    /// Write the results, with what was measured, to this file as JSON
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// For the faults of wires: the same seed decides alike
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
 }
 
 #[derive(Debug, Subcommand)]
 enum What {
     /// Run one program of this host in one guest; its output and its exit code are those of this command
     Run(Run),
+    /// Say which scenarios there are
+    List,
 }
 
 #[derive(Debug, Args)]
@@ -49,6 +60,9 @@ struct Run {
     /// A file of the host that the guest has, too: FILE, or FILE:PATH-IN-GUEST; programs bring their libraries
     #[arg(long)]
     copy: Vec<String>,
+    /// A line of shell for a second guest, b at 10.77.0.2, set up alike, that is stopped when the program ends
+    #[arg(long)]
+    peer: Option<String>,
     /// A file of the guest that is written to the current directory afterwards
     #[arg(long)]
     fetch: Vec<String>,
@@ -61,7 +75,7 @@ struct Run {
     /// Seconds after which the program is given up
     #[arg(long, default_value_t = 300)]
     timeout: u64,
-    /// A program of the host, or a path in the guest that the host does not have, and its arguments
+    /// A file of the host, given with a directory (`./program`), or the name of one of the guest's own programs, and arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     program: Vec<String>,
 }
@@ -74,8 +88,27 @@ impl Lab {
     pub fn execute(self) -> Result<ExitCode> {
         match self.what {
             Some(What::Run(run)) => run.execute(),
-            None => bail!("no scenario is known yet: `cargo xtask lab run` runs one program"),
+            Some(What::List) => {
+                for scenario in scenario::ALL {
+                    println!("{:12} {}", scenario.name, scenario.about);
+                }
+                Ok(ExitCode::SUCCESS)
+            }
+            None => self.scenarios(),
         }
+    }
+
+    fn scenarios(&self) -> Result<ExitCode> {
+        let lines = scenario::run(&scenario::chosen(&self.scenarios)?, self.seed)?;
+        if let Some(path) = &self.json {
+            let text = serde_json::to_string_pretty(&lines)?;
+            std::fs::write(path, text).with_context(|| format!("{} can't be written", path.display()))?;
+        }
+        for line in &lines {
+            println!("{line}");
+        }
+        scenario::judge(&lines, host::is_ci())?;
+        Ok(ExitCode::SUCCESS)
     }
 }
 
@@ -83,9 +116,35 @@ impl Run {
     fn execute(self) -> Result<ExitCode> {
         host::ensure()?;
         let store = Store::open()?;
+        let logs = store.path("logs/run");
         let sockets = tempfile::tempdir()?;
-        let [wire, _] = Wire::pair(sockets.path());
-        let mut plan = Plan::new("a", 1);
+        let [wire, far] = Wire::pair(sockets.path());
+        let (plan, words) = self.plan("a", 1, wire)?;
+        let guest = Guest::start(&store, plan, &logs)?;
+        let peer = match &self.peer {
+            Some(_) => Some(Guest::start(&store, self.plan("b", 2, far)?.0, &logs)?),
+            None => None,
+        };
+        for guest in [Some(&guest), peer.as_ref()].into_iter().flatten() {
+            self.set_up(guest)?;
+        }
+        if let (Some(peer), Some(line)) = (&peer, &self.peer) {
+            let words = ["/bin/sh", "-c", line].map(str::to_owned).to_vec();
+            peer.spawn_shown(self.job(words)?, true)?;
+        }
+        let done = guest
+            .spawn_shown(self.job(words)?, true)?
+            .wait(Duration::from_secs(self.timeout))?;
+        for path in &self.fetch {
+            let name = path.rsplit('/').next().unwrap_or(path);
+            std::fs::write(name, guest.read(path)?).with_context(|| format!("{name} can't be written"))?;
+        }
+        Ok(ExitCode::from(u8::try_from(done.code).unwrap_or(1)))
+    }
+
+    /// What a guest is made of, and the program's words there.
+    fn plan(&self, name: &str, number: u8, wire: Wire) -> Result<(Plan, Vec<String>)> {
+        let mut plan = Plan::new(name, number);
         plan.flavor = self.kernel;
         plan.kernel_words = self.append.clone();
         plan.memory_mib = self.memory_mib;
@@ -95,42 +154,36 @@ impl Run {
             plan.files.push(placed(copied)?);
         }
         let mut words = self.program.clone();
-        let program = host::find(&words[0])
-            .filter(|_| !words[0].contains('/'))
-            .unwrap_or_else(|| PathBuf::from(&words[0]));
-        if program.is_file() {
+        // A name alone is one of the guest's own programs: it has a shell and the tools.
+        let program = PathBuf::from(&words[0]);
+        if words[0].contains('/') && program.is_file() {
             words[0] = plan.program(&program);
         }
-        let guest = Guest::start(&store, plan, &store.path("logs/run"))?;
-        preset::set_up(&guest, &self.with)?;
-        for module in &self.modules {
-            guest.shell(&format!("modprobe {module}"), Duration::from_secs(30))?;
+        Ok((plan, words))
+    }
+
+    fn set_up(&self, guest: &Guest) -> Result<()> {
+        preset::set_up(guest, &self.with)?;
+        let modules = self.modules.iter().map(|module| format!("modprobe {module}"));
+        for line in modules.chain(self.setup.iter().cloned()) {
+            guest.shell(&line, Duration::from_secs(60))?;
         }
-        for line in &self.setup {
-            guest.shell(line, Duration::from_secs(60))?;
+        Ok(())
+    }
+
+    fn job(&self, words: Vec<String>) -> Result<Job> {
+        let mut job = Job {
+            words,
+            directory: Some("/tmp".to_owned()),
+            ..Job::default()
+        };
+        for pair in &self.env {
+            let (name, value) = pair
+                .split_once('=')
+                .with_context(|| format!("--env {pair:?} is not NAME=VALUE"))?;
+            job.environment.insert(name.to_owned(), value.to_owned());
         }
-        let pairs = self.env.iter().map(|pair| {
-            pair.split_once('=')
-                .with_context(|| format!("--env {pair:?} is not NAME=VALUE"))
-        });
-        let environment = pairs
-            .map(|pair| pair.map(|(name, value)| (name.to_owned(), value.to_owned())))
-            .collect::<Result<_>>()?;
-        let done = guest
-            .spawn_shown(
-                Job {
-                    words,
-                    environment,
-                    directory: Some("/tmp".to_owned()),
-                },
-                true,
-            )?
-            .wait(Duration::from_secs(self.timeout))?;
-        for path in &self.fetch {
-            let name = path.rsplit('/').next().unwrap_or(path);
-            std::fs::write(name, guest.read(path)?).with_context(|| format!("{name} can't be written"))?;
-        }
-        Ok(ExitCode::from(u8::try_from(done.code).unwrap_or(1)))
+        Ok(job)
     }
 }
 

@@ -35,6 +35,8 @@ pub struct Plan {
     pub kernel_words: String,
     /// Its memory.
     pub memory_mib: u32,
+    /// Its processors.
+    pub processors: u8,
     /// The network, if any.
     pub wire: Option<Wire>,
     /// Programs and files that it has.
@@ -76,6 +78,7 @@ impl Plan {
             with_siw: false,
             kernel_words: String::new(),
             memory_mib: 512,
+            processors: 1,
             wire: None,
             files: Vec::new(),
             qemu_words: Vec::new(),
@@ -90,14 +93,18 @@ impl Plan {
     /// Adds a program of the host, as `/bin/NAME`, and gives this path.
     pub fn program(&mut self, file: &Path) -> String {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
-        let to = format!("/bin/{name}");
-        // `/bin` is a link.
+        self.program_as(file, &name)
+    }
+
+    /// The same, under another name.
+    pub fn program_as(&mut self, file: &Path, name: &str) -> String {
+        // `/bin` is a link to it.
         self.files.push(Placed {
             from: file.to_owned(),
             to: format!("/usr/bin/{name}"),
             is_program: true,
         });
-        to
+        format!("/bin/{name}")
     }
 }
 
@@ -132,13 +139,50 @@ struct Programs {
 
 #[derive(Clone, Debug, Default)]
 struct Progress {
-    output: Vec<u8>,
-    error: Vec<u8>,
+    output: Heard,
+    error: Heard,
     file: Option<Vec<u8>>,
     is_written: bool,
     code: Option<i32>,
     refused: Option<String>,
     echoes: bool,
+}
+
+/// What a program wrote, and when which part of it came.
+#[derive(Clone, Debug, Default)]
+struct Heard {
+    bytes: Vec<u8>,
+    /// Up to which byte it had come at that instant.
+    marks: Vec<(Instant, usize)>,
+}
+
+impl Heard {
+    fn add(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        self.marks.push((Instant::now(), self.bytes.len()));
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
+
+    /// Whole lines, each with the instant at which its end came.
+    fn lines(&self) -> Vec<(Instant, String)> {
+        let mut marks = self.marks.iter().peekable();
+        let mut end = 0;
+        let whole = self
+            .bytes
+            .split_inclusive(|byte| *byte == b'\n')
+            .filter(|line| line.ends_with(b"\n"));
+        whole
+            .filter_map(|line| {
+                end += line.len();
+                while marks.next_if(|(_, to)| *to < end).is_some() {}
+                let (instant, _) = marks.peek()?;
+                Some((*instant, String::from_utf8_lossy(line).trim_end().to_owned()))
+            })
+            .collect()
+    }
 }
 
 impl Guest {
@@ -392,8 +436,8 @@ impl Program<'_> {
             let code = progress.code?;
             Some(Done {
                 code,
-                output: text(&progress.output),
-                error: text(&progress.error),
+                output: progress.output.text(),
+                error: progress.error.text(),
             })
         })
     }
@@ -404,13 +448,13 @@ impl Program<'_> {
     /// It can't be started, it ends before, or not in time: the message has what it wrote to standard error.
     pub fn until<T>(&self, what: &str, limit: Duration, wanted: impl Fn(&str) -> Option<T>) -> Result<T> {
         let outcome = self.guest.progress(self.number, what, limit, |progress| {
-            match wanted(&text(&progress.output)) {
+            match wanted(&progress.output.text()) {
                 Some(value) => Some(Ok(value)),
                 None => progress.code.map(|code| {
                     Err(anyhow::anyhow!(
                         "`{}` ended with {code}: {}",
                         self.what,
-                        text(&progress.error)
+                        progress.error.text()
                     ))
                 }),
             }
@@ -426,7 +470,7 @@ impl Program<'_> {
         programs
             .known
             .get(&self.number)
-            .map(|progress| text(&progress.output))
+            .map(|progress| progress.output.text())
             .unwrap_or_default()
     }
 
@@ -436,7 +480,27 @@ impl Program<'_> {
         programs
             .known
             .get(&self.number)
-            .map(|progress| text(&progress.error))
+            .map(|progress| progress.error.text())
+            .unwrap_or_default()
+    }
+
+    /// The lines of its standard output so far, each with the instant at which it came here.
+    pub fn output_lines(&self) -> Vec<(Instant, String)> {
+        let programs = lock(&self.guest.state.programs);
+        programs
+            .known
+            .get(&self.number)
+            .map(|progress| progress.output.lines())
+            .unwrap_or_default()
+    }
+
+    /// The same of its standard error.
+    pub fn error_lines(&self) -> Vec<(Instant, String)> {
+        let programs = lock(&self.guest.state.programs);
+        programs
+            .known
+            .get(&self.number)
+            .map(|progress| progress.error.lines())
             .unwrap_or_default()
     }
 
@@ -502,14 +566,14 @@ impl State {
                     let _ = std::io::stdout().write_all(&bytes.0);
                     let _ = std::io::stdout().flush();
                 }
-                progress.output.extend(bytes.0);
+                progress.output.add(&bytes.0);
             }
             Event::Error(number, bytes) => {
                 let progress = programs.known.entry(number).or_default();
                 if progress.echoes {
                     let _ = std::io::stderr().write_all(&bytes.0);
                 }
-                progress.error.extend(bytes.0);
+                progress.error.add(&bytes.0);
             }
             Event::Ended(number, code) => programs.known.entry(number).or_default().code = Some(code),
             Event::File(number, bytes) => programs.known.entry(number).or_default().file = Some(bytes.0),
@@ -558,7 +622,9 @@ fn qemu(plan: &Plan, kernel: &Kernel, initramfs: &Path, socket: &Path, log: &Pat
     ]);
     // With one processor and no room for a second the emulator makes locked instructions plain ones, which memory shared with others does not survive;
     // with room for a second, Linux finds the clock unsteady unless told otherwise.
-    command.args(["-smp", "1,maxcpus=2"]);
+    command
+        .arg("-smp")
+        .arg(format!("{},maxcpus={}", plan.processors, plan.processors.max(2)));
     command.arg("-m").arg(plan.memory_mib.to_string());
     command.arg("-serial").arg(format!("file:{}", log.display()));
     command
@@ -592,10 +658,6 @@ fn qemu(plan: &Plan, kernel: &Kernel, initramfs: &Path, socket: &Path, log: &Pat
     }
     command.args(&plan.qemu_words);
     command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,0 +1,105 @@
+//! The programs under test, built with cargo when a scenario asks for them first.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use super::store::workspace;
+
+/// What a run of cargo makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Set {
+    /// The tests of the buses.
+    TransportTests,
+    /// `busway` and the programs of the end-to-end tests.
+    Programs,
+}
+
+impl Set {
+    fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Set::TransportTests => &["test", "--no-run", "-p", "busway-transport", "--tests"],
+            Set::Programs => &["build", "-p", "busway", "-p", "busway-tests", "--bins"],
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Builds {
+    made: Mutex<BTreeMap<Set, BTreeMap<String, PathBuf>>>,
+}
+
+impl Builds {
+    /// The file of a program, test or binary, by its name.
+    ///
+    /// # Errors
+    /// It can't be built, or there is no such test or binary.
+    pub fn program(&self, set: Set, name: &str) -> Result<PathBuf> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if !made.contains_key(&set) {
+            made.insert(set, build(set)?);
+        }
+        let found = made[&set].get(name).cloned();
+        found.with_context(|| {
+            format!(
+                "no such test: `cargo {}` makes no {name}",
+                set.arguments().join(" ")
+            )
+        })
+    }
+}
+
+fn build(set: Set) -> Result<BTreeMap<String, PathBuf>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command
+        .args(set.arguments())
+        .args(["--release", "--quiet", "--message-format=json-render-diagnostics"]);
+    let output = command
+        .current_dir(workspace())
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cargo can't be started")?;
+    if !output.status.success() {
+        bail!(
+            "`cargo {}` ended with {}",
+            set.arguments().join(" "),
+            output.status
+        );
+    }
+    Ok(executables(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// The files that cargo's messages name, by target.
+fn executables(messages: &str) -> BTreeMap<String, PathBuf> {
+    let parsed = messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    parsed
+        .filter_map(|message| {
+            let name = message["target"]["name"].as_str()?;
+            Some((name.to_owned(), PathBuf::from(message["executable"].as_str()?)))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargos_messages_name_what_was_built() {
+        let messages = "{\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"lib\"},\"executable\":null}\n\
+            {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"contract_tcp\"},\"executable\":\"/t/contract_tcp-1\"}\nno json\n";
+        let found = executables(messages);
+        assert_eq!(
+            found.into_iter().collect::<Vec<_>>(),
+            [("contract_tcp".to_owned(), PathBuf::from("/t/contract_tcp-1"))]
+        );
+    }
+}

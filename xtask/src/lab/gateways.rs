@@ -1,0 +1,347 @@
+//! Gateways of two guests, and the iceoryx2 programs that talk through them: what a user of Busway has, on a bus of a real kernel.
+//!
+//! Gateway and programs are the real ones (`busway gateway`, `busway-test-program` of the end-to-end tests); this drives them.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+
+use super::builds::{Builds, Set};
+use super::guest::{Guest, Plan, Program};
+use super::pair::Pair;
+use super::protocol::Job;
+
+/// Longest wait for something that happens at once unless it never does.
+const LIMIT: Duration = Duration::from_secs(60);
+
+const SYSTEM: &str = "/system.toml";
+const STATUS: &str = "/tmp/status.json";
+
+/// The programs that the guests need.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    busway: PathBuf,
+    program: PathBuf,
+}
+
+impl Programs {
+    /// Builds them.
+    ///
+    /// # Errors
+    /// They can't be built.
+    pub fn build(builds: &Builds) -> Result<Programs> {
+        Ok(Programs {
+            busway: builds.program(Set::Programs, "busway")?,
+            program: builds.program(Set::Programs, "busway-test-program")?,
+        })
+    }
+
+    /// Puts them into a guest.
+    pub fn place(&self, plan: &mut Plan) {
+        plan.program(&self.busway);
+        plan.program(&self.program);
+    }
+}
+
+/// The lines of a system file for guests `a` and `b` joined by a bus.
+pub fn system_file(bus: &str, more: &str) -> String {
+    let settings = match bus {
+        "tipc" => String::new(),
+        "tcp" => "tcp.a = { listen = \"10.77.0.1:7400\" }\n".to_owned(),
+        // The device of the host that does not listen has to be named.
+        _ => format!("{bus}.a = {{ listen = \"10.77.0.1:7400\" }}\n{bus}.b = {{ device = \"10.77.0.2\" }}\n"),
+    };
+    format!("[host.a]\n[host.b]\n[[link]]\nhosts = [\"a\", \"b\"]\nbuses = [{bus:?}]\n{settings}{more}")
+}
+
+/// Gateways at work on both guests of a pair.
+#[derive(Debug)]
+pub struct Gateways<'a> {
+    pair: &'a Pair,
+    bus: String,
+    /// Those of `a` and `b`.
+    pub running: [Program<'a>; 2],
+}
+
+impl<'a> Gateways<'a> {
+    /// Starts them, for a system file that `busway check` accepts, and waits until the link is up on both.
+    ///
+    /// # Errors
+    /// The file is refused, or the link does not come up.
+    pub fn start(pair: &'a Pair, bus: &str, more: &str) -> Result<Gateways<'a>> {
+        for guest in &pair.guests {
+            guest.write(SYSTEM, 0o644, system_file(bus, more).as_bytes())?;
+        }
+        pair.guests[0].shell(&format!("busway check {SYSTEM}"), LIMIT)?;
+        let running = [gateway(&pair.guests[0])?, gateway(&pair.guests[1])?];
+        let gateways = Gateways {
+            pair,
+            bus: bus.to_owned(),
+            running,
+        };
+        gateways.linked()?;
+        Ok(gateways)
+    }
+
+    /// Waits until each gateway's newest word on the link is that it is up.
+    ///
+    /// # Errors
+    /// It is not, in time: the message has the gateways' logs.
+    pub fn linked(&self) -> Result<()> {
+        let deadline = Instant::now() + LIMIT;
+        while !self.running.iter().all(|gateway| is_up(gateway, &self.bus)) {
+            if Instant::now() > deadline || self.running.iter().any(Program::has_ended) {
+                let [a, b] = self.running.each_ref().map(Program::error_so_far);
+                bail!(
+                    "the link over {} does not come up; the gateway of a:\n{a}the gateway of b:\n{b}",
+                    self.bus
+                );
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// kill -9 of one host's gateway, and another one in its place.
+    ///
+    /// # Errors
+    /// The new one does not come up.
+    pub fn restart(&mut self, host: usize) -> Result<()> {
+        self.running[host].signal(9)?;
+        self.running[host].wait(LIMIT)?;
+        self.running[host] = gateway(&self.pair.guests[host])?;
+        self.linked()
+    }
+
+    /// Asks both to end, and waits for that.
+    ///
+    /// # Errors
+    /// One of them fails or does not end.
+    pub fn finish(self) -> Result<()> {
+        for gateway in &self.running {
+            gateway.signal(15)?;
+        }
+        for gateway in &self.running {
+            let done = gateway.wait(LIMIT)?;
+            ensure!(
+                done.code == 0,
+                "a gateway ended with {}: {}",
+                done.code,
+                done.error
+            );
+        }
+        Ok(())
+    }
+
+    /// What a gateway writes of itself.
+    ///
+    /// # Errors
+    /// There is no status file.
+    pub fn status(&self, host: usize) -> Result<Value> {
+        Ok(serde_json::from_slice(&self.pair.guests[host].read(STATUS)?)?)
+    }
+}
+
+fn gateway(guest: &Guest) -> Result<Program<'_>> {
+    let words = [
+        "busway",
+        "gateway",
+        "--host",
+        &guest.plan.name,
+        "--status",
+        STATUS,
+        SYSTEM,
+    ];
+    guest.spawn(job(&words))
+}
+
+/// Whether the newest word of a gateway on its link is that it is up.
+fn is_up(gateway: &Program<'_>, bus: &str) -> bool {
+    let said = gateway.error_so_far();
+    let about = format!("over {bus} is ");
+    let newest = said.lines().rev().find(|line| line.contains(&about));
+    newest.is_some_and(|line| line.ends_with("is up"))
+}
+
+/// Whether a line of a gateway's log says that its link is down.
+pub fn says_down(line: &str) -> bool {
+    line.contains("link to") && line.contains(" is down: ")
+}
+
+fn job(words: &[&str]) -> Job {
+    Job {
+        words: words.iter().map(|word| (*word).to_owned()).collect(),
+        directory: Some("/tmp".to_owned()),
+        ..Job::default()
+    }
+}
+
+/// What a stream of numbered messages is like.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    /// The service.
+    pub service: &'static str,
+    /// `None`: safe overflow. `Some(false)`: the publisher waits for slow subscribers.
+    pub safe_overflow: Option<bool>,
+    /// Messages that a subscriber has room for.
+    pub buffer: u32,
+    /// In turn.
+    pub lengths_bytes: &'static [usize],
+    /// Between two messages.
+    pub gap_us: u32,
+    /// `None`: without end.
+    pub count: Option<u64>,
+}
+
+impl Stream {
+    fn settings(&self) -> Value {
+        json!({ "safe_overflow": self.safe_overflow, "history": null, "buffer": self.buffer })
+    }
+
+    /// Starts who receives.
+    ///
+    /// # Errors
+    /// It does not come up.
+    pub fn subscriber<'a>(&self, guest: &'a Guest) -> Result<Program<'a>> {
+        let role =
+            json!({ "Subscribe": { "service": self.service, "settings": self.settings(), "gap_us": 0 } });
+        let program = guest.spawn(job(&["busway-test-program", &role.to_string()]))?;
+        program.until("the subscriber is ready", LIMIT, |output| {
+            Some(()).filter(|()| report(output)["ready"] == true)
+        })?;
+        Ok(program)
+    }
+
+    /// Starts who sends, as origin 1, once somebody subscribes.
+    ///
+    /// # Errors
+    /// The guest is gone.
+    pub fn publisher<'a>(&self, guest: &'a Guest) -> Result<Program<'a>> {
+        let role = json!({ "Publish": {
+            "service": self.service, "settings": self.settings(), "origin": 1, "lengths_bytes": self.lengths_bytes,
+            "gap_us": self.gap_us, "count": self.count, "subscribers": 1,
+        } });
+        guest.spawn(job(&["busway-test-program", &role.to_string()]))
+    }
+}
+
+/// The newest report of a program.
+pub fn report(output: &str) -> Value {
+    let whole = output.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    let newest = whole.lines().next_back().unwrap_or_default();
+    serde_json::from_str(newest).unwrap_or(Value::Null)
+}
+
+/// The number of the last message that a publisher's report says it has sent.
+pub fn sent(report: &Value) -> u64 {
+    report["sent"].as_u64().unwrap_or(0)
+}
+
+/// What a subscriber's report says of origin 1.
+pub fn seen(report: &Value, what: &str) -> u64 {
+    report["seen"]["1"][what].as_u64().unwrap_or(0)
+}
+
+/// Messages of these sizes, bytes, in turn.
+const SIZES: [usize; 7] = [16, 64, 1_000, 4_096, 9_000, 65_536, 262_144];
+/// So many each way.
+const MESSAGES: u64 = 140;
+
+/// Messages of 16 B to 256 KiB both ways at once, none of which may be lost, come twice, late or changed; then a gateway is killed
+/// while messages flow, and they flow again once there is another.
+///
+/// # Errors
+/// Any of that does not hold.
+pub fn end_to_end(pair: &Pair, bus: &str, more: &str) -> Result<Value> {
+    let mut gateways = Gateways::start(pair, bus, more)?;
+    let [a, b] = &pair.guests;
+    let whole = |service| Stream {
+        service,
+        safe_overflow: Some(false),
+        buffer: 8,
+        lengths_bytes: &SIZES,
+        gap_us: 500,
+        count: Some(MESSAGES),
+    };
+    let (there, back) = (whole("lab/there"), whole("lab/back"));
+    let subscribers = [there.subscriber(b)?, back.subscriber(a)?];
+    let publishers = [there.publisher(a)?, back.publisher(b)?];
+    for subscriber in &subscribers {
+        all_arrive(subscriber).with_context(|| logs(&gateways))?;
+    }
+    for program in publishers.iter().chain(&subscribers) {
+        program.end_input()?;
+        program.wait(LIMIT)?;
+    }
+    let status = gateways.status(0)?;
+    ensure!(
+        status["links"][0]["bus"] == bus,
+        "messages crossed over {}, not {bus}",
+        status["links"][0]["bus"]
+    );
+
+    let steady = Stream {
+        service: "lab/steady",
+        safe_overflow: None,
+        buffer: 256,
+        lengths_bytes: &[64],
+        gap_us: 1_000,
+        count: None,
+    };
+    let (subscriber, publisher) = (steady.subscriber(b)?, steady.publisher(a)?);
+    flows(&publisher, &subscriber, "at first").with_context(|| logs(&gateways))?;
+    for host in [1, 0] {
+        gateways.restart(host)?;
+        flows(&publisher, &subscriber, "after a gateway was killed").with_context(|| logs(&gateways))?;
+    }
+    for program in [&publisher, &subscriber] {
+        program.end_input()?;
+        program.wait(LIMIT)?;
+    }
+    gateways.finish()?;
+    Ok(json!({ "bus": bus, "sizes_bytes": SIZES, "messages_each_way": MESSAGES, "gateways_killed": 2 }))
+}
+
+fn all_arrive(subscriber: &Program<'_>) -> Result<()> {
+    let what = format!("{MESSAGES} messages arrive");
+    let arrived = subscriber.until(&what, LIMIT * 2, |output| {
+        Some(report(output)).filter(|report| seen(report, "last") >= MESSAGES)
+    });
+    let newest = report(&subscriber.output_so_far());
+    arrived.with_context(|| format!("the subscriber's last report is {newest}"))?;
+    let is_whole = seen(&newest, "received") == MESSAGES
+        && seen(&newest, "missing") == 0
+        && seen(&newest, "backwards") == 0;
+    ensure!(
+        is_whole && newest["corrupt"] == 0,
+        "of {MESSAGES} messages some were lost, repeated or changed: {newest}"
+    );
+    Ok(())
+}
+
+/// Waits until messages published from now on arrive.
+///
+/// # Errors
+/// They don't, or some were changed.
+pub fn flows(publisher: &Program<'_>, subscriber: &Program<'_>, when: &str) -> Result<()> {
+    publisher.until("the publisher reports", LIMIT, |output| {
+        Some(()).filter(|()| sent(&report(output)) > 0)
+    })?;
+    let target = sent(&report(&publisher.output_so_far())) + 20;
+    let newest = subscriber.until(&format!("messages flow {when}"), LIMIT, |output| {
+        Some(report(output)).filter(|report| seen(report, "last") > target)
+    })?;
+    ensure!(
+        newest["corrupt"] == 0 && seen(&newest, "backwards") == 0,
+        "messages came changed or twice {when}: {newest}"
+    );
+    Ok(())
+}
+
+/// The logs of both gateways, for errors.
+pub fn logs(gateways: &Gateways<'_>) -> String {
+    let [a, b] = gateways.running.each_ref().map(Program::error_so_far);
+    format!("the gateway of a said:\n{a}the gateway of b said:\n{b}")
+}

@@ -1,0 +1,270 @@
+//! Named scenarios: each is one file, and one entry of [`ALL`].
+
+mod parts;
+mod preempt_rt;
+mod rdma;
+mod tipc;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::builds::Builds;
+use super::host;
+use super::store::Store;
+
+/// A scenario.
+pub struct Scenario {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it shows, in a line.
+    pub about: &'static str,
+    /// Runs it; an error is its failure.
+    run: fn(&Stage<'_>) -> Result<Value>,
+}
+
+/// All of them, in the order in which they run.
+pub const ALL: &[Scenario] = &[
+    Scenario {
+        name: "tipc",
+        about: "TIPC: the contract of a bus, and gateways of two guests",
+        run: tipc::run,
+    },
+    Scenario {
+        name: "roce",
+        about: "RDMA over RoCE: the contract, one-sided and two-sided; gateways; a device removed under load",
+        run: rdma::roce,
+    },
+    Scenario {
+        name: "iwarp",
+        about: "RDMA over iWARP: the same",
+        run: rdma::iwarp,
+    },
+    Scenario {
+        name: "preempt-rt",
+        about: "a PREEMPT_RT kernel with an isolated processor: the contract and gateways over TCP",
+        run: preempt_rt::run,
+    },
+];
+
+/// What a scenario runs on.
+pub struct Stage<'a> {
+    /// Kernels, images, packages.
+    pub store: &'a Store,
+    /// The programs under test.
+    pub builds: &'a Builds,
+    /// Where the guests' logs of this scenario go.
+    pub logs: PathBuf,
+    /// For what is random.
+    pub seed: u64,
+    bar: ProgressBar,
+    name: &'static str,
+}
+
+impl Stage<'_> {
+    /// Says what is under way.
+    pub fn says(&self, what: impl fmt::Display) {
+        self.bar.set_message(format!("{}: {what}", self.name));
+    }
+
+    /// Says for good what was seen.
+    pub fn notes(&self, what: impl fmt::Display) {
+        self.bar.suspend(|| println!("  {}: {what}", self.name));
+    }
+}
+
+/// How a scenario ended.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "outcome", rename_all = "kebab-case")]
+pub enum Outcome {
+    /// All that it asks for holds.
+    Passed {
+        /// What it measured.
+        details: Value,
+    },
+    /// Something does not.
+    Failed {
+        /// What.
+        why: String,
+    },
+    /// It can't run here.
+    Skipped {
+        /// What the host lacks.
+        needs: String,
+    },
+}
+
+/// One line of the result.
+#[derive(Clone, Debug, Serialize)]
+pub struct Line {
+    /// The scenario's name.
+    pub scenario: &'static str,
+    /// How long it took.
+    pub duration_s: f64,
+    /// How it ended.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.scenario;
+        match &self.outcome {
+            Outcome::Passed { .. } => write!(to, "{name}: passed in {:.0} s", self.duration_s),
+            Outcome::Failed { why } => {
+                write!(to, "{name}: failed: {}", why.lines().next().unwrap_or_default())
+            }
+            Outcome::Skipped { needs } => write!(to, "{name}: skipped: needs {needs}"),
+        }
+    }
+}
+
+/// Something that this host can't give a scenario.
+#[derive(Debug)]
+struct Needs(String);
+
+impl fmt::Display for Needs {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "needs {}", self.0)
+    }
+}
+
+impl std::error::Error for Needs {}
+
+/// The scenarios of these names, or all.
+///
+/// # Errors
+/// There is none of a name.
+pub fn chosen(names: &[String]) -> Result<Vec<&'static Scenario>> {
+    if names.is_empty() {
+        return Ok(ALL.iter().collect());
+    }
+    names
+        .iter()
+        .map(|name| {
+            ALL.iter()
+                .find(|scenario| scenario.name == name)
+                .with_context(|| unknown(name))
+        })
+        .collect()
+}
+
+fn unknown(name: &str) -> String {
+    let known: Vec<&str> = ALL.iter().map(|scenario| scenario.name).collect();
+    format!("there is no scenario {name:?}; there are {}", known.join(", "))
+}
+
+/// Runs scenarios one after the other; the result has a line for each.
+///
+/// # Errors
+/// The store can't be opened.
+pub fn run(chosen: &[&Scenario], seed: u64) -> Result<Vec<Line>> {
+    let store = Store::open()?;
+    let builds = Builds::default();
+    let mut lines = Vec::new();
+    for scenario in chosen {
+        let bar = ProgressBar::new_spinner()
+            .with_style(ProgressStyle::with_template("{spinner} {elapsed:>4} {msg}")?);
+        bar.enable_steady_tick(Duration::from_millis(200));
+        let logs = store.path("logs").join(scenario.name);
+        let stage = Stage {
+            store: &store,
+            builds: &builds,
+            logs,
+            seed,
+            bar,
+            name: scenario.name,
+        };
+        stage.says("begins");
+        let begin = Instant::now();
+        let outcome = match host::ensure()
+            .map_err(|error| Needs(format!("{error:#}")).into())
+            .and_then(|()| (scenario.run)(&stage))
+        {
+            Ok(details) => Outcome::Passed { details },
+            Err(error) => match error.downcast_ref::<Needs>() {
+                Some(Needs(needs)) => Outcome::Skipped { needs: needs.clone() },
+                None => Outcome::Failed {
+                    why: format!("{error:#}"),
+                },
+            },
+        };
+        stage.bar.finish_and_clear();
+        if let Outcome::Failed { why } = &outcome {
+            eprintln!(
+                "--- {}: {why}\n--- logs of its guests: {}",
+                scenario.name,
+                stage.logs.display()
+            );
+        }
+        lines.push(Line {
+            scenario: scenario.name,
+            duration_s: begin.elapsed().as_secs_f64(),
+            outcome,
+        });
+    }
+    Ok(lines)
+}
+
+/// Whether a run with these results is one that may land: nothing failed, and nothing was skipped in continuous integration.
+///
+/// # Errors
+/// It is not.
+pub fn judge(lines: &[Line], is_ci: bool) -> Result<()> {
+    let count = |wanted: fn(&Outcome) -> bool| lines.iter().filter(|line| wanted(&line.outcome)).count();
+    let failed = count(|outcome| matches!(outcome, Outcome::Failed { .. }));
+    let skipped = count(|outcome| matches!(outcome, Outcome::Skipped { .. }));
+    if failed > 0 || (is_ci && skipped > 0) {
+        bail!(
+            "of {} scenarios {failed} failed and {skipped} could not run",
+            lines.len()
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(outcome: Outcome) -> Line {
+        Line {
+            scenario: "tipc",
+            duration_s: 23.7,
+            outcome,
+        }
+    }
+
+    #[test]
+    fn a_result_is_one_line_whatever_went_wrong() {
+        let passed = line(Outcome::Passed { details: Value::Null });
+        let failed = line(Outcome::Failed {
+            why: "no link\nthe log: …".into(),
+        });
+        let skipped = line(Outcome::Skipped {
+            needs: "qemu-system-x86".into(),
+        });
+        assert_eq!(passed.to_string(), "tipc: passed in 24 s");
+        assert_eq!(failed.to_string(), "tipc: failed: no link");
+        assert_eq!(skipped.to_string(), "tipc: skipped: needs qemu-system-x86");
+        assert!(judge(&[passed.clone()], true).is_ok());
+        assert!(judge(&[passed, failed], false).is_err());
+        assert!(judge(&[skipped.clone()], false).is_ok());
+        assert!(judge(&[skipped], true).is_err());
+    }
+
+    #[test]
+    fn an_unknown_scenario_is_refused_with_those_that_there_are() {
+        let error = chosen(&["tcpi".into()]).err().unwrap().to_string();
+        assert!(
+            error.contains("\"tcpi\"") && error.contains("tipc, roce"),
+            "{error}"
+        );
+        assert_eq!(chosen(&[]).unwrap().len(), ALL.len());
+    }
+}

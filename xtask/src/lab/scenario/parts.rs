@@ -1,0 +1,81 @@
+//! What scenarios have in common.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::{Map, Value, json};
+
+use super::Stage;
+use crate::lab::builds::Set;
+use crate::lab::gateways::{Programs, end_to_end};
+use crate::lab::guest::{Guest, Plan, Wire};
+use crate::lab::pair::{Between, Pair};
+use crate::lab::preset::{self, Preset};
+use crate::lab::suite as test_binary;
+
+/// Many times what the longest suite takes.
+const SUITE_LIMIT: Duration = Duration::from_secs(240);
+
+/// Runs test binaries of the buses in one guest, which has `presets` on an `eth0` that nobody is at the other end of.
+pub(super) fn suites(
+    stage: &Stage<'_>,
+    presets: &[Preset],
+    names: &[&str],
+    environment: &[(&str, &str)],
+) -> Result<Value> {
+    stage.says("builds the tests");
+    let sockets = tempfile::tempdir()?;
+    let [wire, _] = Wire::pair(sockets.path());
+    let mut plan = Plan::new("a", 1);
+    plan.wire = Some(wire);
+    presets.iter().for_each(|preset| preset.prepare(&mut plan));
+    for name in names {
+        // The file has a number in its name.
+        let file = stage.builds.program(Set::TransportTests, name)?;
+        plan.program_as(&file, name);
+    }
+    stage.says("starts a guest");
+    let guest = Guest::start(stage.store, plan, &stage.logs.join("suites"))?;
+    preset::set_up(&guest, presets)?;
+    let mut results = Map::new();
+    for name in names {
+        results.insert((*name).to_owned(), suite(stage, &guest, name, environment)?);
+    }
+    Ok(Value::Object(results))
+}
+
+/// Runs a test binary that the guest has.
+pub(super) fn suite(
+    stage: &Stage<'_>,
+    guest: &Guest,
+    name: &str,
+    environment: &[(&str, &str)],
+) -> Result<Value> {
+    stage.says(format!("{name} in guest {}", guest.plan.name));
+    let counts = test_binary::run(guest, &format!("/bin/{name}"), environment, SUITE_LIMIT)?;
+    stage.notes(format!("{name}: {} tests passed", counts.passed));
+    Ok(json!({ "passed": counts.passed }))
+}
+
+/// Gateways of two guests over each of `buses`, in turn.
+pub(super) fn gateways(stage: &Stage<'_>, presets: &[Preset], buses: &[&str]) -> Result<Value> {
+    stage.says("builds the programs");
+    let programs = Programs::build(stage.builds)?;
+    stage.says("starts two guests");
+    let pair = Pair::start(
+        stage.store,
+        &stage.logs.join("gateways"),
+        presets,
+        Between::Wire,
+        |plan| programs.place(plan),
+    )?;
+    let mut results = Vec::new();
+    for bus in buses {
+        stage.says(format!("gateways over {bus}"));
+        results.push(end_to_end(&pair, bus, "").with_context(|| format!("gateways over {bus}"))?);
+        stage.notes(format!(
+            "gateways over {bus}: all messages crossed, and again after either was killed"
+        ));
+    }
+    Ok(Value::Array(results))
+}

@@ -1,0 +1,132 @@
+//! A test binary of the workspace, run in a guest: what passed, and what did not.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::guest::{Done, Guest};
+use super::protocol::Job;
+
+/// The counts of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Tests that passed.
+    pub passed: u64,
+    /// Tests that did not.
+    pub failed: u64,
+}
+
+/// Runs all tests of a binary, those too that a machine without the kernel parts leaves out.
+///
+/// # Errors
+/// A test fails, or none ran: the message names the failed ones and has what they said.
+pub fn run(guest: &Guest, program: &str, environment: &[(&str, &str)], limit: Duration) -> Result<Counts> {
+    let mut job = Job {
+        words: vec![program.to_owned(), "--include-ignored".to_owned()],
+        directory: Some("/tmp".to_owned()),
+        ..Job::default()
+    };
+    job.environment.extend(
+        environment
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
+    );
+    let running = guest.spawn(job)?;
+    let done = running
+        .wait(limit)
+        .with_context(|| format!("{program} got as far as: {}", tail(&running.output_so_far(), 3)))?;
+    judge(program, &done)
+}
+
+fn judge(program: &str, done: &Done) -> Result<Counts> {
+    let counts = counts(&done.output).with_context(|| {
+        format!(
+            "{program} ended with {} and no result: {}\n{}",
+            done.code,
+            tail(&done.output, 20),
+            tail(&done.error, 20)
+        )
+    })?;
+    if done.code != 0 || counts.failed > 0 || counts.passed == 0 {
+        let said = done
+            .output
+            .split_once("failures:")
+            .map_or(done.output.as_str(), |(_, said)| said);
+        bail!(
+            "{program}: {} passed, {} failed\n{}",
+            counts.passed,
+            counts.failed,
+            tail(said, 60)
+        );
+    }
+    Ok(counts)
+}
+
+/// What the last line of a test binary says.
+fn counts(output: &str) -> Option<Counts> {
+    let line = output
+        .lines()
+        .rev()
+        .find(|line| line.starts_with("test result:"))?;
+    let number = |word: &str| {
+        let part = line.split([';', '.']).find(|part| part.trim().ends_with(word))?;
+        part.split_whitespace().next()?.parse().ok()
+    };
+    Some(Counts {
+        passed: number(" passed")?,
+        failed: number(" failed")?,
+    })
+}
+
+fn tail(text: &str, lines: usize) -> String {
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn done(code: i32, output: &str) -> Done {
+        Done {
+            code,
+            output: output.to_owned(),
+            error: "said at the end".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_suite_passes_if_all_of_its_tests_do_and_there_are_any() {
+        let line = "test result: ok. 30 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 14.35s\n";
+        assert_eq!(
+            judge("p", &done(0, line)).unwrap(),
+            Counts {
+                passed: 30,
+                failed: 0
+            }
+        );
+        assert!(
+            judge("p", &done(0, &line.replace("30", "0"))).is_err(),
+            "no test at all"
+        );
+        assert!(
+            judge("p", &done(101, line)).is_err(),
+            "an exit code that says otherwise"
+        );
+    }
+
+    #[test]
+    fn a_failure_names_the_tests_and_a_crash_has_the_last_words() {
+        let output = "test a ... FAILED\n\nfailures:\n    a\n\ntest result: FAILED. 2 passed; 1 failed; 0 ignored; finished in 1s\n";
+        let error = judge("p", &done(101, output)).unwrap_err().to_string();
+        assert!(
+            error.contains("2 passed, 1 failed") && error.contains("    a"),
+            "{error}"
+        );
+        let error = format!("{:#}", judge("p", &done(139, "running 3 tests\n")).unwrap_err());
+        assert!(
+            error.contains("139") && error.contains("said at the end"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,375 @@
+//! A wire between two guests that is not perfect: a relay of Ethernet frames that cuts, delays, loses, duplicates and reorders.
+//!
+//! Each frame is a datagram ([`super::guest::Wire`]). What happens to a frame follows from a seed and the number of the frame on its way, so the
+//! faults of a run can be had again; which frames there are is the guests' affair. Scenarios change the faults while frames flow.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::guest::Wire;
+
+/// Longest frame that a guest sends, with room to spare.
+const FRAME_BYTES: usize = 70_000;
+/// How long a frame waits for a guest that takes none before it is dropped, as a switch would.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// What a wire does to frames, each way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Faults {
+    /// Nothing passes.
+    pub is_cut: bool,
+    /// Each frame arrives so much later.
+    pub delay_ms: u32,
+    /// Part of the frames that never arrive, 0 to 1.
+    pub loss: f64,
+    /// Part of the frames that arrive twice.
+    pub duplication: f64,
+    /// Part of the frames that others overtake: they arrive another 5 ms later.
+    pub reordering: f64,
+}
+
+/// How much later a frame arrives that others overtake.
+const OVERTAKEN: Duration = Duration::from_millis(5);
+
+/// Frames, both ways together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Frames {
+    /// Came in.
+    pub seen: u64,
+    /// Taken away by [`Faults::loss`] or a cut.
+    pub lost: u64,
+    /// Sent twice.
+    pub duplicated: u64,
+    /// Held back so that others overtake them.
+    pub reordered: u64,
+    /// Dropped since the guest took none.
+    pub dropped: u64,
+}
+
+/// A relay at work; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Relay {
+    faults: Arc<Mutex<Faults>>,
+    frames: Arc<Mutex<Frames>>,
+    stop: Arc<AtomicBool>,
+    directions: Vec<JoinHandle<()>>,
+}
+
+impl Relay {
+    /// Puts a relay between two guests, whose ends of the wire it gives; its sockets lie in `directory`.
+    ///
+    /// # Errors
+    /// The sockets can't be made.
+    pub fn start(directory: &Path, seed: u64) -> Result<(Relay, [Wire; 2])> {
+        let path = |name: &str| directory.join(name);
+        let ends = ["a", "b"].map(|name| Wire {
+            local: path(&format!("guest-{name}")),
+            remote: path(&format!("relay-{name}")),
+        });
+        let sockets = [bind(&ends[0].remote)?, bind(&ends[1].remote)?];
+        let mut relay = Relay {
+            faults: Arc::default(),
+            frames: Arc::default(),
+            stop: Arc::default(),
+            directions: Vec::new(),
+        };
+        for (way, (from, to)) in [(0, 1), (1, 0)].into_iter().enumerate() {
+            let direction = Direction {
+                from: sockets[from].try_clone()?,
+                by: sockets[to].try_clone()?,
+                to: ends[to].local.clone(),
+                faults: relay.faults.clone(),
+                frames: relay.frames.clone(),
+                stop: relay.stop.clone(),
+            };
+            let chance = Chance(seed.wrapping_mul(2).wrapping_add(way as u64));
+            relay
+                .directions
+                .push(thread::spawn(move || direction.carry(chance)));
+        }
+        Ok((relay, ends))
+    }
+
+    /// Changes what happens to the frames that come from now on.
+    pub fn set(&self, faults: Faults) {
+        *lock(&self.faults) = faults;
+    }
+
+    /// What has passed so far.
+    pub fn frames(&self) -> Frames {
+        *lock(&self.frames)
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        // Relaxed: a flag on its own.
+        self.stop.store(true, Ordering::Relaxed);
+        for direction in self.directions.drain(..) {
+            let _ = direction.join();
+        }
+    }
+}
+
+fn bind(path: &Path) -> Result<UnixDatagram> {
+    let _ = fs::remove_file(path);
+    let socket = UnixDatagram::bind(path).with_context(|| format!("{} can't be bound", path.display()))?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    Ok(socket)
+}
+
+/// One way through the relay.
+struct Direction {
+    from: UnixDatagram,
+    by: UnixDatagram,
+    to: PathBuf,
+    faults: Arc<Mutex<Faults>>,
+    frames: Arc<Mutex<Frames>>,
+    stop: Arc<AtomicBool>,
+}
+
+/// A frame that has yet to arrive: when, in which order of those due together, what.
+type Pending = BinaryHeap<Reverse<(Instant, u64, Vec<u8>)>>;
+
+impl Direction {
+    fn carry(&self, mut chance: Chance) {
+        let mut pending = Pending::new();
+        let mut buffer = vec![0; FRAME_BYTES];
+        let mut number = 0;
+        while !self.stop.load(Ordering::Relaxed) {
+            self.deliver_due(&mut pending);
+            let next = pending
+                .peek()
+                .map(|Reverse((due, ..))| due.saturating_duration_since(Instant::now()));
+            // At least a little: zero would mean without end.
+            let wait = next
+                .unwrap_or(Duration::from_millis(50))
+                .clamp(Duration::from_micros(50), Duration::from_millis(50));
+            if self.from.set_read_timeout(Some(wait)).is_err() {
+                return;
+            }
+            let Ok(length) = self.from.recv(&mut buffer) else {
+                continue;
+            };
+            let (faults, fate) = (*lock(&self.faults), chance.fate());
+            let copies = self.note(faults, fate);
+            let due = Instant::now() + fate.delay(faults);
+            for _ in 0..copies {
+                number += 1;
+                pending.push(Reverse((due, number, buffer[..length].to_vec())));
+            }
+        }
+    }
+
+    fn deliver_due(&self, pending: &mut Pending) {
+        while let Some(Reverse((due, ..))) = pending.peek()
+            && *due <= Instant::now()
+            && let Some(Reverse((.., frame))) = pending.pop()
+        {
+            // A guest that is not there yet, or not any more, gets none.
+            if self.by.send_to(&frame, &self.to).is_err() {
+                lock(&self.frames).dropped += 1;
+            }
+        }
+    }
+
+    /// Counts a frame; how often it arrives.
+    fn note(&self, faults: Faults, fate: Fate) -> u32 {
+        let mut frames = lock(&self.frames);
+        frames.seen += 1;
+        let copies = fate.copies(faults);
+        frames.lost += u64::from(copies == 0);
+        frames.duplicated += u64::from(copies == 2);
+        frames.reordered += u64::from(copies > 0 && fate.reordering < faults.reordering);
+        copies
+    }
+}
+
+/// Three throws, each 0 to below 1, that decide on one frame.
+#[derive(Clone, Copy, Debug)]
+struct Fate {
+    loss: f64,
+    duplication: f64,
+    reordering: f64,
+}
+
+impl Fate {
+    fn copies(self, faults: Faults) -> u32 {
+        match (
+            faults.is_cut || self.loss < faults.loss,
+            self.duplication < faults.duplication,
+        ) {
+            (true, _) => 0,
+            (false, true) => 2,
+            (false, false) => 1,
+        }
+    }
+
+    fn delay(self, faults: Faults) -> Duration {
+        let overtaken = if self.reordering < faults.reordering {
+            OVERTAKEN
+        } else {
+            Duration::ZERO
+        };
+        Duration::from_millis(faults.delay_ms.into()) + overtaken
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014).
+struct Chance(u64);
+
+impl Chance {
+    fn fate(&mut self) -> Fate {
+        Fate {
+            loss: self.part(),
+            duplication: self.part(),
+            reordering: self.part(),
+        }
+    }
+
+    fn part(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((word ^ (word >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers that arrive at the other end of those from 0 to below `count`, in the order of arrival.
+    fn arriving(faults: Faults, count: u16, seed: u64) -> (Vec<u16>, Frames) {
+        let directory = tempfile::tempdir().unwrap();
+        let (relay, ends) = Relay::start(directory.path(), seed).unwrap();
+        relay.set(faults);
+        let [a, b] = ends.each_ref().map(|end| UnixDatagram::bind(&end.local).unwrap());
+        let reader = thread::spawn(move || {
+            b.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+            let mut numbers = Vec::new();
+            let mut frame = [0; 64];
+            while let Ok(2) = b.recv(&mut frame) {
+                numbers.push(u16::from_le_bytes([frame[0], frame[1]]));
+            }
+            numbers
+        });
+        for number in 0..count {
+            a.send_to(&number.to_le_bytes(), &ends[0].remote).unwrap();
+        }
+        let numbers = reader.join().unwrap();
+        (numbers, relay.frames())
+    }
+
+    #[test]
+    fn a_perfect_wire_delivers_each_frame_once_in_order() {
+        let (numbers, frames) = arriving(Faults::default(), 500, 1);
+        assert_eq!(numbers, (0..500).collect::<Vec<_>>());
+        assert_eq!(
+            frames,
+            Frames {
+                seen: 500,
+                ..Frames::default()
+            }
+        );
+    }
+
+    #[test]
+    fn a_wire_loses_as_many_frames_as_it_counts_and_none_twice() {
+        let (numbers, frames) = arriving(
+            Faults {
+                loss: 0.3,
+                ..Faults::default()
+            },
+            500,
+            2,
+        );
+        assert!((100..=200).contains(&frames.lost), "{frames:?}");
+        assert_eq!(numbers.len() as u64, 500 - frames.lost);
+        assert!(numbers.is_sorted_by(|a, b| a < b));
+    }
+
+    #[test]
+    fn a_wire_duplicates_as_many_frames_as_it_counts() {
+        let (numbers, frames) = arriving(
+            Faults {
+                duplication: 0.3,
+                ..Faults::default()
+            },
+            500,
+            3,
+        );
+        assert!((100..=200).contains(&frames.duplicated), "{frames:?}");
+        assert_eq!(numbers.len() as u64, 500 + frames.duplicated);
+    }
+
+    #[test]
+    fn a_wire_lets_frames_overtake_others_and_loses_none() {
+        let (mut numbers, frames) = arriving(
+            Faults {
+                reordering: 0.2,
+                ..Faults::default()
+            },
+            500,
+            4,
+        );
+        assert!(frames.reordered > 0 && !numbers.is_sorted(), "{frames:?}");
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..500).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_delayed_frame_arrives_no_earlier() {
+        let begin = Instant::now();
+        let (numbers, _) = arriving(
+            Faults {
+                delay_ms: 40,
+                ..Faults::default()
+            },
+            3,
+            5,
+        );
+        assert_eq!(numbers, [0, 1, 2]);
+        // 300 ms of silence end the reader, counted from the last frame.
+        assert!(begin.elapsed() >= Duration::from_millis(340));
+    }
+
+    #[test]
+    fn nothing_passes_a_cut_wire() {
+        let (numbers, frames) = arriving(
+            Faults {
+                is_cut: true,
+                ..Faults::default()
+            },
+            10,
+            6,
+        );
+        assert_eq!((numbers.len(), frames.lost), (0, 10));
+    }
+
+    #[test]
+    fn the_same_seed_loses_the_same_frames() {
+        let faults = Faults {
+            loss: 0.5,
+            ..Faults::default()
+        };
+        let [first, again, other] = [7, 7, 8].map(|seed| arriving(faults, 200, seed).0);
+        assert_eq!(first, again);
+        assert_ne!(first, other);
+    }
+}
