@@ -8,6 +8,7 @@ use std::path::Path;
 
 use busway_system::{BusSettings, Host, Lane, System};
 use busway_transport::memory::settings::Place;
+use busway_transport::registry::missing;
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities, sched_getaffinity};
 use serde::Serialize;
@@ -69,6 +70,14 @@ pub fn check(system: &System, host: &Host) -> Vec<Finding> {
                         note(format!("{name} listens on {address}"), is_ours(address));
                     }
                 }
+                _ => {}
+            }
+            let lacking = missing(bus.name()).map(|what| format!("this machine needs {what}"));
+            if let Some(problem) = lacking {
+                note(
+                    name,
+                    Err((problem, "without it the link uses its other buses, if it has any")),
+                );
             }
         }
     }

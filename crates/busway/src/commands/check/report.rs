@@ -72,6 +72,11 @@ pub enum BusReport {
         writes: WindowReport,
     },
     Tcp(TcpReport),
+    /// A bus of which nothing more than its name is to be said.
+    #[serde(untagged)]
+    Other {
+        bus: &'static str,
+    },
 }
 
 #[derive(Serialize)]
@@ -162,6 +167,7 @@ impl BusReport {
                 Role::Accept(address) => BusReport::Tcp(TcpReport::Listens(address)),
                 Role::Connect(address) => BusReport::Tcp(TcpReport::Connects(address)),
             },
+            other => BusReport::Other { bus: other.name() },
         }
     }
 }

@@ -132,6 +132,7 @@ fn bus_text(bus: &BusReport) -> String {
         }
         BusReport::Tcp(TcpReport::Listens(address)) => format!("tcp: listens on {address}"),
         BusReport::Tcp(TcpReport::Connects(address)) => format!("tcp: connects to {address}"),
+        BusReport::Other { bus } => (*bus).to_owned(),
     }
 }
 
