@@ -36,12 +36,23 @@ pub struct Lab {
 enum What {
     /// Run one program of this host in one guest; its output and its exit code are those of this command
     Run(Run),
+    /// A shell in one guest: lines of standard input are run there, until its end
+    Shell(Setup),
     /// Say which scenarios there are
     List,
 }
 
 #[derive(Debug, Args)]
 struct Run {
+    #[command(flatten)]
+    setup: Setup,
+    /// A file of the host, given with a directory (`./program`), or the name of one of the guest's own programs, and arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    program: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct Setup {
     /// The guest's kernel
     #[arg(long, value_enum, default_value_t = Flavor::Stock)]
     kernel: Flavor,
@@ -75,9 +86,6 @@ struct Run {
     /// Seconds after which the program is given up
     #[arg(long, default_value_t = 300)]
     timeout: u64,
-    /// A file of the host, given with a directory (`./program`), or the name of one of the guest's own programs, and arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
-    program: Vec<String>,
 }
 
 impl Lab {
@@ -87,7 +95,8 @@ impl Lab {
     /// The lab itself fails; the failure of what runs in it is the exit code.
     pub fn execute(self) -> Result<ExitCode> {
         match self.what {
-            Some(What::Run(run)) => run.execute(),
+            Some(What::Run(run)) => run.setup.execute(&run.program, false),
+            Some(What::Shell(setup)) => setup.execute(&["sh".to_owned(), "-i".to_owned()], true),
             Some(What::List) => {
                 for scenario in scenario::ALL {
                     println!("{:12} {}", scenario.name, scenario.about);
@@ -112,17 +121,18 @@ impl Lab {
     }
 }
 
-impl Run {
-    fn execute(self) -> Result<ExitCode> {
+impl Setup {
+    /// Runs a program in a guest that is so set up; with `listens` it gets this process's standard input.
+    fn execute(self, program: &[String], listens: bool) -> Result<ExitCode> {
         host::ensure()?;
         let store = Store::open()?;
         let logs = store.path("logs/run");
         let sockets = tempfile::tempdir()?;
         let [wire, far] = Wire::pair(sockets.path());
-        let (plan, words) = self.plan("a", 1, wire)?;
+        let (plan, words) = self.plan("a", 1, wire, program)?;
         let guest = Guest::start(&store, plan, &logs)?;
         let peer = match &self.peer {
-            Some(_) => Some(Guest::start(&store, self.plan("b", 2, far)?.0, &logs)?),
+            Some(_) => Some(Guest::start(&store, self.plan("b", 2, far, program)?.0, &logs)?),
             None => None,
         };
         for guest in [Some(&guest), peer.as_ref()].into_iter().flatten() {
@@ -132,9 +142,14 @@ impl Run {
             let words = ["/bin/sh", "-c", line].map(str::to_owned).to_vec();
             peer.spawn_shown(self.job(words)?, true)?;
         }
-        let done = guest
-            .spawn_shown(self.job(words)?, true)?
-            .wait(Duration::from_secs(self.timeout))?;
+        let running = guest.spawn_shown(self.job(words)?, true)?;
+        if listens {
+            for line in std::io::stdin().lines() {
+                running.input(format!("{}\n", line?).as_bytes())?;
+            }
+            running.end_input()?;
+        }
+        let done = running.wait(Duration::from_secs(self.timeout))?;
         for path in &self.fetch {
             let name = path.rsplit('/').next().unwrap_or(path);
             std::fs::write(name, guest.read(path)?).with_context(|| format!("{name} can't be written"))?;
@@ -143,7 +158,7 @@ impl Run {
     }
 
     /// What a guest is made of, and the program's words there.
-    fn plan(&self, name: &str, number: u8, wire: Wire) -> Result<(Plan, Vec<String>)> {
+    fn plan(&self, name: &str, number: u8, wire: Wire, program: &[String]) -> Result<(Plan, Vec<String>)> {
         let mut plan = Plan::new(name, number);
         plan.flavor = self.kernel;
         plan.kernel_words = self.append.clone();
@@ -153,7 +168,7 @@ impl Run {
         for copied in &self.copy {
             plan.files.push(placed(copied)?);
         }
-        let mut words = self.program.clone();
+        let mut words = program.to_vec();
         // A name alone is one of the guest's own programs: it has a shell and the tools.
         let program = PathBuf::from(&words[0]);
         if words[0].contains('/') && program.is_file() {

@@ -269,7 +269,7 @@ pub fn end_to_end(pair: &Pair, bus: &str, more: &str) -> Result<Value> {
     let subscribers = [there.subscriber(b)?, back.subscriber(a)?];
     let publishers = [there.publisher(a)?, back.publisher(b)?];
     for subscriber in &subscribers {
-        all_arrive(subscriber).with_context(|| logs(&gateways))?;
+        with_logs(all_arrive(subscriber), &gateways)?;
     }
     for program in publishers.iter().chain(&subscribers) {
         program.end_input()?;
@@ -291,10 +291,13 @@ pub fn end_to_end(pair: &Pair, bus: &str, more: &str) -> Result<Value> {
         count: None,
     };
     let (subscriber, publisher) = (steady.subscriber(b)?, steady.publisher(a)?);
-    flows(&publisher, &subscriber, "at first").with_context(|| logs(&gateways))?;
+    with_logs(flows(&publisher, &subscriber, "at first"), &gateways)?;
     for host in [1, 0] {
         gateways.restart(host)?;
-        flows(&publisher, &subscriber, "after a gateway was killed").with_context(|| logs(&gateways))?;
+        with_logs(
+            flows(&publisher, &subscriber, "after a gateway was killed"),
+            &gateways,
+        )?;
     }
     for program in [&publisher, &subscriber] {
         program.end_input()?;
@@ -340,8 +343,13 @@ pub fn flows(publisher: &Program<'_>, subscriber: &Program<'_>, when: &str) -> R
     Ok(())
 }
 
-/// The logs of both gateways, for errors.
-pub fn logs(gateways: &Gateways<'_>) -> String {
-    let [a, b] = gateways.running.each_ref().map(Program::error_so_far);
-    format!("the gateway of a said:\n{a}the gateway of b said:\n{b}")
+/// An error, with the logs of both gateways behind it.
+///
+/// # Errors
+/// It is one.
+pub fn with_logs<T>(result: Result<T>, gateways: &Gateways<'_>) -> Result<T> {
+    result.map_err(|error| {
+        let [a, b] = gateways.running.each_ref().map(Program::error_so_far);
+        anyhow::anyhow!("{error:#}\nthe gateway of a said:\n{a}the gateway of b said:\n{b}")
+    })
 }

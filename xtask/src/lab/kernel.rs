@@ -69,12 +69,8 @@ const MODULES: [&str; 19] = [
 /// A kernel, ready to boot.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// Which.
-    pub flavor: Flavor,
     /// As `uname -r` says it.
     pub release: String,
-    /// The version of its package.
-    pub version: String,
     /// The uncompressed kernel: an emulated processor spends seconds on decompressing.
     pub vmlinux: PathBuf,
     /// A directory with `lib/modules/RELEASE`, of [`MODULES`] and what they depend on.
@@ -109,9 +105,7 @@ impl Kernel {
             pick_modules(&kmod, &package, &release, &extra, to)
         })?;
         Ok(Kernel {
-            flavor,
             release,
-            version: version.clone(),
             vmlinux,
             modules,
         })

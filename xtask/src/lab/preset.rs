@@ -7,6 +7,9 @@ use clap::ValueEnum;
 
 use super::guest::{Guest, Plan};
 
+/// Many times what any of it takes.
+const LIMIT: Duration = Duration::from_secs(60);
+
 /// A device, or a protocol, that a guest has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Preset {
@@ -24,19 +27,47 @@ impl Preset {
         plan.with_siw |= self == Preset::Iwarp;
     }
 
-    fn lines(self, plan: &Plan) -> String {
+    /// The modules and the lines of shell that make the device, or what stands for one.
+    fn device(self, plan: &Plan) -> (&'static [&'static str], String) {
         match self {
-            Preset::Tipc => format!(
-                "modprobe tipc\ntipc node set identity {}\ntipc bearer enable media eth device eth0",
-                plan.name
+            Preset::Tipc => {
+                let identity = format!("tipc node set identity {}\n", plan.name);
+                (&["tipc"], identity + "tipc bearer enable media eth device eth0")
+            }
+            Preset::Roce => (
+                &["ib_uverbs", "rdma_ucm", "rdma_rxe"],
+                "rdma link add rxe0 type rxe netdev eth0".to_owned(),
             ),
-            Preset::Roce => {
-                "modprobe -a ib_uverbs rdma_ucm rdma_rxe\nrdma link add rxe0 type rxe netdev eth0".to_owned()
-            }
-            Preset::Iwarp => {
-                "modprobe -a ib_uverbs rdma_ucm siw\nrdma link add siw0 type siw netdev eth0".to_owned()
-            }
+            Preset::Iwarp => (
+                &["ib_uverbs", "rdma_ucm", "siw"],
+                "rdma link add siw0 type siw netdev eth0".to_owned(),
+            ),
         }
+    }
+
+    /// Takes the device away while programs use it.
+    ///
+    /// # Errors
+    /// It can't be removed.
+    pub fn remove_device(self, guest: &Guest) -> Result<()> {
+        let line = match self {
+            Preset::Tipc => "tipc bearer disable media eth device eth0",
+            Preset::Roce => "rdma link delete rxe0",
+            Preset::Iwarp => "rdma link delete siw0",
+        };
+        guest.shell(line, LIMIT).map(drop)
+    }
+
+    /// Makes it again.
+    ///
+    /// # Errors
+    /// It can't be made.
+    pub fn make_device(self, guest: &Guest) -> Result<()> {
+        // The node has its identity already.
+        let (_, lines) = self.device(&guest.plan);
+        guest
+            .shell(lines.lines().next_back().unwrap_or_default(), LIMIT)
+            .map(drop)
     }
 }
 
@@ -51,8 +82,8 @@ pub fn set_up(guest: &Guest, presets: &[Preset]) -> Result<()> {
         let address = plan.address();
         lines.push(format!("ip addr add {address}/24 dev eth0\nip link set eth0 up"));
     }
-    // Memory of a program that registers it with a device must stay: no limit.
-    lines.push("sysctl -q kernel.panic_on_oops=1".to_owned());
-    lines.extend(presets.iter().map(|preset| preset.lines(plan)));
-    guest.shell(&lines.join("\n"), Duration::from_secs(60)).map(drop)
+    for (modules, device) in presets.iter().map(|preset| preset.device(plan)) {
+        lines.push(format!("modprobe -a {}\n{device}", modules.join(" ")));
+    }
+    guest.shell(&lines.join("\n"), LIMIT).map(drop)
 }

@@ -1,8 +1,10 @@
 //! Named scenarios: each is one file, and one entry of [`ALL`].
 
+mod faulty_wire;
 mod parts;
 mod preempt_rt;
 mod rdma;
+mod tcp;
 mod tipc;
 
 use std::fmt;
@@ -31,13 +33,18 @@ pub struct Scenario {
 /// All of them, in the order in which they run.
 pub const ALL: &[Scenario] = &[
     Scenario {
+        name: "tcp",
+        about: "TCP, which the others are held against: the contract of a bus, and gateways of two guests",
+        run: tcp::run,
+    },
+    Scenario {
         name: "tipc",
-        about: "TIPC: the contract of a bus, and gateways of two guests",
+        about: "TIPC: the same",
         run: tipc::run,
     },
     Scenario {
         name: "roce",
-        about: "RDMA over RoCE: the contract, one-sided and two-sided; gateways; a device removed under load",
+        about: "RDMA over RoCE: the same, two-sided and one-sided; and a device removed under load",
         run: rdma::roce,
     },
     Scenario {
@@ -49,6 +56,11 @@ pub const ALL: &[Scenario] = &[
         name: "preempt-rt",
         about: "a PREEMPT_RT kernel with an isolated processor: the contract and gateways over TCP",
         run: preempt_rt::run,
+    },
+    Scenario {
+        name: "faulty-wire",
+        about: "a wire that cuts, delays, loses, duplicates and reorders: what arrives over each bus",
+        run: faulty_wire::run,
     },
 ];
 
@@ -262,7 +274,7 @@ mod tests {
     fn an_unknown_scenario_is_refused_with_those_that_there_are() {
         let error = chosen(&["tcpi".into()]).err().unwrap().to_string();
         assert!(
-            error.contains("\"tcpi\"") && error.contains("tipc, roce"),
+            error.contains("\"tcpi\"") && error.contains("tcp, tipc"),
             "{error}"
         );
         assert_eq!(chosen(&[]).unwrap().len(), ALL.len());

@@ -57,22 +57,26 @@ pub(super) fn suite(
     Ok(json!({ "passed": counts.passed }))
 }
 
-/// Gateways of two guests over each of `buses`, in turn.
-pub(super) fn gateways(stage: &Stage<'_>, presets: &[Preset], buses: &[&str]) -> Result<Value> {
+/// Two guests with the programs that [`gateways`] needs.
+pub(super) fn gateway_pair(stage: &Stage<'_>, presets: &[Preset]) -> Result<Pair> {
     stage.says("builds the programs");
     let programs = Programs::build(stage.builds)?;
     stage.says("starts two guests");
-    let pair = Pair::start(
+    Pair::start(
         stage.store,
         &stage.logs.join("gateways"),
         presets,
         Between::Wire,
         |plan| programs.place(plan),
-    )?;
+    )
+}
+
+/// Gateways of two guests over each of `buses`, in turn.
+pub(super) fn gateways(stage: &Stage<'_>, pair: &Pair, buses: &[&str]) -> Result<Value> {
     let mut results = Vec::new();
     for bus in buses {
         stage.says(format!("gateways over {bus}"));
-        results.push(end_to_end(&pair, bus, "").with_context(|| format!("gateways over {bus}"))?);
+        results.push(end_to_end(pair, bus, "").with_context(|| format!("gateways over {bus}"))?);
         stage.notes(format!(
             "gateways over {bus}: all messages crossed, and again after either was killed"
         ));

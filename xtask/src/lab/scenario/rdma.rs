@@ -1,11 +1,21 @@
-//! RDMA in software, over both of its media: the suites of its buses in one guest, gateways of two.
+//! RDMA in software, over both of its media: the suites of its buses in one guest, gateways of two, and a device that goes away while messages flow.
 
-use anyhow::Result;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
 use serde_json::{Value, json};
 
 use super::Stage;
-use super::parts::{gateways, suites};
+use super::parts::{gateway_pair, gateways, suites};
+use crate::lab::gateways::{Gateways, Stream, flows, with_logs};
+use crate::lab::guest::Program;
+use crate::lab::pair::Pair;
 use crate::lab::preset::Preset;
+
+const BUSES: [&str; 2] = ["rdma-send", "rdma-write"];
+/// Long enough for messages to be sent into the void.
+const WITHOUT_DEVICE: Duration = Duration::from_secs(2);
 
 pub(super) fn roce(stage: &Stage<'_>) -> Result<Value> {
     run(stage, Preset::Roce)
@@ -18,6 +28,48 @@ pub(super) fn iwarp(stage: &Stage<'_>) -> Result<Value> {
 fn run(stage: &Stage<'_>, preset: Preset) -> Result<Value> {
     let tests = ["contract_rdma_send", "contract_rdma_write", "rdma"];
     let suites = suites(stage, &[preset], &tests, &[])?;
-    let gateways = gateways(stage, &[preset], &["rdma-send", "rdma-write"])?;
-    Ok(json!({ "suites": suites, "gateways": gateways }))
+    let pair = gateway_pair(stage, &[preset])?;
+    let gateways = gateways(stage, &pair, &BUSES)?;
+    for bus in BUSES {
+        stage.says(format!("a device is removed under {bus}"));
+        device_removed_under_load(&pair, preset, bus).with_context(|| format!("{bus}, device removed"))?;
+        stage.notes(format!(
+            "a device was removed under {bus}: messages flow again once it is back"
+        ));
+    }
+    Ok(json!({ "suites": suites, "gateways": gateways, "device_removed_under": BUSES }))
+}
+
+/// Takes the receiving host's device away while messages flow, then the sending host's; both gateways must live on, and messages flow again once it is back.
+fn device_removed_under_load(pair: &Pair, preset: Preset, bus: &str) -> Result<()> {
+    let gateways = Gateways::start(pair, bus, "")?;
+    let stream = Stream {
+        service: "lab/removal",
+        safe_overflow: None,
+        buffer: 256,
+        lengths_bytes: &[64, 20_000],
+        gap_us: 1_000,
+        count: None,
+    };
+    let [a, b] = &pair.guests;
+    let (subscriber, publisher) = (stream.subscriber(b)?, stream.publisher(a)?);
+    with_logs(flows(&publisher, &subscriber, "at first"), &gateways)?;
+    for guest in [b, a] {
+        preset.remove_device(guest)?;
+        sleep(WITHOUT_DEVICE);
+        preset.make_device(guest)?;
+        let when = format!(
+            "after the device of {} was removed and came back",
+            guest.plan.name
+        );
+        if gateways.running.iter().any(Program::has_ended) {
+            return with_logs(Err(anyhow!("a gateway ended {when}")), &gateways);
+        }
+        with_logs(flows(&publisher, &subscriber, &when), &gateways)?;
+    }
+    for program in [&publisher, &subscriber] {
+        program.end_input()?;
+        program.wait(Duration::from_secs(30))?;
+    }
+    gateways.finish()
 }

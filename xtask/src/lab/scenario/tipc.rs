@@ -4,11 +4,12 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::Stage;
-use super::parts::{gateways, suites};
+use super::parts::{gateway_pair, gateways, suites};
 use crate::lab::preset::Preset;
 
 pub(super) fn run(stage: &Stage<'_>) -> Result<Value> {
     let suites = suites(stage, &[Preset::Tipc], &["contract_tipc", "tipc"], &[])?;
-    let gateways = gateways(stage, &[Preset::Tipc], &["tipc"])?;
+    let pair = gateway_pair(stage, &[Preset::Tipc])?;
+    let gateways = gateways(stage, &pair, &["tipc"])?;
     Ok(json!({ "suites": suites, "gateways": gateways }))
 }
