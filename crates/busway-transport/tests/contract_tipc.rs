@@ -12,7 +12,7 @@ use busway_core::control::{self, Body, ByteOrder, Hello, PROTOCOL_VERSION};
 use busway_transport::{Link, LinkIdentity};
 use contract::harness::Buffer;
 use contract::{BusUnderTest, Side};
-use tipc_nodes::RawSocket;
+use tipc_nodes::{Nodes, RawSocket};
 
 /// Host `one` accepts, `two` connects. The address is given rather than derived, so that tests don't meet and strangers do.
 struct Tipc {
@@ -27,7 +27,7 @@ impl BusUnderTest for Tipc {
     }
 
     fn open(&self, side: Side, identity: LinkIdentity) -> Box<dyn Link<Buffer>> {
-        tipc_nodes::open(side, identity, self.instance, "importance = 'high'")
+        tipc_nodes::open(Nodes::get(), side, identity, self.instance, "importance = 'high'")
     }
 
     fn attack(&self, victim: Side, seed: u64) {

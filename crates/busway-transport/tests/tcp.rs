@@ -1,6 +1,4 @@
 //! What only TCP has: strangers at the port, peers that speak raw bytes, cut wires, several links on one address.
-//!
-//! The raw peer speaks by the documented formats (`busway_core::control`, `src/tcp/opening.rs`), not by this crate's own code.
 
 #[allow(unused_macros, unused_imports)] // The macro is for the contract suites.
 mod contract;
@@ -11,13 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use busway_core::control::{self, Body, ByteOrder, Hello, PROTOCOL_VERSION};
 use busway_transport::registry::{Buses, link_settings, parse_host};
 use busway_transport::{
-    ChannelEnd, ChannelError, ChannelId, Direction, Head, Kind, Link, LinkEvent, LinkIdentity, OpenError,
-    Receiver, Sender, Sink, Verdict,
+    ChannelEnd, ChannelError, ChannelId, Direction, Head, Kind, Link, LinkEvent, OpenError, Receiver, Sender,
+    Sink, Verdict,
 };
 use contract::harness::{Buffer, Collector, PATIENCE, latest, queue};
+use contract::raw::{self, bytes_of, identity};
 
 type AnyLink = Box<dyn Link<Buffer>>;
 
@@ -27,14 +25,6 @@ fn address() -> SocketAddr {
     let [_, low] = PLACES.fetch_add(1, Ordering::Relaxed).to_be_bytes();
     let process = std::process::id().to_be_bytes();
     SocketAddr::from(([127, process[3], process[2] | 0x80, low], 7401))
-}
-
-fn identity(host: &str, session: u64) -> LinkIdentity {
-    LinkIdentity {
-        host: host.into(),
-        session,
-        application: String::new(),
-    }
 }
 
 /// Opens a link between a host that listens and one that connects.
@@ -105,22 +95,13 @@ impl RawPeer {
             control = TcpStream::connect(address).ok();
         }
         let mut control = control.expect("connected");
-        control
-            .write_all(&frame(&Body::Hello(hello())))
-            .expect("the link reads");
+        control.write_all(&raw::greeting()).expect("the link reads");
         until(link, is_up);
         RawPeer { address, control }
     }
 
     fn beat(&mut self) {
-        let beat = control::Heartbeat {
-            session: 22,
-            count: 1,
-            time_ns: 0,
-        };
-        self.control
-            .write_all(&frame(&Body::Heartbeat(beat)))
-            .expect("the link reads");
+        self.control.write_all(&raw::heartbeat()).expect("the link reads");
     }
 
     /// Makes a channel's connection, and waits for the answer.
@@ -139,40 +120,16 @@ impl RawPeer {
         });
         let mut answer = [0; 8];
         stream.read_exact(&mut answer).expect("the link answers");
-        assert_eq!(&answer, b"BUSC ok\n");
+        assert_eq!(&answer, raw::ANSWER);
         (stream, end.expect("the channel opens"))
     }
 
     fn knock(&self, direction: Direction, channel: u32, token: &[u8], from: u64, to: u64) -> TcpStream {
-        let mut bytes = b"BUSC".to_vec();
-        bytes.extend(PROTOCOL_VERSION.to_le_bytes());
-        bytes.extend(from.to_le_bytes());
-        bytes.extend(to.to_le_bytes());
-        bytes.extend(token);
-        bytes.extend(channel.to_le_bytes());
-        bytes.extend([if direction == Direction::Send { 1 } else { 2 }, 3, 0, 0]);
-        bytes.extend(b"two");
+        let bytes = raw::opening(direction, channel, token, from, to);
         let mut stream = TcpStream::connect(self.address).expect("the link listens");
         stream.write_all(&bytes).expect("the link reads");
         stream
     }
-}
-
-fn hello() -> Hello<'static> {
-    Hello {
-        protocol_version: PROTOCOL_VERSION,
-        byte_order: ByteOrder::NATIVE,
-        session: 22,
-        host: "two",
-        iceoryx2_version: "",
-    }
-}
-
-fn frame(body: &Body<'_>) -> Vec<u8> {
-    let mut bytes = vec![0; 1024];
-    let length = control::encode(body, &mut bytes).expect("it fits");
-    bytes.truncate(length);
-    bytes
 }
 
 /// A receiving end that a raw peer writes to.
@@ -223,10 +180,6 @@ fn flush_to_the_end(sender: &mut dyn Sender<Buffer>) -> ChannelError {
         assert!(Instant::now() < give_up_at, "the sender does not fail");
         std::thread::sleep(Duration::from_micros(100));
     }
-}
-
-fn bytes_of(message: &Buffer) -> Vec<u8> {
-    [&message.head.encode()[..], &message.user_header, &message.payload].concat()
 }
 
 #[test]

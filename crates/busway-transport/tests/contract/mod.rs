@@ -20,6 +20,7 @@ pub mod harness;
 pub mod hostile;
 pub mod keeping;
 pub mod lifecycle;
+pub mod raw;
 pub mod waking;
 
 use busway_transport::{Link, LinkIdentity};

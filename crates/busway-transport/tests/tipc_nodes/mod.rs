@@ -12,11 +12,11 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use busway_transport::{
-    ChannelId, ChannelSpec, Direction, Doorbell, Link, LinkEvent, LinkIdentity, Message, OpenError,
+    ChannelId, ChannelSpec, Direction, Doorbell, Link, LinkEvent, LinkIdentity, OpenError,
 };
 
 use crate::contract::Side;
-use crate::contract::harness::PATIENCE;
+use crate::contract::harness::{Buffer, PATIENCE};
 
 /// The two nodes.
 pub struct Nodes {
@@ -25,14 +25,22 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// Makes them, once a process.
+    /// Those that the tests of this process share.
     pub fn get() -> &'static Nodes {
-        static NODES: OnceLock<Nodes> = OnceLock::new();
-        NODES.get_or_init(|| {
-            let may = rustix::process::geteuid().is_root();
-            let namespaces = may.then(|| make().expect("a namespace for each host, with `ip` and `tipc`"));
-            Nodes { namespaces }
-        })
+        static NODES: OnceLock<&Nodes> = OnceLock::new();
+        NODES.get_or_init(Nodes::new)
+    }
+
+    /// Two more, for a test that harms them. They stay until the process ends.
+    pub fn new() -> &'static Nodes {
+        let may = rustix::process::geteuid().is_root();
+        let namespaces = may.then(|| make().expect("a namespace for each host, with `ip` and `tipc`"));
+        Box::leak(Box::new(Nodes { namespaces }))
+    }
+
+    /// Runs a tool on the node of one host; what it prints.
+    pub fn run(&self, side: Side, words: &[&str]) -> String {
+        self.on(side, || run(words)).expect("the tool works")
     }
 
     /// Whether the hosts are on nodes of their own.
@@ -59,8 +67,8 @@ fn enter(namespace: &File) {
 }
 
 fn make() -> Result<([File; 2], File), String> {
-    let process = std::process::id();
-    let names = Side::BOTH.map(|side| format!("busway-{}-{process}", side.name()));
+    let number = instance();
+    let names = Side::BOTH.map(|side| format!("busway-{}-{number}", side.name()));
     for name in &names {
         run(&["ip", "netns", "add", name])?;
     }
@@ -86,36 +94,40 @@ fn make() -> Result<([File; 2], File), String> {
     Ok(([one?, two?], home))
 }
 
-fn run(words: &[&str]) -> Result<(), String> {
+fn run(words: &[&str]) -> Result<String, String> {
     let output = Command::new(words[0])
         .args(&words[1..])
         .output()
         .map_err(|error| format!("{}: {error}", words[0]))?;
     if output.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     Err(format!("`{}`: {said}", words.join(" ")))
 }
 
 /// A link whose every call is made on its host's node.
-pub struct OnNode<M: Message>(pub Side, pub Box<dyn Link<M>>);
+pub struct OnNode {
+    nodes: &'static Nodes,
+    side: Side,
+    link: Box<dyn Link<Buffer>>,
+}
 
-impl<M: Message> Link<M> for OnNode<M> {
+impl Link<Buffer> for OnNode {
     fn bus(&self) -> &'static str {
-        self.1.bus()
+        self.link.bus()
     }
-    fn poll(&mut self, now: Instant) -> Option<LinkEvent<M>> {
-        Nodes::get().on(self.0, || self.1.poll(now))
+    fn poll(&mut self, now: Instant) -> Option<LinkEvent<Buffer>> {
+        self.nodes.on(self.side, || self.link.poll(now))
     }
     fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        self.1.fd()
+        self.link.fd()
     }
     fn poll_within(&self, now: Instant) -> Duration {
-        self.1.poll_within(now)
+        self.link.poll_within(now)
     }
     fn send_control(&mut self, bytes: &[u8]) -> Result<(), OpenError> {
-        Nodes::get().on(self.0, || self.1.send_control(bytes))
+        self.nodes.on(self.side, || self.link.send_control(bytes))
     }
     fn open_receiver(
         &mut self,
@@ -123,7 +135,8 @@ impl<M: Message> Link<M> for OnNode<M> {
         spec: &ChannelSpec,
         lane: u32,
     ) -> Result<Vec<u8>, OpenError> {
-        Nodes::get().on(self.0, || self.1.open_receiver(channel, spec, lane))
+        self.nodes
+            .on(self.side, || self.link.open_receiver(channel, spec, lane))
     }
     fn open_sender(
         &mut self,
@@ -132,18 +145,25 @@ impl<M: Message> Link<M> for OnNode<M> {
         landing: &[u8],
         lane: u32,
     ) -> Result<(), OpenError> {
-        Nodes::get().on(self.0, || self.1.open_sender(channel, spec, landing, lane))
+        self.nodes
+            .on(self.side, || self.link.open_sender(channel, spec, landing, lane))
     }
     fn close(&mut self, direction: Direction, channel: ChannelId) {
-        Nodes::get().on(self.0, || self.1.close(direction, channel));
+        self.nodes.on(self.side, || self.link.close(direction, channel));
     }
     fn doorbell(&mut self, lane: u32) -> Option<Box<dyn Doorbell>> {
-        self.1.doorbell(lane)
+        self.link.doorbell(lane)
     }
 }
 
 /// Opens the link of one side at an instance of its own, on its node. `more` are further lines of that side's table.
-pub fn open<M: Message>(side: Side, identity: LinkIdentity, instance: u32, more: &str) -> Box<dyn Link<M>> {
+pub fn open(
+    nodes: &'static Nodes,
+    side: Side,
+    identity: LinkIdentity,
+    instance: u32,
+    more: &str,
+) -> Box<dyn Link<Buffer>> {
     use busway_transport::registry::{Buses, link_settings, parse_host};
     let table = |text: &str| {
         let table = toml::from_str(text).expect("TOML");
@@ -152,8 +172,12 @@ pub fn open<M: Message>(side: Side, identity: LinkIdentity, instance: u32, more:
     let own = table(&format!("instance = {instance}\n{more}"));
     let settings = link_settings("tipc", own, table(""), side == Side::One);
     settings.validate().expect("good settings");
-    let link = Nodes::get().on(side, || Buses::new(identity).open(&settings, side.other().name()));
-    Box::new(OnNode(side, link.expect("the link opens")))
+    let link = nodes.on(side, || {
+        Buses::new(identity)
+            .open(&settings, side.other().name())
+            .expect("the link opens")
+    });
+    Box::new(OnNode { nodes, side, link })
 }
 
 /// An instance that no other test uses.
@@ -214,17 +238,15 @@ impl RawSocket {
         Self::call(i64::from(result)).map(drop)
     }
 
-    /// As [`connect`](Self::connect), again and again until somebody offers the service.
-    pub fn connect_patiently(side: Side, kind: i32, instance: u32, mut meanwhile: impl FnMut()) -> RawSocket {
+    /// As [`connect`](Self::connect), again and again until somebody offers the service and accepts.
+    pub fn connect_patiently(side: Side, kind: i32, instance: u32) -> RawSocket {
         let give_up_at = Instant::now() + PATIENCE;
         loop {
             let socket = RawSocket::new(side, kind);
-            socket.set_timeouts(Duration::from_millis(20));
             match socket.connect(instance) {
                 Ok(()) => return socket,
                 Err(error) => assert!(Instant::now() < give_up_at, "connect: {error}"),
             }
-            meanwhile();
             std::thread::sleep(Duration::from_millis(1));
         }
     }

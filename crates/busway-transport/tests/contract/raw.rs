@@ -1,0 +1,63 @@
+//! What a peer says byte by byte, for tests that speak to a link over a plain socket: by the documented formats
+//! (`busway_core::control`, `src/stream/opening.rs`), not by this crate's own code. The peer is host `two` of session 22, the link
+//! belongs to host `one` of session 11.
+
+use busway_core::control::{self, Body, ByteOrder, Heartbeat, Hello, PROTOCOL_VERSION};
+use busway_transport::{Direction, LinkIdentity};
+
+use super::harness::Buffer;
+
+/// Says that a channel's connection is taken.
+pub const ANSWER: &[u8; 8] = b"BUSC ok\n";
+
+pub fn identity(host: &str, session: u64) -> LinkIdentity {
+    LinkIdentity {
+        host: host.into(),
+        session,
+        application: String::new(),
+    }
+}
+
+fn frame(body: &Body<'_>) -> Vec<u8> {
+    let mut bytes = vec![0; 1024];
+    let length = control::encode(body, &mut bytes).expect("it fits");
+    bytes.truncate(length);
+    bytes
+}
+
+/// The greeting of the peer.
+pub fn greeting() -> Vec<u8> {
+    frame(&Body::Hello(Hello {
+        protocol_version: PROTOCOL_VERSION,
+        byte_order: ByteOrder::NATIVE,
+        session: 22,
+        host: "two",
+        iceoryx2_version: "",
+    }))
+}
+
+pub fn heartbeat() -> Vec<u8> {
+    frame(&Body::Heartbeat(Heartbeat {
+        session: 22,
+        count: 1,
+        time_ns: 0,
+    }))
+}
+
+/// The opening of a channel in the peer's direction, between these sessions.
+pub fn opening(direction: Direction, channel: u32, token: &[u8], from: u64, to: u64) -> Vec<u8> {
+    let mut bytes = b"BUSC".to_vec();
+    bytes.extend(PROTOCOL_VERSION.to_le_bytes());
+    bytes.extend(from.to_le_bytes());
+    bytes.extend(to.to_le_bytes());
+    bytes.extend(token);
+    bytes.extend(channel.to_le_bytes());
+    bytes.extend([if direction == Direction::Send { 1 } else { 2 }, 3, 0, 0]);
+    bytes.extend(b"two");
+    bytes
+}
+
+/// A message as it crosses the bus.
+pub fn bytes_of(message: &Buffer) -> Vec<u8> {
+    [&message.head.encode()[..], &message.user_header, &message.payload].concat()
+}
