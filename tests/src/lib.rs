@@ -51,9 +51,14 @@ macro_rules! on_memory_and_tcp {
         $crate::on_memory_and_tcp! { @with $($name),* ; }
     };
     (@with $($name:ident),* ; $($more:tt)*) => {
-        $($crate::on_memory_and_tcp! { @one $name ; #[test] over_memory Memory; #[test] over_tcp Tcp; $($more)* })*
+        $crate::on_memory_and_tcp! {
+            @each $($name),* ; [#[test] over_memory Memory; #[test] over_tcp Tcp; $($more)*]
+        }
     };
-    (@one $name:ident ; $($(#[$attribute:meta])* $test:ident $bus:ident;)*) => {
+    (@each $($name:ident),* ; $tests:tt) => {
+        $($crate::on_memory_and_tcp! { @one $name $tests })*
+    };
+    (@one $name:ident [$($(#[$attribute:meta])* $test:ident $bus:ident;)*]) => {
         mod $name {
             $($(#[$attribute])*
             fn $test() {

@@ -193,6 +193,8 @@ buses! {
     Tcp => tcp,
     /// TIPC connections.
     Tipc => tipc,
+    /// RDMA, messages by SEND and RECV.
+    RdmaSend => rdma_send,
 }
 
 impl SettingError {

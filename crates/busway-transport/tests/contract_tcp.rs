@@ -3,13 +3,9 @@
 mod contract;
 
 use std::any::Any;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::time::Duration;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU16, Ordering};
 
-use busway_core::control::{self, Body, ByteOrder, Hello, PROTOCOL_VERSION};
 use busway_transport::registry::{Buses, link_settings, parse_host};
 use busway_transport::{Link, LinkIdentity};
 use contract::harness::Buffer;
@@ -58,73 +54,11 @@ impl BusUnderTest for Tcp {
             // The connecting side has no port; its peer's bytes are hostile in tests/tcp.rs.
             return;
         }
-        let Ok(mut stream) = TcpStream::connect(self.address) else {
-            return;
-        };
-        let mut bytes = vec![0; 1 + seed as usize * 97 % 5000];
-        contract::harness::fill(&mut bytes, seed);
-        match seed % 4 {
-            // A head of ours before the garbage.
-            0 => bytes[..4.min(seed as usize)].copy_from_slice(&b"BUSW"[..4.min(seed as usize)]),
-            1 if bytes.len() > 8 => bytes[..8].copy_from_slice(b"BUSC\x01\0\0\0"),
-            _ => {}
-        }
-        // The victim may close at the first byte.
-        let _ = stream.write_all(&bytes);
+        contract::conversation::attack(self.address, seed);
     }
 
     fn other_version(&self, side: Side) -> Box<dyn Any> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, address) = (stop.clone(), self.address);
-        let thread = std::thread::spawn(move || {
-            let mut frame = [0; 256];
-            let hello = Hello {
-                protocol_version: PROTOCOL_VERSION + 1,
-                byte_order: ByteOrder::NATIVE,
-                session: 5,
-                host: side.name(),
-                iceoryx2_version: "",
-            };
-            let length = control::encode(&Body::Hello(hello), &mut frame).expect("it fits");
-            let speak = |mut stream: TcpStream| {
-                let _ = stream.write_all(&frame[..length]);
-                let _ = stream.set_read_timeout(Some(Duration::from_millis(20)));
-                let _ = stream.read(&mut [0; 256]);
-            };
-            let listener = (side == Side::One).then(|| TcpListener::bind(address).expect("a free address"));
-            if let Some(listener) = &listener {
-                listener.set_nonblocking(true).expect("a socket");
-            }
-            while !stopped.load(Ordering::Relaxed) {
-                match &listener {
-                    Some(listener) => {
-                        if let Ok((stream, _)) = listener.accept() {
-                            stream.set_nonblocking(false).expect("a socket");
-                            speak(stream);
-                        }
-                    }
-                    None => {
-                        if let Ok(stream) = TcpStream::connect(address) {
-                            speak(stream);
-                        }
-                    }
-                }
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        });
-        Box::new(Impostor(stop, Some(thread)))
-    }
-}
-
-/// Ends the thread when it is dropped.
-struct Impostor(Arc<AtomicBool>, Option<std::thread::JoinHandle<()>>);
-
-impl Drop for Impostor {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.1.take() {
-            thread.join().expect("the impostor ends");
-        }
+        contract::conversation::other_version(side, self.address)
     }
 }
 

@@ -38,6 +38,14 @@ pub enum RdmaError {
         /// What the system says.
         error: io::Error,
     },
+    /// This host can't wait for connections of channels.
+    #[error("this host can't listen on {address} over RDMA: {error}")]
+    Listen {
+        /// Where.
+        address: std::net::SocketAddr,
+        /// What the system says.
+        error: io::Error,
+    },
     /// A call failed.
     #[error("{call} failed: {error}")]
     Call {
@@ -103,6 +111,24 @@ impl PostError {
             PostError::Full
         } else {
             PostError::Failed(error)
+        }
+    }
+}
+
+impl From<PostError> for io::Error {
+    fn from(error: PostError) -> io::Error {
+        match error {
+            PostError::Full => io::Error::other("the queue pair takes no more work than it has"),
+            PostError::Failed(error) => error,
+        }
+    }
+}
+
+impl From<PostError> for RdmaError {
+    fn from(error: PostError) -> RdmaError {
+        RdmaError::Call {
+            call: "posting work to a new queue pair",
+            error: error.into(),
         }
     }
 }

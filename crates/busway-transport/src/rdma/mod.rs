@@ -7,6 +7,10 @@
 //! | [`cm`]         | connections and their events                                             | control thread |
 //! | [`queue_pair`] | work requests and completions                                            | lanes          |
 //! | [`completion`] | polling them, or sleeping for them                                       | lanes          |
+//! | [`landing`]    | what the hosts tell each other of a channel                              | control thread |
+//! | `opens`      | channels on their way to being open                                      | control thread |
+//! | [`link`]       | the link: a TCP link's conversation, and channels of a [`flavour`]         | control thread |
+//! | [`send`]       | the bus `rdma-send`: SEND and RECV with credits                          | lanes          |
 //!
 //! Nothing here is needed to build, and a process without an RDMA link never looks for a library.
 
@@ -14,5 +18,25 @@ pub mod cm;
 pub mod completion;
 pub mod device;
 pub mod error;
+pub mod flavour;
+pub mod landing;
+pub mod link;
+mod opens;
 pub mod queue_pair;
+pub mod send;
+pub mod settings;
 mod sys;
+
+/// What this machine lacks for any bus over RDMA, see [`crate::registry::missing`].
+pub(crate) fn missing() -> Option<String> {
+    if let Err(error) = sys::libraries() {
+        return Some(error.to_string());
+    }
+    let has_device =
+        std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some());
+    (!has_device).then(|| {
+        "an RDMA device (`rdma link` lists them; `modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0` makes one of a \
+         network card)"
+            .into()
+    })
+}

@@ -28,20 +28,17 @@ pub(super) enum Mail<S> {
     Linger(Box<dyn Linger>),
 }
 
-pub(super) struct Mailbox<S> {
-    mail: Mutex<VecDeque<Mail<S>>>,
+/// The mail of a link of connections.
+pub(super) type Mailbox<S> = Letterbox<Mail<S>>;
+
+/// A queue that one thread, which sleeps on descriptors, reads.
+pub(crate) struct Letterbox<T> {
+    mail: Mutex<VecDeque<T>>,
     /// Readable while there may be mail.
     bell: OwnedFd,
 }
 
 impl<S> Mailbox<S> {
-    pub(super) fn new() -> io::Result<Self> {
-        Ok(Mailbox {
-            mail: Mutex::new(VecDeque::new()),
-            bell: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
-        })
-    }
-
     pub(super) fn opened(&self, socket: S, opening: Opening) {
         self.put(Mail::Opened(socket, opening));
     }
@@ -49,8 +46,18 @@ impl<S> Mailbox<S> {
     pub(super) fn linger(&self, stream: Box<dyn Linger>) {
         self.put(Mail::Linger(stream));
     }
+}
 
-    fn put(&self, mail: Mail<S>) {
+impl<T> Letterbox<T> {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Letterbox {
+            mail: Mutex::new(VecDeque::new()),
+            bell: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
+        })
+    }
+
+    /// Puts something in and rings.
+    pub(crate) fn put(&self, mail: T) {
         self.mail
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -59,13 +66,13 @@ impl<S> Mailbox<S> {
     }
 
     /// Makes the link's descriptor readable.
-    pub(super) fn ring(&self) {
+    pub(crate) fn ring(&self) {
         // It fails only if the counter is full, and then the bell rings already.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
     /// Takes everything out. The bell is cleared first, so that mail put in meanwhile rings anew.
-    pub(super) fn take(&self) -> VecDeque<Mail<S>> {
+    pub(crate) fn take(&self) -> VecDeque<T> {
         let mut count = [0; 8];
         // It fails only if nobody has rung.
         let _ = rustix::io::read(&self.bell, &mut count);
@@ -73,7 +80,7 @@ impl<S> Mailbox<S> {
     }
 }
 
-impl<S> AsFd for Mailbox<S> {
+impl<T> AsFd for Letterbox<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }

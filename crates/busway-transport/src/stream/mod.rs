@@ -40,6 +40,8 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 pub(crate) use link::open;
 pub(crate) use listener::Shared;
+pub(crate) use mailbox::Letterbox;
+pub(crate) use opens::draw_token;
 pub(crate) use poller::{Interest, Poller};
 
 use crate::channel::ChannelError;
@@ -179,7 +181,7 @@ pub(crate) fn not_now(result: rustix::io::Result<usize>) -> io::Result<Option<us
 }
 
 /// The same error once more: an end that has failed goes on saying why.
-fn again(error: &ChannelError) -> ChannelError {
+pub(crate) fn again(error: &ChannelError) -> ChannelError {
     match error {
         ChannelError::Closed => ChannelError::Closed,
         ChannelError::Corrupt(what) => ChannelError::Corrupt(what),

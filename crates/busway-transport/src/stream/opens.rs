@@ -84,7 +84,7 @@ impl<B: Bus> Default for Opens<B> {
 }
 
 /// A number that nobody else comes to by chance.
-pub(super) fn draw_token() -> u64 {
+pub(crate) fn draw_token() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct Poller {
 }
 
 impl Poller {
-    pub(super) fn new() -> io::Result<Poller> {
+    pub(crate) fn new() -> io::Result<Poller> {
         Ok(Poller {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
         })
@@ -61,13 +61,13 @@ impl Poller {
     }
 
     /// Forgets a descriptor that lives on elsewhere; one that is closed is forgotten by itself.
-    pub(super) fn remove(&self, source: impl AsFd) {
+    pub(crate) fn remove(&self, source: impl AsFd) {
         // It fails only where the descriptor was never added, and then all is well.
         let _ = epoll::delete(&self.epoll, source);
     }
 
     /// The tokens of what is ready now, at most [`ROUND`]; never waits.
-    pub(super) fn ready(&self) -> impl Iterator<Item = u64> + use<> {
+    pub(crate) fn ready(&self) -> impl Iterator<Item = u64> + use<> {
         let mut buffer = [MaybeUninit::<Event>::uninit(); ROUND];
         let now = Timespec {
             tv_sec: 0,

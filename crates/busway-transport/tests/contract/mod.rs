@@ -9,18 +9,21 @@
 //! contract::contract_tests!(Memory);
 //! ```
 //!
+//! A bus that needs something of the kernel which most hosts lack says `contract_tests!(Bus, ignore = "needs …")`; the lab runs them.
 //! The macro makes one `#[test]` of each function `pub fn name<B: BusUnderTest>()` in [`delivery`], [`keeping`], [`lifecycle`],
 //! [`hostile`] and [`waking`]; a new one is added there and to the macro's list. [`harness`] has the two hosts
 //! ([`harness::Pair`]), messages with a pattern ([`harness::Buffer`]) and a sink that checks them ([`harness::Collector`]).
 //! Tests of one bus only go to `tests/<bus>*.rs` and use the harness too.
 #![allow(dead_code)]
 
+pub mod conversation;
 pub mod delivery;
 pub mod harness;
 pub mod hostile;
 pub mod keeping;
 pub mod lifecycle;
 pub mod raw;
+pub mod rdma;
 pub mod waking;
 
 use busway_transport::{Link, LinkIdentity};

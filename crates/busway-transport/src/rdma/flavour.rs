@@ -1,0 +1,95 @@
+//! What distinguishes the buses over RDMA: how a channel's bytes travel once its connection is asked for.
+//!
+//! Contract: [`super::link`] finds the device, listens, connects and watches; a [`Flavour`] lays out memory and makes the two
+//! ends. The receiver comes first ([`Flavour::prepare`]); its description goes to the sender over the conversation, the
+//! sender's request to the receiver with the connection, the receiver's answer back with its acceptance. A queue pair is
+//! made, and every RECV that the peer may use is posted, before [`Flavour::accept`] or [`Flavour::connect`] returns: from
+//! then on the peer may send. Called on the control thread.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use super::cm::CmId;
+use super::device::Device;
+use super::error::RdmaError;
+use super::queue_pair::QueuePair;
+use crate::channel::{Receiver, Sender};
+use crate::link::ChannelSpec;
+use crate::message::Message;
+use crate::stream::Letterbox;
+
+/// A dropped sender whose last bytes have not arrived yet.
+pub trait Lingering: Send {
+    /// Readable when [`pump`](Self::pump) has something to do.
+    fn fd(&self) -> BorrowedFd<'_>;
+    /// Does what can be done now; whether it is over.
+    fn pump(&mut self) -> bool;
+}
+
+/// Where a sender goes that is dropped before everything has arrived. The link keeps it for 2 s at most.
+pub type Attic = Letterbox<Box<dyn Lingering>>;
+
+/// A receiver whose connection can be accepted.
+pub struct Accepted {
+    /// The end, ready for the peer's first byte.
+    pub receiver: Box<dyn Receiver>,
+    /// Its queue pair, which the link ends when the conversation does.
+    pub pair: Arc<QueuePair>,
+    /// For the sender, at most [`super::cm::PRIVATE_BYTES`] bytes.
+    pub answer: Vec<u8>,
+}
+
+/// A sender whose connection can be asked for.
+pub struct Asking<M: Message> {
+    /// Makes the end of the receiver's answer (hostile, and padded with zeros by some transports).
+    pub finish: Box<dyn FnOnce(&[u8]) -> Result<Box<dyn Sender<M>>, String> + Send>,
+    /// Its queue pair, which the link ends when the conversation does.
+    pub pair: Arc<QueuePair>,
+    /// For the receiver, at most [`super::landing::REQUEST_BYTES`] bytes.
+    pub request: Vec<u8>,
+}
+
+/// See the module.
+pub trait Flavour: Sized + Send + 'static {
+    /// The bus's name in the system file.
+    const NAME: &'static str;
+    /// A receiver without a connection.
+    type Prepared: Send;
+    /// A receiver's description, judged.
+    type Place: Send;
+
+    /// Lays out the landing place of a channel; returns its description for the sender.
+    ///
+    /// # Errors
+    /// No memory, or none that can be registered.
+    fn prepare(device: &Arc<Device>, spec: &ChannelSpec) -> Result<(Self::Prepared, Vec<u8>), RdmaError>;
+
+    /// Makes the receiving end for a sender that connects with this (hostile) request.
+    ///
+    /// # Errors
+    /// In words: the request makes no sense, or the device has no room.
+    fn accept(
+        prepared: Self::Prepared,
+        device: &Arc<Device>,
+        id: CmId,
+        request: &[u8],
+    ) -> Result<Accepted, String>;
+
+    /// Judges the description that a peer gave of its landing place.
+    ///
+    /// # Errors
+    /// In words: what is wrong with it.
+    fn judge(description: &[u8], spec: &ChannelSpec) -> Result<Self::Place, String>;
+
+    /// Makes the sending end towards that place, over an id whose route is resolved.
+    ///
+    /// # Errors
+    /// In words: the device has no room, or is another one than the way to the peer leads over.
+    fn connect<M: Message>(
+        place: Self::Place,
+        device: &Arc<Device>,
+        id: CmId,
+        spec: &ChannelSpec,
+        attic: &Arc<Attic>,
+    ) -> Result<Asking<M>, String>;
+}

@@ -1,0 +1,278 @@
+//! Channels of one conversation: on their way to being open, and a hold on the queue pairs of those that are, so that a lost
+//! conversation, a disconnecting peer or a removed device ends them. Owned by the link; control thread.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use super::cm::{CmEvent, CmEventKind, CmId, EventChannel};
+use super::device::Device;
+use super::flavour::{Attic, Flavour};
+use super::landing::{Landing, Request};
+use super::queue_pair::QueuePair;
+use crate::channel::{ChannelEnd, Receiver, Sender};
+use crate::link::{ChannelId, ChannelSpec, Direction};
+use crate::message::Message;
+
+/// A channel that is not open by then, though the peer should be ready for it, is reported as failed.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(5);
+
+/// A channel of a link, in this host's role.
+pub(super) type Key = (Direction, ChannelId);
+
+/// A channel whose opening has ended.
+pub(super) type Done<M> = (Key, Result<ChannelEnd<M>, String>);
+
+/// What all openings of one conversation have in common.
+pub(super) struct Context<'a> {
+    pub(super) events: &'a Arc<EventChannel>,
+    pub(super) device: &'a Arc<Device>,
+    pub(super) attic: &'a Arc<Attic>,
+    /// This process's session.
+    pub(super) session: u64,
+    /// The peer's session.
+    pub(super) peer_session: u64,
+    pub(super) now: Instant,
+}
+
+struct Expected<F: Flavour> {
+    channel: ChannelId,
+    prepared: F::Prepared,
+}
+
+/// What makes a sender of the receiver's answer.
+type Finish<M> = Box<dyn FnOnce(&[u8]) -> Result<Box<dyn Sender<M>>, String> + Send>;
+
+enum Stage<F: Flavour, M: Message> {
+    /// The address or the route is being looked for.
+    Resolving(CmId, F::Place, ChannelSpec, u64),
+    /// The receiver was asked.
+    Asked(Finish<M>, Arc<QueuePair>),
+    /// The sender was accepted and has not confirmed.
+    Accepted(Box<dyn Receiver>, Arc<QueuePair>),
+}
+
+struct Opening<F: Flavour, M: Message> {
+    key: Key,
+    give_up_at: Instant,
+    stage: Stage<F, M>,
+}
+
+pub(super) struct Opens<F: Flavour, M: Message> {
+    /// Receivers whose sender has not connected, by token.
+    expected: HashMap<u64, Expected<F>>,
+    /// By the number of their id.
+    opening: HashMap<u64, Opening<F, M>>,
+    live: HashMap<u64, (Key, Weak<QueuePair>)>,
+    /// The last number given to an id.
+    last_number: u64,
+}
+
+impl<F: Flavour, M: Message> Opens<F, M> {
+    /// `first_number` and all that follow name ids of channels.
+    pub(super) fn new(first_number: u64) -> Self {
+        Opens {
+            expected: HashMap::new(),
+            opening: HashMap::new(),
+            live: HashMap::new(),
+            last_number: first_number,
+        }
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    /// Waits for the sender that knows the token.
+    pub(super) fn expect(&mut self, channel: ChannelId, token: u64, prepared: F::Prepared) {
+        self.expected.insert(token, Expected { channel, prepared });
+    }
+
+    /// Begins to connect to a receiver.
+    pub(super) fn dial(
+        &mut self,
+        channel: ChannelId,
+        spec: &ChannelSpec,
+        landing: &Landing,
+        place: F::Place,
+        local: std::net::IpAddr,
+        context: &Context<'_>,
+    ) -> Result<(), super::error::RdmaError> {
+        let number = self.next_number();
+        let id = CmId::new(context.events, number)?;
+        id.resolve_address(local, landing.address)?;
+        let opening = Opening {
+            key: (Direction::Send, channel),
+            give_up_at: context.now + GIVE_UP_AFTER,
+            stage: Stage::Resolving(id, place, *spec, landing.token),
+        };
+        self.opening.insert(number, opening);
+        Ok(())
+    }
+
+    /// Somebody connects: accepts it if it is the sender of a channel that is waited for.
+    pub(super) fn requested(&mut self, mut id: CmId, data: &[u8], context: &Context<'_>) -> Option<Done<M>> {
+        let request = Request::decode(data).filter(|request| {
+            request.from_session == context.peer_session
+                && request.to_session == context.session
+                && self
+                    .expected
+                    .get(&request.token)
+                    .is_some_and(|expected| expected.channel == request.channel)
+        });
+        let Some((request, expected)) = request.and_then(|request| {
+            let expected = self.expected.remove(&request.token)?;
+            Some((request, expected))
+        }) else {
+            tracing::debug!("{}: refused a connection for no channel of this session", F::NAME);
+            id.reject();
+            return None;
+        };
+        let number = self.next_number();
+        id.set_context(number);
+        let key = (Direction::Receive, expected.channel);
+        let accepted =
+            F::accept(expected.prepared, context.device, id, &request.request).and_then(|accepted| {
+                accepted
+                    .pair
+                    .id()
+                    .accept(&accepted.answer)
+                    .map_err(|error| error.to_string())?;
+                Ok(accepted)
+            });
+        match accepted {
+            Ok(accepted) => {
+                let opening = Opening {
+                    key,
+                    give_up_at: context.now + GIVE_UP_AFTER,
+                    stage: Stage::Accepted(accepted.receiver, accepted.pair),
+                };
+                self.opening.insert(number, opening);
+                None
+            }
+            // The id is gone, which refuses the sender.
+            Err(error) => Some((key, Err(error))),
+        }
+    }
+
+    /// Goes on with what the event is about.
+    pub(super) fn event(&mut self, event: &CmEvent, context: &Context<'_>) -> Option<Done<M>> {
+        if let Some((_, pair)) = self.live.get(&event.context) {
+            if matches!(event.kind, CmEventKind::Disconnected)
+                && let Some(pair) = pair.upgrade()
+            {
+                pair.disconnect("the peer closed the connection, or its process has ended");
+            }
+            return None;
+        }
+        let Opening {
+            key,
+            give_up_at,
+            stage,
+        } = self.opening.remove(&event.context)?;
+        let next = match (stage, event.kind) {
+            (Stage::Resolving(id, place, spec, token), CmEventKind::AddressResolved) => id
+                .resolve_route()
+                .map(|()| Stage::Resolving(id, place, spec, token))
+                .map_err(|error| error.to_string()),
+            (Stage::Resolving(id, place, spec, token), CmEventKind::RouteResolved) => {
+                ask::<F, M>(id, key.1, place, &spec, token, context)
+            }
+            (Stage::Asked(finish, pair), CmEventKind::Established) => {
+                let sender = finish(&event.data);
+                if sender.is_ok() {
+                    self.live.insert(event.context, (key, Arc::downgrade(&pair)));
+                }
+                return Some((key, sender.map(ChannelEnd::Sender)));
+            }
+            (Stage::Accepted(receiver, pair), CmEventKind::Established) => {
+                self.live.insert(event.context, (key, Arc::downgrade(&pair)));
+                return Some((key, Ok(ChannelEnd::Receiver(receiver))));
+            }
+            (_, CmEventKind::Failed(why)) => Err(format!("{why}{}", event.reason())),
+            (_, CmEventKind::Rejected) => Err(format!("the peer refused the connection{}", event.reason())),
+            (_, CmEventKind::Disconnected) => Err("the peer closed the connection at once".into()),
+            (stage, _) => Ok(stage),
+        };
+        match next {
+            Ok(stage) => {
+                let opening = Opening {
+                    key,
+                    give_up_at,
+                    stage,
+                };
+                self.opening.insert(event.context, opening);
+                None
+            }
+            Err(why) => Some((key, Err(why))),
+        }
+    }
+
+    /// Gives up what is late, and forgets ends that are gone.
+    pub(super) fn tick(&mut self, now: Instant) -> Vec<Done<M>> {
+        self.live.retain(|_, (_, pair)| pair.strong_count() > 0);
+        let late = self.opening.extract_if(|_, opening| now >= opening.give_up_at);
+        late.map(|(_, opening)| {
+            let what = match opening.stage {
+                Stage::Resolving(..) => "no way to the peer was found over RDMA",
+                Stage::Asked(..) => "the peer did not accept the connection",
+                Stage::Accepted(..) => "the peer did not confirm the connection",
+            };
+            (opening.key, Err(format!("{what} within {GIVE_UP_AFTER:?}")))
+        })
+        .collect()
+    }
+
+    /// When [`tick`](Self::tick) is due.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.opening.values().map(|opening| opening.give_up_at).min()
+    }
+
+    /// Forgets a channel.
+    pub(super) fn close(&mut self, key: Key) {
+        if key.0 == Direction::Receive {
+            self.expected.retain(|_, expected| expected.channel != key.1);
+        }
+        self.opening.retain(|_, opening| opening.key != key);
+        self.live
+            .retain(|_, (live, pair)| *live != key && pair.strong_count() > 0);
+    }
+
+    /// Ends everything. Ends in use drain what has arrived and then fail for this reason.
+    pub(super) fn void(&mut self, why: &str) {
+        for (_, pair) in self.live.values() {
+            if let Some(pair) = pair.upgrade() {
+                pair.disconnect(why);
+            }
+        }
+        self.expected.clear();
+        self.opening.clear();
+        self.live.clear();
+    }
+}
+
+/// Makes the sender's queue pair and asks the receiver for the connection.
+fn ask<F: Flavour, M: Message>(
+    id: CmId,
+    channel: ChannelId,
+    place: F::Place,
+    spec: &ChannelSpec,
+    token: u64,
+    context: &Context<'_>,
+) -> Result<Stage<F, M>, String> {
+    let asking = F::connect::<M>(place, context.device, id, spec, context.attic)?;
+    let request = Request {
+        channel,
+        token,
+        from_session: context.session,
+        to_session: context.peer_session,
+        request: asking.request,
+    };
+    asking
+        .pair
+        .id()
+        .connect(&request.encode())
+        .map_err(|error| error.to_string())?;
+    Ok(Stage::Asked(asking.finish, asking.pair))
+}

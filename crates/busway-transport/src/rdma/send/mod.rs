@@ -1,0 +1,129 @@
+//! The bus `rdma-send`: a channel is a queue pair, a message one or more SENDs into RECVs that the receiver has posted.
+//!
+//! The receiver posts a RECV for each of its slots and says how many there are. The sender has at most that many SENDs on
+//! their way that no credit has freed, so that a RECV is always posted: over iWARP one SEND too many would break the
+//! connection (RFC 5040, 7.1 leaves no retry), over InfiniBand it would cost a retry. Credits are SENDs, too, and need no
+//! counting: each frees at least one slot that the sender has not taken back, so no more of them than there are slots
+//! can be on their way, and so many RECVs the sender has posted. It posts a RECV anew *before* it uses what that credit
+//! freed, which is what makes the argument hold at every moment.
+//!
+//! Used by [`super::link`]; the pieces of a message and credits are in [`wire`], sizes in [`layout`].
+
+pub mod layout;
+mod receiver;
+mod sender;
+pub mod wire;
+
+use std::sync::Arc;
+
+use super::cm::CmId;
+use super::device::{Access, Device, Region};
+use super::error::RdmaError;
+use super::flavour::{Accepted, Asking, Attic, Flavour};
+use super::queue_pair::{Capacity, QueuePair};
+use crate::link::{ChannelSpec, Keep, Link, LinkIdentity, OpenError};
+use crate::message::Message;
+use layout::Layout;
+use receiver::SendReceiver;
+use sender::SendSender;
+
+/// The bus's name in the system file.
+pub(crate) const NAME: &str = "rdma-send";
+
+pub(crate) use super::link::Shared;
+pub(crate) use super::missing;
+
+/// The tables in the system file.
+pub mod settings {
+    pub use crate::rdma::settings::{HostSettings, LinkSettings};
+    use crate::registry::Site;
+
+    /// See [`crate::registry::link_lines`].
+    pub(crate) fn link_lines(site: &Site<'_>) -> String {
+        crate::rdma::settings::link_lines(super::NAME, site)
+    }
+}
+
+/// Opens a link: see [`super::link::open`].
+pub(crate) fn open<M: Message>(
+    shared: &Shared,
+    identity: &LinkIdentity,
+    settings: &settings::LinkSettings,
+    peer_host: &str,
+) -> Result<Box<dyn Link<M>>, OpenError> {
+    super::link::open::<TwoSided, M>(shared, identity, settings, peer_host)
+}
+
+/// Channels by SEND and RECV.
+struct TwoSided;
+
+/// The memory of a receiver whose sender has not connected.
+struct Prepared {
+    layout: Layout,
+    keep: Keep,
+    slots: Region,
+}
+
+impl Flavour for TwoSided {
+    const NAME: &'static str = NAME;
+    type Prepared = Prepared;
+    type Place = Layout;
+
+    fn prepare(device: &Arc<Device>, spec: &ChannelSpec) -> Result<(Prepared, Vec<u8>), RdmaError> {
+        let layout = Layout::of(spec).within(device.max_work());
+        let prepared = Prepared {
+            layout,
+            keep: spec.keep,
+            slots: Region::new(device, layout.bytes(), Access::Local)?,
+        };
+        Ok((prepared, layout.encode().to_vec()))
+    }
+
+    fn accept(
+        prepared: Prepared,
+        device: &Arc<Device>,
+        id: CmId,
+        _request: &[u8],
+    ) -> Result<Accepted, String> {
+        let pair = pair(id, device, prepared.layout)?;
+        let receiver = SendReceiver::new(pair.clone(), prepared.layout, prepared.keep, prepared.slots)
+            .map_err(|error| error.to_string())?;
+        Ok(Accepted {
+            receiver: Box::new(receiver),
+            pair,
+            answer: Vec::new(),
+        })
+    }
+
+    fn judge(description: &[u8], _spec: &ChannelSpec) -> Result<Layout, String> {
+        Layout::decode(description)
+    }
+
+    fn connect<M: Message>(
+        layout: Layout,
+        device: &Arc<Device>,
+        id: CmId,
+        spec: &ChannelSpec,
+        attic: &Arc<Attic>,
+    ) -> Result<Asking<M>, String> {
+        let pair = pair(id, device, layout)?;
+        let sender = SendSender::<M>::new(pair.clone(), layout, spec.keep, attic.clone())
+            .map_err(|error| error.to_string())?;
+        Ok(Asking {
+            finish: Box::new(|_| Ok(Box::new(sender))),
+            pair,
+            request: Vec::new(),
+        })
+    }
+}
+
+/// Both ends post as many SENDs and RECVs as the receiver has slots.
+fn pair(id: CmId, device: &Arc<Device>, layout: Layout) -> Result<Arc<QueuePair>, String> {
+    let capacity = Capacity {
+        sends: layout.slots,
+        recvs: layout.slots,
+    };
+    QueuePair::new(id, device, capacity)
+        .map(Arc::new)
+        .map_err(|error| error.to_string())
+}

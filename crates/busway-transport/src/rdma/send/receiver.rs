@@ -1,0 +1,371 @@
+//! The receiving end: a RECV is posted for every slot; pieces are copied from the slots to the sink's places.
+//!
+//! A slot whose piece was used gets its RECV posted again, and is then counted as freed; credits tell the sender of freed
+//! slots and taken messages. What has arrived waits in order of its arrival while the sink says [`Verdict::Later`].
+//! Used by one lane; nothing here allocates after [`SendReceiver::new`], locks or waits.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::layout::Layout;
+use super::wire::{CREDIT_BYTES, Credit, PIECE_BYTES, Piece, START_BYTES};
+use crate::channel::{ChannelError, Landing, Receiver, Sink, Verdict, WaitFor};
+use crate::link::Keep;
+use crate::message::Head;
+use crate::rdma::completion::{Completions, NOTHING};
+use crate::rdma::device::{Access, Region};
+use crate::rdma::error::{PostError, RdmaError};
+use crate::rdma::queue_pair::{self, QueuePair, Request, Work};
+use crate::stream::again;
+
+/// Up to this depth every poll gives back its credits: the sender would soon stand still without them.
+const SHALLOW_DEPTH: u64 = 8;
+/// After so many polls without a message the last credits are given back although few.
+const IDLE_POLLS: u32 = 16;
+
+/// Where the next piece belongs.
+enum State {
+    /// It begins a message.
+    Between,
+    /// To this message, of which so many bytes (user header and payload) have landed.
+    Landing(Head, usize),
+    /// To a message that is thrown away: so many bytes are still to come.
+    Discarding(u64),
+}
+
+/// What became of one piece.
+enum Step {
+    /// A message was delivered, or discarded.
+    Taken(bool),
+    /// More pieces are needed.
+    Partly,
+    /// The sink said [`Verdict::Later`]: the piece stays.
+    Later,
+}
+
+/// The receiving end of a channel.
+pub(super) struct SendReceiver {
+    completions: Completions,
+    layout: Layout,
+    slots: Region,
+    /// Credits on their way, [`CREDIT_BYTES`] each, as many as there are slots.
+    credits: Region,
+    /// Pieces that have arrived: slot and length.
+    arrived: VecDeque<(u32, u32)>,
+    state: State,
+    /// What was done, and what of it the sender was told.
+    done: Credit,
+    told: Credit,
+    /// Credits posted and completed since the start.
+    posted: u64,
+    completed: u64,
+    /// Messages and slots after which a credit is due.
+    credit_every: Credit,
+    is_shallow: bool,
+    idle_polls: u32,
+    copied: u64,
+    /// Why nothing more arrives; reported when everything that has arrived is delivered.
+    broken: Option<ChannelError>,
+    failure: Option<ChannelError>,
+}
+
+impl SendReceiver {
+    /// Posts a RECV for every slot.
+    pub(super) fn new(
+        pair: Arc<QueuePair>,
+        layout: Layout,
+        keep: Keep,
+        slots: Region,
+    ) -> Result<Self, RdmaError> {
+        let device = pair.device().clone();
+        let depth = match keep {
+            Keep::Latest => 1,
+            Keep::All { depth } => u64::from(depth.max(1)),
+        };
+        let receiver = SendReceiver {
+            completions: Completions::new(pair),
+            layout,
+            slots,
+            credits: Region::new(&device, CREDIT_BYTES * layout.slots as usize, Access::Local)?,
+            arrived: VecDeque::with_capacity(layout.slots as usize),
+            state: State::Between,
+            done: Credit::default(),
+            told: Credit::default(),
+            posted: 0,
+            completed: 0,
+            credit_every: Credit {
+                freed: u64::from(layout.slots / 4).max(1),
+                taken: (depth / 4).max(1),
+            },
+            is_shallow: depth <= SHALLOW_DEPTH,
+            idle_polls: 0,
+            copied: 0,
+            broken: None,
+            failure: None,
+        };
+        for slot in 0..layout.slots {
+            receiver.post_slot(slot)?;
+        }
+        Ok(receiver)
+    }
+
+    fn post_slot(&self, slot: u32) -> Result<(), PostError> {
+        let slot_bytes = self.layout.slot_bytes as usize;
+        self.completions.pair().post_recv(
+            &self.slots,
+            slot as usize * slot_bytes,
+            slot_bytes,
+            u64::from(slot),
+        )
+    }
+
+    /// Takes completions; whether there were any.
+    fn take_completions(&mut self) -> bool {
+        if self.broken.is_some() {
+            return false;
+        }
+        let mut batch = NOTHING;
+        let count = match self.completions.poll(&mut batch) {
+            Ok(count) => count,
+            Err(error) => {
+                self.broken = Some(error.into());
+                return false;
+            }
+        };
+        for completion in &batch[..count] {
+            if !completion.is_success() {
+                self.broken = Some(self.completions.pair().failure(completion.status).into());
+                return false;
+            }
+            if completion.is_recv {
+                // A slot is posted once until it is taken from here, so there is room without allocation.
+                self.arrived
+                    .push_back((completion.number as u32, completion.len_bytes as u32));
+            } else {
+                self.completed = self.completed.max(completion.number);
+            }
+        }
+        count > 0
+    }
+
+    /// Uses the first piece that waits, if the sink lets it.
+    fn step(&mut self, slot: u32, len_bytes: usize, sink: &mut dyn Sink) -> Result<Step, ChannelError> {
+        let base = slot as usize * self.layout.slot_bytes as usize;
+        let mut first = [0; START_BYTES];
+        self.copy_out(base, &mut first);
+        match (
+            Piece::decode(&first, len_bytes).map_err(ChannelError::Corrupt)?,
+            &self.state,
+        ) {
+            (Piece::Start(head, carried_bytes), State::Between) => match sink.land(&head) {
+                Verdict::Later => Ok(Step::Later),
+                Verdict::Land => {
+                    self.state = State::Landing(head, 0);
+                    self.land(base + START_BYTES, carried_bytes, sink)
+                }
+                Verdict::Discard => {
+                    let body_bytes = u64::from(head.user_header_bytes).saturating_add(head.payload_bytes);
+                    self.state = State::Discarding(body_bytes);
+                    self.discard(carried_bytes)
+                }
+            },
+            (Piece::More(carried_bytes), State::Landing(..)) => {
+                self.land(base + PIECE_BYTES, carried_bytes, sink)
+            }
+            (Piece::More(carried_bytes), State::Discarding(_)) => self.discard(carried_bytes),
+            (Piece::End, State::Between) => Err(ChannelError::Closed),
+            _ => Err(ChannelError::Corrupt(
+                "a piece that does not follow the one before",
+            )),
+        }
+    }
+
+    fn copy_out(&self, from: usize, into: &mut [u8]) {
+        // The first bytes of the last slot's piece are shorter than any slot, and a piece is no longer than its slot.
+        if self.slots.read(from, into).is_err() {
+            unreachable!("a device writes no more than the slot that was posted");
+        }
+    }
+
+    /// Copies bytes of the message in progress to its landing.
+    fn land(&mut self, from: usize, carried_bytes: usize, sink: &mut dyn Sink) -> Result<Step, ChannelError> {
+        let State::Landing(head, landed_bytes) = self.state else {
+            return Ok(Step::Partly);
+        };
+        let Landing { user_header, payload } = sink.landing();
+        if user_header.len() as u64 != u64::from(head.user_header_bytes)
+            || payload.len() as u64 != head.payload_bytes
+        {
+            return Err(ChannelError::Corrupt(
+                "the sink's place is not as long as the message",
+            ));
+        }
+        let total_bytes = user_header.len() + payload.len();
+        let until = landed_bytes + carried_bytes;
+        if until > total_bytes {
+            return Err(ChannelError::Corrupt("more bytes than the message has"));
+        }
+        let in_header = user_header.len();
+        let header_part = &mut user_header[landed_bytes.min(in_header)..until.min(in_header)];
+        let payload_part =
+            &mut payload[landed_bytes.saturating_sub(in_header)..until.saturating_sub(in_header)];
+        self.copy_out(from, header_part);
+        self.copy_out(from + header_part.len(), payload_part);
+        if until < total_bytes {
+            self.state = State::Landing(head, until);
+            return Ok(Step::Partly);
+        }
+        self.copied += u64::from(head.payload_bytes > 0);
+        sink.deliver(&head);
+        self.state = State::Between;
+        Ok(Step::Taken(true))
+    }
+
+    fn discard(&mut self, carried_bytes: usize) -> Result<Step, ChannelError> {
+        let State::Discarding(left_bytes) = &mut self.state else {
+            return Ok(Step::Partly);
+        };
+        *left_bytes = left_bytes
+            .checked_sub(carried_bytes as u64)
+            .ok_or(ChannelError::Corrupt("more bytes than the message has"))?;
+        if *left_bytes > 0 {
+            return Ok(Step::Partly);
+        }
+        self.state = State::Between;
+        Ok(Step::Taken(false))
+    }
+
+    /// Moves messages into the sink until there are no more, or the budget is used up. Where it stops for want of messages,
+    /// the descriptor wakes a sleeper.
+    fn take(&mut self, sink: &mut dyn Sink, budget: usize) -> (usize, Result<(), ChannelError>) {
+        let (mut delivered, mut taken) = (0, 0);
+        while taken < budget {
+            let Some(&(slot, len_bytes)) = self.arrived.front() else {
+                if self.take_completions() {
+                    continue;
+                }
+                if let Some(broken) = &self.broken {
+                    return (delivered, Err(again(broken)));
+                }
+                match self.completions.arm() {
+                    Ok(true) => continue,
+                    Ok(false) => break,
+                    Err(error) => return (delivered, Err(error.into())),
+                }
+            };
+            let step = self.step(slot, len_bytes as usize, sink);
+            if let Ok(Step::Later) = step {
+                break;
+            }
+            self.arrived.pop_front();
+            let freed = self.free(slot);
+            match step {
+                Ok(Step::Taken(is_delivered)) => {
+                    taken += 1;
+                    delivered += usize::from(is_delivered);
+                    self.done.taken += 1;
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    // The end was taken, too: the sender waits for that.
+                    self.give_credit();
+                    return (delivered, Err(error));
+                }
+            }
+            if let Err(error) = freed {
+                return (delivered, Err(error));
+            }
+            self.credit_if_due();
+        }
+        if taken > 0 {
+            self.idle_polls = 0;
+        } else {
+            self.idle_polls = self.idle_polls.saturating_add(1);
+        }
+        (delivered, Ok(()))
+    }
+
+    /// Posts the slot's RECV again.
+    fn free(&mut self, slot: u32) -> Result<(), ChannelError> {
+        match self.post_slot(slot) {
+            Ok(()) => {
+                self.done.freed += 1;
+                Ok(())
+            }
+            // What has arrived shall be delivered before the failure is reported: completions will tell of it.
+            Err(PostError::Failed(_)) if self.broken.is_none() && !self.arrived.is_empty() => Ok(()),
+            Err(error) => Err(std::io::Error::from(error).into()),
+        }
+    }
+
+    fn credit_if_due(&mut self) {
+        if self.done.freed - self.told.freed >= self.credit_every.freed
+            || self.done.taken - self.told.taken >= self.credit_every.taken
+        {
+            self.give_credit();
+        }
+    }
+
+    /// Tells the sender what is done. What the queue does not take now leaves with a later one, and a failure is found by what
+    /// arrives.
+    fn give_credit(&mut self) {
+        let places = u64::from(self.layout.slots);
+        if self.done.freed == self.told.freed || self.posted - self.completed >= places {
+            return;
+        }
+        let place = (self.posted % places) as usize * CREDIT_BYTES;
+        if self.credits.write(place, &self.done.encode(), &[]).is_err() {
+            unreachable!("there is a place for each credit");
+        }
+        let pieces = [queue_pair::Piece::Registered {
+            region: &self.credits,
+            offset: place,
+            len_bytes: CREDIT_BYTES,
+        }];
+        let number = self.posted + 1;
+        let request = Request {
+            work: Work::Send,
+            pieces: &pieces,
+            number,
+            is_signalled: number.is_multiple_of((places / 4).max(1)),
+        };
+        if self.completions.pair().post(&[request]).is_ok() {
+            self.posted = number;
+            self.told = self.done;
+        }
+    }
+}
+
+impl Receiver for SendReceiver {
+    fn poll(&mut self, sink: &mut dyn Sink, budget: usize) -> Result<usize, ChannelError> {
+        if let Some(failure) = &self.failure {
+            return Err(again(failure));
+        }
+        let (delivered, mut result) = self.take(sink, budget);
+        if result.is_ok() && (self.is_shallow || self.idle_polls >= IDLE_POLLS) {
+            self.give_credit();
+        }
+        if let Err(error) = &result {
+            if let State::Landing(..) = self.state {
+                sink.abandon();
+                self.state = State::Between;
+            }
+            self.failure = Some(again(error));
+            if delivered > 0 {
+                result = Ok(());
+            }
+        }
+        result.map(|()| delivered)
+    }
+
+    fn copied(&self) -> Option<u64> {
+        Some(self.copied)
+    }
+
+    fn wait_for(&self) -> WaitFor {
+        WaitFor::Fd {
+            fd: self.completions.raw_fd(),
+            writable: false,
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What the system file says of an RDMA link, the same for every bus over RDMA: one [`HostSettings`] a host, joined to
+//! [`LinkSettings`] as one host sees them. The conversation is one over TCP, so its settings are too.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::one_sided::OneSided;
+use crate::registry::{SettingError, Site, duration};
+use crate::tcp;
+
+/// One host's table: `rdma-send.vision = { listen = "192.0.2.1:7400" }`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HostSettings {
+    /// Address and TCP port of the conversation, as for TCP. Its address is that of the RDMA device, unless `device` says another.
+    pub listen: Option<SocketAddr>,
+    /// Address to which this host connects for the conversation, where it differs from the peer's `listen`.
+    pub connect: Option<SocketAddr>,
+    /// Address of this host's RDMA device, where it differs from that of `listen`. Each host has one of the two.
+    pub device: Option<IpAddr>,
+    /// Port on which this host waits for the connections of channels, for firewalls; 0 (the default) lets the system choose one.
+    /// Two links of one host need different ones.
+    pub port: u16,
+    /// Time between this host's heartbeats; default 200 ms, at least 1 ms.
+    #[serde(deserialize_with = "duration")]
+    pub heartbeat: Duration,
+    /// Silence of the peer after which this host holds the link for lost; default 1500 ms, at least two heartbeats of the peer.
+    #[serde(deserialize_with = "duration")]
+    pub timeout: Duration,
+}
+
+impl Default for HostSettings {
+    fn default() -> Self {
+        let of_tcp = tcp::settings::HostSettings::default();
+        HostSettings {
+            listen: None,
+            connect: None,
+            device: None,
+            port: 0,
+            heartbeat: of_tcp.heartbeat,
+            timeout: of_tcp.timeout,
+        }
+    }
+}
+
+impl HostSettings {
+    /// The address of its RDMA device.
+    pub fn device_address(&self) -> Option<IpAddr> {
+        self.device.or(self.listen.map(|address| address.ip()))
+    }
+
+    fn of_conversation(&self) -> tcp::settings::HostSettings {
+        tcp::settings::HostSettings {
+            listen: self.listen,
+            connect: self.connect,
+            heartbeat: self.heartbeat,
+            timeout: self.timeout,
+            ..Default::default()
+        }
+    }
+}
+
+/// The two tables of a link as one host sees them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkSettings {
+    /// This host's table.
+    pub local: HostSettings,
+    /// The peer's table.
+    pub peer: HostSettings,
+    /// Whether this host comes first in the link's `hosts`.
+    pub local_is_first: bool,
+}
+
+// The bus writes the other host's memory, but by a queue pair, which programs don't have.
+impl OneSided for LinkSettings {}
+
+impl LinkSettings {
+    /// Joins two hosts' tables.
+    pub fn new(local: HostSettings, peer: HostSettings, local_is_first: bool) -> LinkSettings {
+        LinkSettings {
+            local,
+            peer,
+            local_is_first,
+        }
+    }
+
+    /// Checks both tables, alone and against each other.
+    ///
+    /// # Errors
+    /// The first thing that can't be right.
+    pub fn validate(&self) -> Result<(), SettingError> {
+        self.conversation().validate()?;
+        for (local, host) in [(true, &self.local), (false, &self.peer)] {
+            if host
+                .device_address()
+                .is_none_or(|address| address.is_unspecified())
+            {
+                return Err(SettingError {
+                    local,
+                    key: if host.listen.is_some() { "device" } else { "listen" },
+                    problem: "the address of the host's RDMA device is not known".into(),
+                    mend: "give that host `listen = \"ADDRESS:PORT\"` with the device's address, or `device = \"ADDRESS\"`"
+                        .into(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The settings of the conversation.
+    pub(super) fn conversation(&self) -> tcp::settings::LinkSettings {
+        tcp::settings::LinkSettings::new(
+            self.local.of_conversation(),
+            self.peer.of_conversation(),
+            self.local_is_first,
+        )
+    }
+}
+
+/// See [`crate::registry::link_lines`]: both hosts have an address, the first accepts the conversation.
+pub(crate) fn link_lines(bus: &str, site: &Site<'_>) -> String {
+    site.hosts
+        .iter()
+        .zip(site.addresses)
+        .map(|(host, address)| format!("{bus}.{host} = {{ listen = \"{address}\" }}\n"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(text: &str) -> HostSettings {
+        toml::from_str(text).expect("a good table")
+    }
+
+    #[test]
+    fn each_host_needs_the_address_of_an_rdma_device() {
+        let with = host("listen = '192.0.2.1:7400'");
+        let error = LinkSettings::new(with.clone(), HostSettings::default(), true)
+            .validate()
+            .expect_err("the peer has none");
+        assert_eq!((error.local, error.key), (false, "listen"));
+        let peer = host("device = '192.0.2.2'");
+        assert_eq!(LinkSettings::new(with.clone(), peer, true).validate(), Ok(()));
+        let everywhere = host("listen = '0.0.0.0:7400'");
+        let peer = host("device = '192.0.2.2'\nconnect = '192.0.2.1:7400'");
+        let error = LinkSettings::new(everywhere, peer, true)
+            .validate()
+            .expect_err("0.0.0.0 is no device");
+        assert_eq!((error.local, error.key), (true, "device"));
+    }
+
+    #[test]
+    fn lines_made_for_a_site_are_good_settings() {
+        let site = Site {
+            hosts: ["a", "b"],
+            addresses: ["192.0.2.1:7400", "192.0.2.2:7400"].map(|text| text.parse().expect("an address")),
+            window: (std::path::Path::new("/dev/shm/none"), 1),
+        };
+        let lines = link_lines("rdma-send", &site);
+        let table: toml::Table = toml::from_str(&lines).expect("TOML");
+        let hosts = ["a", "b"].map(|host| {
+            table["rdma-send"][host]
+                .clone()
+                .try_into::<HostSettings>()
+                .expect("good")
+        });
+        let [a, b] = hosts;
+        assert_eq!(LinkSettings::new(a, b, true).validate(), Ok(()));
+    }
+}
