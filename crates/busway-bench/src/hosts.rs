@@ -17,6 +17,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use busway_transport::registry::missing;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
@@ -90,7 +91,7 @@ impl Hosts {
     ///
     /// # Errors
     ///
-    /// [`BenchError::Needs`] without root or without `ip` (iproute2).
+    /// [`BenchError::Needs`] without root or without `ip` (iproute2), and `tipc` (of the same) where the kernel has TIPC.
     pub fn isolated(names: &[&str]) -> Result<Self, BenchError> {
         if !rustix::process::geteuid().is_root() {
             return Err(BenchError::Needs("root, for network and mount namespaces".into()));
@@ -211,6 +212,7 @@ impl Hosts {
             let network = format!("{}/30", address(of, to));
             host.ip(&["addr", "add", &network, "dev", &interface(to)])?;
             host.ip(&["link", "set", &interface(to), "up"])?;
+            host.enable_tipc(&interface(to))?;
         }
         Ok(())
     }
@@ -274,9 +276,23 @@ impl Host {
 
     /// Runs iproute2's `ip` on this host.
     fn ip(&self, arguments: &[&str]) -> Result<(), BenchError> {
-        let what = format!("ip {} on host {}", arguments.join(" "), self.name);
-        let program = find_on_path(OsStr::new("ip"))
-            .ok_or_else(|| BenchError::Needs("`ip` (package iproute2)".into()))?;
+        self.tool("ip", arguments)
+    }
+
+    /// Lets TIPC use an interface, where the kernel has TIPC.
+    fn enable_tipc(&self, interface: &str) -> Result<(), BenchError> {
+        let arguments = ["bearer", "enable", "media", "eth", "device", interface];
+        match missing("tipc") {
+            None => self.tool("tipc", &arguments),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Runs a tool of iproute2 on this host.
+    fn tool(&self, name: &str, arguments: &[&str]) -> Result<(), BenchError> {
+        let what = format!("{name} {} on host {}", arguments.join(" "), self.name);
+        let program = find_on_path(OsStr::new(name))
+            .ok_or_else(|| BenchError::Needs(format!("`{name}` (package iproute2)")))?;
         let output = self
             .command(&program)?
             .args(arguments)

@@ -249,6 +249,7 @@ fn bench_lists_every_technology_with_what_this_machine_lacks_for_it() {
         "unix",
         "tcp",
         "udp",
+        "tipc",
         "iceoryx2",
         "iceoryx1",
         "channel-tcp",

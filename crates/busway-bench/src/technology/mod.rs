@@ -18,6 +18,7 @@ mod ready;
 mod shared;
 mod stream;
 mod tcp;
+mod tipc;
 mod two_lines;
 mod udp;
 mod unix;
@@ -65,6 +66,7 @@ technologies! {
     unix,
     udp,
     tcp,
+    tipc,
     iceoryx2,
     iceoryx1,
     channel,

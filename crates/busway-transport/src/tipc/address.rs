@@ -1,4 +1,4 @@
-//! TIPC's socket addresses: `struct sockaddr_tipc` of linux/tipc.h. Used by this bus's sockets.
+//! TIPC's socket addresses: `struct sockaddr_tipc` of linux/tipc.h. Used by this bus's sockets, and by the benchmark's bare ones.
 #![allow(unsafe_code)] // Addresses of a family that the socket library does not know.
 
 use std::fmt;
@@ -8,7 +8,9 @@ use socket2::{SockAddr, SockAddrStorage};
 use super::settings::Scope;
 
 /// `AF_TIPC`, from linux/tipc.h.
-pub(super) const AF_TIPC: u16 = 30;
+pub const AF_TIPC: u16 = 30;
+/// Longest message of a SOCK_SEQPACKET or SOCK_RDM socket in bytes: `TIPC_MAX_USER_MSG_SIZE`.
+pub const MAX_MESSAGE_BYTES: usize = 66_000;
 /// `TIPC_SERVICE_ADDR`: a service, wherever it is.
 const SERVICE_ADDRESS: u8 = 2;
 /// `TIPC_SOCKET_ADDR`: one socket.
@@ -31,12 +33,15 @@ struct RawAddress {
 
 const _: () = assert!(size_of::<RawAddress>() == 16);
 
-/// Where a link's connections are accepted: a service of the cluster.
+/// A service of the cluster: where connections are accepted, on whichever node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ServiceAddress {
-    pub(crate) service_type: u32,
-    pub(crate) instance: u32,
-    pub(crate) scope: Scope,
+pub struct ServiceAddress {
+    /// What kind of service it is, at least 64.
+    pub service_type: u32,
+    /// Which of its kind.
+    pub instance: u32,
+    /// How far it is known.
+    pub scope: Scope,
 }
 
 impl ServiceAddress {
@@ -47,8 +52,15 @@ impl ServiceAddress {
         scope: Scope::Node,
     };
 
+    /// An instance derived from names: the 32-bit FNV-1a hash of the names with a zero byte between them.
+    pub fn instance_of(names: &[&str]) -> u32 {
+        names.join("\0").bytes().fold(0x811c_9dc5, |hash, byte| {
+            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+        })
+    }
+
     /// For the socket calls: to bind this address, or to connect to it wherever it is.
-    pub(super) fn to_socket_address(self) -> SockAddr {
+    pub fn to_socket_address(self) -> SockAddr {
         RawAddress {
             family: AF_TIPC,
             kind: SERVICE_ADDRESS,

@@ -15,7 +15,7 @@
 //! | `topology`   | who offers the link's address                                        |
 //! | `tolerance`  | after how long the kernel holds a node for lost                      |
 
-mod address;
+pub mod address;
 pub mod settings;
 mod socket;
 mod tolerance;

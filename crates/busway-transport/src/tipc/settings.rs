@@ -154,7 +154,7 @@ impl LinkSettings {
                 .unwrap_or(DEFAULT_SERVICE_TYPE),
             instance: self
                 .shared("instance", |table| table.instance)?
-                .unwrap_or_else(|| instance_of(first, second)),
+                .unwrap_or_else(|| ServiceAddress::instance_of(&[first, second])),
             scope: self
                 .shared("scope", |table| table.scope)?
                 .unwrap_or(Scope::Cluster),
@@ -216,17 +216,6 @@ pub(crate) fn link_lines(site: &Site<'_>) -> String {
     format!("{}.{host} = {{ instance = {} }}\n", super::NAME, address.port())
 }
 
-/// The instance of a link's address: the 32-bit FNV-1a hash of the first host's name, a zero byte and the second's.
-fn instance_of(first: &str, second: &str) -> u32 {
-    first
-        .bytes()
-        .chain([0])
-        .chain(second.bytes())
-        .fold(0x811c_9dc5, |hash, byte| {
-            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-        })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -255,7 +244,7 @@ mod tests {
         let pairs = [("a", "b"), ("b", "a"), ("a", "c"), ("ab", ""), ("", "ab")];
         let mut instances: Vec<u32> = pairs
             .iter()
-            .map(|(first, second)| instance_of(first, second))
+            .map(|(first, second)| ServiceAddress::instance_of(&[first, second]))
             .collect();
         instances.sort_unstable();
         instances.dedup();
