@@ -41,6 +41,8 @@ pub enum Step {
 pub struct Inbox<W: Way> {
     ring: RingConsumer<Bank<W>>,
     open: Option<Open>,
+    /// Messages landed since the beginning: each was copied once.
+    landed: u64,
     failed: Option<&'static str>,
 }
 
@@ -50,6 +52,7 @@ impl<W: Way> Inbox<W> {
         Inbox {
             ring,
             open: None,
+            landed: 0,
             failed: None,
         }
     }
@@ -57,6 +60,11 @@ impl<W: Way> Inbox<W> {
     /// Whether a message is half taken.
     pub fn is_open(&self) -> bool {
         self.open.is_some()
+    }
+
+    /// Messages landed since the beginning.
+    pub fn landed(&self) -> u64 {
+        self.landed
     }
 
     /// How far this end has come, see [`super::Bell`] on marks.
@@ -148,6 +156,7 @@ impl<W: Way> Inbox<W> {
         let is_whole = open.done_bytes == open.total_bytes;
         if is_whole && open.lands {
             sink.deliver(&open.head);
+            self.landed += 1;
         }
         self.open = (!is_whole).then_some(open);
         // Fails only where credits can't be written any more; the entry is released all the same.

@@ -86,6 +86,11 @@ pub trait Bell: Debug + Send {
 
     /// This end has found something: it need not be woken.
     fn stir(&mut self) {}
+
+    /// Whether something that was written waits on this side for room on the bus.
+    fn is_behind(&self) -> bool {
+        false
+    }
 }
 
 /// The error of an end whose link went down.

@@ -74,6 +74,8 @@ pub struct Outbox<M, W: Way> {
     piece_bytes: usize,
     /// Entries staged since the beginning.
     entries: u64,
+    /// Messages taken over since the beginning: each is copied once.
+    begun: u64,
     /// For each message that the receiver has not taken: `entries` after its last one. As long as `most`.
     ends: VecDeque<u64>,
     most: usize,
@@ -94,6 +96,7 @@ impl<M: Message, W: Way> Outbox<M, W> {
                 staged_bytes: 0,
             },
             entries: 0,
+            begun: 0,
             most,
         }
     }
@@ -101,6 +104,11 @@ impl<M: Message, W: Way> Outbox<M, W> {
     /// Messages taken over whose receipt is not confirmed.
     pub fn outstanding(&self) -> usize {
         self.ends.len() + self.held.len()
+    }
+
+    /// Messages taken over since the beginning.
+    pub fn begun(&self) -> u64 {
+        self.begun
     }
 
     /// Takes in credits.
@@ -129,7 +137,7 @@ impl<M: Message, W: Way> Outbox<M, W> {
 
     /// Whether something that was taken over waits for the receiver or for the bus.
     pub fn is_waiting(&self) -> bool {
-        self.is_holding() || self.out.ring.staged() > 0
+        self.is_holding() || self.out.ring.staged() > 0 || self.out.bell.is_behind()
     }
 
     /// Takes over `message`, if [`has_room`](Self::has_room), and writes of it what the ring takes. `mark` is a number that the
@@ -139,6 +147,7 @@ impl<M: Message, W: Way> Outbox<M, W> {
     /// The bus failed.
     pub fn begin(&mut self, message: M, mark: u64) -> Result<(), ChannelError> {
         let total_bytes = HEAD_BYTES + message.user_header().len() + message.payload().len();
+        self.begun += 1;
         self.held.push_back(Held {
             message,
             mark,

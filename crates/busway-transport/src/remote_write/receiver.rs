@@ -157,6 +157,10 @@ impl<W: Way> Receiver for QueueReceiver<W> {
         }
     }
 
+    fn copied(&self) -> Option<u64> {
+        Some(self.inbox.landed())
+    }
+
     fn wait_for(&self) -> WaitFor {
         self.base.wait_for
     }
@@ -180,6 +184,8 @@ pub struct LatestReceiver<W: Way> {
     done_sequence: Option<u64>,
     /// Messages taken from the register.
     taken_count: u64,
+    /// Of these, those that landed.
+    delivered_from_register: u64,
     /// Whether the sender has not been told of all of them.
     owes: bool,
 }
@@ -216,6 +222,7 @@ impl<W: Way> LatestReceiver<W> {
             newest: 0,
             done_sequence: None,
             taken_count: 0,
+            delivered_from_register: 0,
             owes: false,
         }
     }
@@ -331,6 +338,7 @@ impl<W: Way> LatestReceiver<W> {
                 Attempted::Later => put_off = true,
                 Attempted::Delivered => {
                     delivered = 1;
+                    self.delivered_from_register += 1;
                     self.owes = true;
                 }
                 Attempted::Discarded => self.owes = true,
@@ -434,7 +442,7 @@ impl<W: Way> Receiver for LatestReceiver<W> {
             return Ok(0);
         }
         let (mut delivered, mut put_off) = self.look(sink, budget)?;
-        if delivered == 0 && !put_off && over.is_none() && self.base.bell.rest(self.mark()) {
+        while delivered == 0 && !put_off && over.is_none() && self.base.bell.rest(self.mark()) {
             (delivered, put_off) = self.look(sink, budget)?;
         }
         match over {
@@ -444,6 +452,10 @@ impl<W: Way> Receiver for LatestReceiver<W> {
             }
             _ => Ok(delivered),
         }
+    }
+
+    fn copied(&self) -> Option<u64> {
+        Some(self.delivered_from_register + self.inbox.landed())
     }
 
     fn wait_for(&self) -> WaitFor {

@@ -120,12 +120,13 @@ impl<M: Message, W: Way> Sender<M> for QueueSender<M, W> {
         self.outbox.advance()?;
         self.outbox.publish()?;
         self.outbox.refresh();
-        if self.outbox.is_waiting() && self.outbox.want_credit() {
+        while self.outbox.is_waiting() {
+            if !self.outbox.want_credit() {
+                return Ok(Flushed::Waiting);
+            }
             self.outbox.advance()?;
             self.outbox.publish()?;
-        }
-        if self.outbox.is_waiting() {
-            return Ok(Flushed::Waiting);
+            self.outbox.refresh();
         }
         if self.outbox.has_room() {
             self.outbox.want_nothing();
@@ -138,7 +139,10 @@ impl<M: Message, W: Way> Sender<M> for QueueSender<M, W> {
         let Ok(_inside) = self.gate.enter() else {
             return true;
         };
-        let room = self.outbox.has_room() || self.outbox.want_credit() && self.outbox.has_room();
+        let mut room = self.outbox.has_room();
+        while !room && self.outbox.want_credit() {
+            room = self.outbox.has_room();
+        }
         if room && !self.outbox.is_holding() {
             self.outbox.want_nothing();
         }
@@ -151,6 +155,10 @@ impl<M: Message, W: Way> Sender<M> for QueueSender<M, W> {
 
     fn overwritten(&self) -> u64 {
         0
+    }
+
+    fn copied(&self) -> Option<u64> {
+        Some(self.outbox.begun())
     }
 
     fn wait_for(&self) -> WaitFor {
@@ -373,6 +381,10 @@ impl<M: Message, W: Way> Sender<M> for LatestSender<M, W> {
         let latest = &self.latest;
         let unconfirmed = latest.written_count - latest.taken_count;
         latest.replaced + unconfirmed.saturating_sub(latest.unread())
+    }
+
+    fn copied(&self) -> Option<u64> {
+        Some(self.latest.written_count + self.latest.outbox.begun())
     }
 
     fn wait_for(&self) -> WaitFor {
