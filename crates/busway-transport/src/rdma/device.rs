@@ -136,13 +136,15 @@ fn no_device(address: IpAddr, error: RdmaError) -> RdmaError {
     }
 }
 
-/// Who may write a region, beside this process.
+/// Who may use a region, beside this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// The device, for RECVs of this host.
     Local,
     /// The peer too, with the region's key.
     RemoteWrite,
+    /// And the peer may read it.
+    RemoteReadWrite,
 }
 
 /// Memory of this process, zeroed at first, registered with a device.
@@ -180,6 +182,7 @@ impl Region {
             | match access {
                 Access::Local => 0,
                 Access::RemoteWrite => sys::IBV_ACCESS_REMOTE_WRITE,
+                Access::RemoteReadWrite => sys::IBV_ACCESS_REMOTE_WRITE | sys::IBV_ACCESS_REMOTE_READ,
             };
         // SAFETY: the memory was just allocated with that size, and is freed only after the registration is gone.
         let key = unsafe {

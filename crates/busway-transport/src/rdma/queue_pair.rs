@@ -74,6 +74,13 @@ pub enum Work {
         /// The peer's key ([`Region::remote_key`]).
         key: u32,
     },
+    /// Reads the peer's memory into registered pieces. One at a time: the connection asks for no more.
+    Read {
+        /// Address at the peer, bytes.
+        address: u64,
+        /// The peer's key.
+        key: u32,
+    },
 }
 
 /// One work request of the send queue.
@@ -271,6 +278,11 @@ impl QueuePair {
                     entry.wr.rdma.rkey = key;
                     sys::IBV_WR_RDMA_WRITE
                 }
+                Work::Read { address, key } => {
+                    entry.wr.rdma.remote_addr = address;
+                    entry.wr.rdma.rkey = key;
+                    sys::IBV_WR_RDMA_READ
+                }
             };
         }
         if requests.is_empty() {
@@ -298,7 +310,8 @@ impl QueuePair {
             request.pieces.len()
         );
         let total_bytes: usize = request.pieces.iter().map(Piece::len_bytes).sum();
-        let fits_inline = total_bytes <= self.max_inline_bytes;
+        let is_read = matches!(request.work, Work::Read { .. });
+        let fits_inline = total_bytes <= self.max_inline_bytes && !is_read;
         for (piece, into) in request.pieces.iter().zip(into) {
             *into = match piece {
                 Piece::Registered {
