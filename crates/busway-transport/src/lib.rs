@@ -21,10 +21,11 @@ pub mod memory;
 #[cfg(not(loom))]
 pub mod one_sided;
 #[cfg(not(loom))]
-#[allow(dead_code)] // One-sided work is for the bus `rdma-write`.
 mod rdma;
 #[cfg(not(loom))]
 pub(crate) use rdma::send as rdma_send;
+#[cfg(not(loom))]
+pub(crate) use rdma::write as rdma_write;
 #[cfg(not(loom))]
 pub mod registry;
 mod remote_write;

@@ -195,6 +195,8 @@ buses! {
     Tipc => tipc,
     /// RDMA, messages by SEND and RECV.
     RdmaSend => rdma_send,
+    /// RDMA, remote-write protocols by WRITE.
+    RdmaWrite => rdma_write,
 }
 
 impl SettingError {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use super::cm::CmId;
 use super::device::Device;
 use super::error::RdmaError;
+use super::lane::Lane;
 use super::queue_pair::QueuePair;
 use crate::channel::{Receiver, Sender};
 use crate::link::ChannelSpec;
@@ -53,16 +54,22 @@ pub struct Asking<M: Message> {
 pub trait Flavour: Sized + Send + 'static {
     /// The bus's name in the system file.
     const NAME: &'static str;
+    /// Whether its ends wait for their lane's doorbell; else each has a descriptor.
+    const HAS_DOORBELL: bool = false;
     /// A receiver without a connection.
     type Prepared: Send;
     /// A receiver's description, judged.
     type Place: Send;
 
-    /// Lays out the landing place of a channel; returns its description for the sender.
+    /// Lays out the landing place of a channel whose end `lane` will poll; returns its description for the sender.
     ///
     /// # Errors
     /// No memory, or none that can be registered.
-    fn prepare(device: &Arc<Device>, spec: &ChannelSpec) -> Result<(Self::Prepared, Vec<u8>), RdmaError>;
+    fn prepare(
+        device: &Arc<Device>,
+        spec: &ChannelSpec,
+        lane: &Arc<Lane>,
+    ) -> Result<(Self::Prepared, Vec<u8>), RdmaError>;
 
     /// Makes the receiving end for a sender that connects with this (hostile) request.
     ///
@@ -75,11 +82,11 @@ pub trait Flavour: Sized + Send + 'static {
         request: &[u8],
     ) -> Result<Accepted, String>;
 
-    /// Judges the description that a peer gave of its landing place.
+    /// Judges the description that a peer gave of its landing place, for a sender that `lane` will poll.
     ///
     /// # Errors
     /// In words: what is wrong with it.
-    fn judge(description: &[u8], spec: &ChannelSpec) -> Result<Self::Place, String>;
+    fn judge(description: &[u8], spec: &ChannelSpec, lane: &Arc<Lane>) -> Result<Self::Place, String>;
 
     /// Makes the sending end towards that place, over an id whose route is resolved.
     ///

@@ -20,6 +20,7 @@ use super::device::Device;
 use super::error::RdmaError;
 use super::flavour::{Attic, Flavour, Lingering};
 use super::landing::Landing;
+use super::lane::Lanes;
 use super::opens::{Context, Done, Opens};
 use super::settings::LinkSettings;
 use crate::link::{ChannelId, ChannelSpec, Direction, Doorbell, Link, LinkEvent, LinkIdentity, OpenError};
@@ -90,6 +91,7 @@ pub(crate) fn open<F: Flavour, M: Message>(
         conversation: None,
         peer_session: None,
         lingering: Vec::new(),
+        lanes: Lanes::default(),
         outbox: VecDeque::new(),
     };
     Ok(Box::new(link))
@@ -117,6 +119,8 @@ struct RdmaLink<F: Flavour, M: Message> {
     peer_session: Option<u64>,
     /// Dropped senders, each with the time when it is given up.
     lingering: Vec<(Box<dyn Lingering>, Instant)>,
+    /// Those of this process that have ends here.
+    lanes: Lanes,
     /// Events for the user.
     outbox: VecDeque<LinkEvent<M>>,
 }
@@ -324,12 +328,13 @@ impl<F: Flavour, M: Message> Link<M> for RdmaLink<F, M> {
         &mut self,
         channel: ChannelId,
         spec: &ChannelSpec,
-        _lane: u32,
+        lane: u32,
     ) -> Result<Vec<u8>, OpenError> {
         let (Some(ready), Some(_)) = (&self.ready, self.peer_session) else {
             return Err(OpenError::Down);
         };
-        let (prepared, description) = F::prepare(&ready.device, spec)?;
+        let lane = self.lanes.lane(lane)?;
+        let (prepared, description) = F::prepare(&ready.device, spec, &lane)?;
         let landing = Landing {
             address: SocketAddr::new(self.address, ready.listener.port()),
             token: crate::stream::draw_token(),
@@ -344,14 +349,15 @@ impl<F: Flavour, M: Message> Link<M> for RdmaLink<F, M> {
         channel: ChannelId,
         spec: &ChannelSpec,
         landing: &[u8],
-        _lane: u32,
+        lane: u32,
     ) -> Result<(), OpenError> {
         let (Some(ready), Some(events), Some(peer_session)) = (&self.ready, &self.events, self.peer_session)
         else {
             return Err(OpenError::Down);
         };
         let landing = Landing::decode(landing).map_err(OpenError::BadLanding)?;
-        let place = F::judge(&landing.description, spec).map_err(OpenError::BadLanding)?;
+        let lane = self.lanes.lane(lane)?;
+        let place = F::judge(&landing.description, spec, &lane).map_err(OpenError::BadLanding)?;
         let context = Context {
             events,
             device: &ready.device,
@@ -370,8 +376,8 @@ impl<F: Flavour, M: Message> Link<M> for RdmaLink<F, M> {
         self.opens.close((direction, channel));
     }
 
-    fn doorbell(&mut self, _lane: u32) -> Option<Box<dyn Doorbell>> {
-        None
+    fn doorbell(&mut self, lane: u32) -> Option<Box<dyn Doorbell>> {
+        F::HAS_DOORBELL.then(|| self.lanes.doorbell(lane)).flatten()
     }
 }
 

@@ -8,8 +8,10 @@
 //! | [`queue_pair`] | work requests and completions                                            | lanes          |
 //! | [`completion`] | polling them, or sleeping for them                                       | lanes          |
 //! | [`landing`]    | what the hosts tell each other of a channel                              | control thread |
+//! | [`lane`]       | lanes that fall asleep, and what wakes them                              | both           |
 //! | `opens`      | channels on their way to being open                                      | control thread |
 //! | [`link`]       | the link: a TCP link's conversation, and channels of a [`flavour`]         | control thread |
+//! | [`write`]      | the bus `rdma-write`: the remote-write protocols                         | lanes          |
 //! | [`send`]       | the bus `rdma-send`: SEND and RECV with credits                          | lanes          |
 //!
 //! Nothing here is needed to build, and a process without an RDMA link never looks for a library.
@@ -20,12 +22,14 @@ pub mod device;
 pub mod error;
 pub mod flavour;
 pub mod landing;
+pub mod lane;
 pub mod link;
 mod opens;
 pub mod queue_pair;
 pub mod send;
 pub mod settings;
 mod sys;
+pub mod write;
 
 /// What this machine lacks for any bus over RDMA, see [`crate::registry::missing`].
 pub(crate) fn missing() -> Option<String> {

@@ -20,6 +20,7 @@ use super::cm::CmId;
 use super::device::{Access, Device, Region};
 use super::error::RdmaError;
 use super::flavour::{Accepted, Asking, Attic, Flavour};
+use super::lane::Lane;
 use super::queue_pair::{Capacity, QueuePair};
 use crate::link::{ChannelSpec, Keep, Link, LinkIdentity, OpenError};
 use crate::message::Message;
@@ -69,7 +70,11 @@ impl Flavour for TwoSided {
     type Prepared = Prepared;
     type Place = Layout;
 
-    fn prepare(device: &Arc<Device>, spec: &ChannelSpec) -> Result<(Prepared, Vec<u8>), RdmaError> {
+    fn prepare(
+        device: &Arc<Device>,
+        spec: &ChannelSpec,
+        _lane: &Arc<Lane>,
+    ) -> Result<(Prepared, Vec<u8>), RdmaError> {
         let layout = Layout::of(spec).within(device.max_work());
         let prepared = Prepared {
             layout,
@@ -95,7 +100,7 @@ impl Flavour for TwoSided {
         })
     }
 
-    fn judge(description: &[u8], _spec: &ChannelSpec) -> Result<Layout, String> {
+    fn judge(description: &[u8], _spec: &ChannelSpec, _lane: &Arc<Lane>) -> Result<Layout, String> {
         Layout::decode(description)
     }
 

@@ -1,0 +1,198 @@
+//! Who sleeps and who must be rung, where a word takes its time to the other side.
+//!
+//! An end that goes to sleep writes a wish into the other's memory; the other, when it has published something, looks at the wish,
+//! in memory of its own, and rings by an empty SEND, for which a RECV is posted. Over a bus the wish may arrive after that look,
+//! and what was published after the sleeper's last look, so that two fences are not enough. The sleeper therefore reads back, behind
+//! its wish on the same queue pair, up to where the other has published:
+//!
+//! ```text
+//! sleeper S                                        publisher P
+//!   looks, finds nothing beyond `seen`               posts the WRITEs of a message
+//!   posts WRITE want = n      -> P's memory          stores mark, in its own memory
+//!   posts READ mark           <- P's memory          SeqCst fence
+//!   sleeps; the completion of the READ wakes it      loads want; a new one: posts SEND
+//!   mark == seen: sleeps on; else looks again, and
+//!   reads mark again if it finds nothing
+//! ```
+//!
+//! # No wake-up is lost
+//!
+//! P's device places the wish before it reads the mark (InfiniBand Architecture, ordering of RDMA READ behind WRITE; RFC 5040,
+//! section 5.5), and P stores the mark before it loads the wish, with the fence between. So either the READ returns the new
+//! mark, or P sees the wish and rings. The SEND follows the message on the queue pair: when its RECV completes, the message is there.
+//! No program of P's host takes part in the READ; a publisher that is idle is not disturbed.
+//!
+//! # A RECV is always posted
+//!
+//! P rings once a wish at most, and S writes a new wish only after the ring for the last one has come and its RECV is posted
+//! anew. So one SEND is under way at most, and iWARP, which breaks a connection for one SEND too many, gets none.
+//!
+//! Contract: one [`Rest`] a pipe, on a lane. A peer that writes what it likes into the words makes needless rings and looks, or is not
+//! woken: its own affair.
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use busway_core::Window;
+
+use super::pipe::{Handle, Pipe};
+use crate::channel::ChannelError;
+use crate::rdma::lane::Lane;
+use crate::remote_write::{Bell, ENTRY_BYTES, Gate, SENDER_WANTS_AT};
+
+/// Word of a bell line: the number of the other end's wish, 0 at first. Written by the other end.
+const WANT_AT: usize = SENDER_WANTS_AT;
+/// Word of a bell line: up to where this end has published. Written by this end, read by the other's READ.
+const MARK_AT: usize = 16;
+/// Word of a bell line: where the READ of the other's mark lands. Written by this end's device.
+const READ_AT: usize = 24;
+const _: () = assert!(READ_AT + 8 <= ENTRY_BYTES);
+
+/// What an end knows of its own rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The other end's mark must be read before this end may sleep.
+    Awake,
+    /// A READ is under way; this end had seen so much when it was posted.
+    Asking(u64),
+    /// The wish was there before the other published more: it will ring.
+    Wished,
+}
+
+/// One end's part of the bell.
+#[derive(Debug)]
+pub struct Rest {
+    /// This end's bell line.
+    line: Window,
+    /// Offsets of the bell lines in the own and in the far memory.
+    own_at: usize,
+    far_at: usize,
+    /// Says when the lane is about to sleep.
+    lane: Arc<Lane>,
+    state: State,
+    /// Number of the last wish, and whether its ring has come.
+    wish: u64,
+    is_rung: bool,
+    /// The other end's wish that was rung for last.
+    rung_for: u64,
+}
+
+impl Rest {
+    /// For the bell line `line`, at `own_at` in the own memory, with the other's at `far_at` in the far memory. `mark` is where
+    /// this end begins to publish.
+    pub fn new(line: Window, own_at: usize, far_at: usize, mark: u64, lane: Arc<Lane>) -> Rest {
+        // Inside: a bell line is a whole entry.
+        let _ = line.store(MARK_AT, mark);
+        Rest {
+            line,
+            own_at,
+            far_at,
+            lane,
+            state: State::Awake,
+            wish: 0,
+            is_rung: true,
+            rung_for: 0,
+        }
+    }
+
+    /// The ring for the wish has come.
+    pub(super) fn rung(&mut self) {
+        self.is_rung = true;
+        self.state = State::Awake;
+    }
+
+    /// The READ has come back; whether this end must look again.
+    pub(super) fn read(&mut self) -> bool {
+        let State::Asking(seen) = self.state else {
+            return false;
+        };
+        // Acquire: the device wrote the word before it made the completion.
+        let mark = self.line.load_acquire(READ_AT).unwrap_or_default();
+        self.state = if mark == seen { State::Wished } else { State::Awake };
+        self.state == State::Awake
+    }
+
+    /// A word of the far memory that may be written at any time, and what it holds already.
+    pub(super) fn harmless_word(&self) -> (usize, u64) {
+        (self.far_at + WANT_AT, self.wish)
+    }
+}
+
+impl Pipe {
+    fn ring_for(&mut self, mark: u64) {
+        let _ = self.rest.line.store(MARK_AT, mark);
+        // Partner: the order of WRITE and READ in the other end's queue pair, see the module.
+        fence(Ordering::SeqCst);
+        let want = self.rest.line.load(WANT_AT).unwrap_or_default();
+        if want != 0 && want != self.rest.rung_for && self.has_room_for_bell() {
+            self.rest.rung_for = want;
+            self.gather_ring();
+            self.post();
+        }
+    }
+
+    /// See [`Bell::rest`].
+    fn rest(&mut self, seen: u64) -> bool {
+        if !self.rest.lane.is_about_to_sleep() {
+            return false;
+        }
+        if self.reap() {
+            return true;
+        }
+        if self.rest.state == State::Awake && self.has_room_for_bell() {
+            if self.rest.is_rung {
+                let wish = self.rest.wish.wrapping_add(1).max(1);
+                if self.gather_word(self.rest.far_at + WANT_AT, wish).is_ok() {
+                    self.rest.wish = wish;
+                    self.rest.is_rung = false;
+                }
+            }
+            if !self.rest.is_rung {
+                self.gather_read(self.rest.far_at + MARK_AT, self.rest.own_at + READ_AT);
+                self.rest.state = State::Asking(seen);
+            }
+        }
+        self.post();
+        // Whatever completes from here on makes the descriptor readable: a ring, the READ, or room for what waits.
+        while self.arm() {
+            if self.reap() {
+                return true;
+            }
+            self.post();
+        }
+        false
+    }
+}
+
+impl Gate for Handle {
+    type Inside<'a> = ();
+
+    fn enter(&self) -> Result<(), ChannelError> {
+        self.over().map_or(Ok(()), Err)
+    }
+
+    fn over(&self) -> Option<ChannelError> {
+        self.with(|pipe| pipe.failure()).flatten()
+    }
+}
+
+impl Bell for Handle {
+    fn wake(&mut self, mark: u64) {
+        self.with(|pipe| pipe.ring_for(mark));
+    }
+
+    fn attend(&mut self) {
+        self.with(|pipe| {
+            pipe.reap();
+            pipe.post();
+        });
+    }
+
+    fn rest(&mut self, seen: u64) -> bool {
+        self.with(|pipe| pipe.rest(seen)).unwrap_or(false)
+    }
+
+    fn is_behind(&self) -> bool {
+        self.with(|pipe| pipe.is_behind()).unwrap_or(false)
+    }
+}

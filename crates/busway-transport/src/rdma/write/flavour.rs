@@ -1,0 +1,268 @@
+//! Makes the two ends of a channel over RDMA WRITE.
+//!
+//! Contract: see [`Flavour`]. The receiver's memory is registered before its description leaves, the sender's before its request does;
+//! each end's RECVs are posted before the other may ring. Called by the link, on the control thread.
+#![allow(unsafe_code)] // Windows onto registered memory.
+
+use std::sync::Arc;
+
+use busway_core::Window;
+use busway_core::register::{RegisterReader, RegisterWriter};
+use busway_core::ring::{RingConsumer, RingProducer};
+
+use super::bell::Rest;
+use super::pipe::{CAPACITY, Handle, Pipe, RECV_BYTES};
+use super::place::{Place, RECEIVER_BELL_AT, SENDER_BELL_AT, SENDER_BYTES, decode_request, encode_request};
+use super::way::{Far, OverRdma};
+use crate::channel::{Receiver, Sender, WaitFor};
+use crate::link::{ChannelSpec, Keep};
+use crate::message::Message;
+use crate::rdma::cm::CmId;
+use crate::rdma::device::{Access, Device, Region};
+use crate::rdma::error::{PostError, RdmaError};
+use crate::rdma::flavour::{Accepted, Asking, Attic, Flavour};
+use crate::rdma::lane::Lane;
+use crate::rdma::queue_pair::QueuePair;
+use crate::remote_write::ENTRY_BYTES;
+use crate::remote_write::receiver::{Bank, LatestReceiver, QueueReceiver, ReceiverBase};
+use crate::remote_write::sender::{LatestSender, QueueSender, SenderBase};
+use crate::remote_write::shape::{Parts, Shape};
+
+/// About what a landing place may take, in bytes. Longer messages go in pieces.
+const BUDGET_BYTES: usize = 2 << 20;
+/// The staging area of a sender is at least as long, in bytes; that of a receiver, whose words travel in the request, is.
+const LEAST_STAGING_BYTES: usize = 16 << 10;
+/// How many bytes of a register that does not fit together a reader looks at before it gives up: some seconds of polling.
+const PATIENCE_BYTES: u64 = 1 << 32;
+
+/// See [`super`].
+#[derive(Debug)]
+pub(super) struct OneSided;
+
+/// A landing place without a sender.
+pub(super) struct Prepared {
+    region: Region,
+    place: Place,
+    parts: Parts,
+    keep: Keep,
+    lane: Arc<Lane>,
+}
+
+/// A landing place to which a sender may connect.
+pub(super) struct Judged {
+    place: Place,
+    parts: Parts,
+    lane: Arc<Lane>,
+}
+
+impl Flavour for OneSided {
+    const NAME: &'static str = super::NAME;
+    const HAS_DOORBELL: bool = true;
+    type Prepared = Prepared;
+    type Place = Judged;
+
+    fn prepare(
+        device: &Arc<Device>,
+        spec: &ChannelSpec,
+        lane: &Arc<Lane>,
+    ) -> Result<(Prepared, Vec<u8>), RdmaError> {
+        let mut place = Place {
+            tag: crate::stream::draw_token().max(1),
+            shape: Shape::plan(spec, BUDGET_BYTES),
+            is_checked: device.is_iwarp(),
+            address: 0,
+            key: 0,
+        };
+        let parts = place.parts().ok_or(RdmaError::Registration {
+            len_bytes: BUDGET_BYTES,
+            error: std::io::ErrorKind::InvalidInput.into(),
+        })?;
+        let region = Region::new(device, parts.total_bytes, Access::RemoteReadWrite)?;
+        place.address = region.address();
+        place.key = region.remote_key();
+        if let Some((layout, at)) = parts.register {
+            let register = part(&window_of(&region), at, layout.required_bytes());
+            // Inside: the region was made for the parts.
+            let _ = register.map(|mut register| layout.prepare(&mut register, place.tag));
+        }
+        let prepared = Prepared {
+            region,
+            place,
+            parts,
+            keep: spec.keep,
+            lane: Arc::clone(lane),
+        };
+        Ok((prepared, place.encode()))
+    }
+
+    fn accept(
+        prepared: Prepared,
+        device: &Arc<Device>,
+        id: CmId,
+        request: &[u8],
+    ) -> Result<Accepted, String> {
+        let far = decode_request(request)?;
+        let Prepared {
+            region,
+            place,
+            parts,
+            keep,
+            lane,
+        } = prepared;
+        let pair = Arc::new(QueuePair::new(id, device, CAPACITY).map_err(text)?);
+        let staging = Region::new(device, LEAST_STAGING_BYTES, Access::Local).map_err(text)?;
+        let window = window_of(&region);
+        let line = part(&window, 0, ENTRY_BYTES)?;
+        let rest = Rest::new(
+            line.clone(),
+            RECEIVER_BELL_AT,
+            SENDER_BELL_AT,
+            place.tag,
+            Arc::clone(&lane),
+        );
+        let pipe = Pipe::new(Arc::clone(&pair), far, region, staging, rest).map_err(refused)?;
+        lane.watch(pipe.fd()).map_err(text)?;
+        let handle = Handle::new(pipe, None);
+        let credit = || Far::new(&handle, 0, ENTRY_BYTES);
+        let base: ReceiverBase<OverRdma> = ReceiverBase {
+            tag: place.tag,
+            gate: handle.clone(),
+            line,
+            credit: credit(),
+            bell: handle.clone(),
+            wait_for: WaitFor::Doorbell,
+            _keep: (),
+        };
+        let bank = Bank {
+            gate: handle.clone(),
+            credit: credit(),
+            bell: handle.clone(),
+            given: place.tag,
+        };
+        let ring = part(&window, parts.ring_at, parts.ring.required_bytes())?;
+        let ring = RingConsumer::new(ring, parts.ring, place.tag, bank).map_err(text)?;
+        let receiver: Box<dyn Receiver> = match keep {
+            Keep::All { .. } => Box::new(QueueReceiver::new(base, ring)),
+            Keep::Latest => {
+                let register = parts.register.map(|(layout, at)| {
+                    let window = part(&window, at, layout.required_bytes())?;
+                    RegisterReader::new(window, layout, place.tag).map_err(text)
+                });
+                let patience_bytes = if place.is_checked { PATIENCE_BYTES } else { 0 };
+                let register = register.transpose()?;
+                let register = register.map(|register| register.with_patience_bytes(patience_bytes));
+                Box::new(LatestReceiver::new(base, ring, register))
+            }
+        };
+        Ok(Accepted {
+            receiver,
+            pair,
+            answer: Vec::new(),
+        })
+    }
+
+    fn judge(description: &[u8], _spec: &ChannelSpec, lane: &Arc<Lane>) -> Result<Judged, String> {
+        let (place, parts) = Place::decode(description)?;
+        Ok(Judged {
+            place,
+            parts,
+            lane: Arc::clone(lane),
+        })
+    }
+
+    fn connect<M: Message>(
+        judged: Judged,
+        device: &Arc<Device>,
+        id: CmId,
+        spec: &ChannelSpec,
+        attic: &Arc<Attic>,
+    ) -> Result<Asking<M>, String> {
+        let Judged { place, parts, lane } = judged;
+        let pair = Arc::new(QueuePair::new(id, device, CAPACITY).map_err(text)?);
+        let own = Region::new(device, SENDER_BYTES, Access::RemoteReadWrite).map_err(text)?;
+        let request = encode_request(own.address(), own.remote_key());
+        let staging = Region::new(device, staging_bytes(&parts) + RECV_BYTES, Access::Local).map_err(text)?;
+        let window = window_of(&own);
+        let mut credit = part(&window, 0, ENTRY_BYTES)?;
+        parts.ring.prepare_credits(&mut credit, place.tag).map_err(text)?;
+        let rest = Rest::new(
+            part(&window, SENDER_BELL_AT, ENTRY_BYTES)?,
+            SENDER_BELL_AT,
+            RECEIVER_BELL_AT,
+            place.tag,
+            Arc::clone(&lane),
+        );
+        let far = super::pipe::FarMemory {
+            address: place.address,
+            key: place.key,
+            len_bytes: parts.total_bytes,
+        };
+        let pipe = Pipe::new(Arc::clone(&pair), far, own, staging, rest).map_err(refused)?;
+        lane.watch(pipe.fd()).map_err(text)?;
+        let handle = Handle::new(pipe, Some(Arc::clone(attic)));
+        let ring = RingProducer::new(
+            Far::new(&handle, parts.ring_at, parts.ring.required_bytes()),
+            parts.ring,
+            place.tag,
+            credit.clone(),
+        )
+        .map_err(text)?;
+        let base: SenderBase<OverRdma> = SenderBase {
+            gate: handle.clone(),
+            tag: place.tag,
+            line: Far::new(&handle, 0, ENTRY_BYTES),
+            credit,
+            bell: handle.clone(),
+            wait_for: WaitFor::Doorbell,
+            keep: (),
+        };
+        let sender: Box<dyn Sender<M>> = match spec.keep {
+            Keep::All { depth } => Box::new(QueueSender::new(base, ring, depth)),
+            Keep::Latest => {
+                let register = parts.register.map(|(layout, at)| {
+                    let far = Far::new(&handle, at, layout.required_bytes());
+                    RegisterWriter::new(far, layout, place.tag).map_err(text)
+                });
+                Box::new(LatestSender::new(base, ring, register.transpose()?))
+            }
+        };
+        Ok(Asking {
+            finish: Box::new(move |_answer| Ok(sender)),
+            pair,
+            request,
+        })
+    }
+}
+
+/// The window onto a region, for an end whose pipe holds the region.
+fn window_of(region: &Region) -> Window {
+    // SAFETY: parts of the window are used in this module while it has the region, and by the ends made here, each of which has a share
+    // of the pipe that holds the region. The fields of an end that is dropped may outlive that share by some instructions, in
+    // which no window is used: windows have no `drop`, and the ends' own come first.
+    unsafe { region.window() }
+}
+
+/// A staging area in which four of the longest writes find room.
+fn staging_bytes(parts: &Parts) -> usize {
+    let register_bytes = parts
+        .register
+        .map_or(0, |(layout, _)| 4 * (layout.max_size_bytes() + ENTRY_BYTES));
+    let ring_bytes = 4 * (parts.ring.max_size_bytes() + ENTRY_BYTES);
+    register_bytes.max(ring_bytes).max(LEAST_STAGING_BYTES)
+}
+
+/// The part of `window` at `at`.
+fn part(window: &Window, at: usize, bytes: usize) -> Result<Window, String> {
+    window.sub(at, bytes).map_err(text)
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+fn refused(error: PostError) -> String {
+    match error {
+        PostError::Full => "the device takes fewer RECVs than it was asked for".into(),
+        PostError::Failed(error) => error.to_string(),
+    }
+}

@@ -1,0 +1,55 @@
+//! The bus `rdma-write`: the remote-write protocols, whose stores are WRITEs of a queue pair.
+//!
+//! A sender writes ring lines, payload and register slots into registered memory of the receiver, the receiver credits into
+//! registered memory of the sender; each reads its own memory only, and a sampling channel needs no software at the receiver. The
+//! link is the one of all RDMA buses ([`super::link`]), the channel ends are those of all remote-write buses
+//! ([`crate::remote_write`]); this folder joins the two.
+//!
+//! | module      | what it does                                                             | runs on        |
+//! |-------------|--------------------------------------------------------------------------|----------------|
+//! | [`place`]   | what the ends tell each other of their memory                            | control thread |
+//! | [`flavour`] | makes the ends                                                           | control thread |
+//! | [`pipe`]    | a queue pair as far memory                                               | lanes          |
+//! | [`bell`]    | wishes and rings, so that nobody sleeps too long                         | lanes          |
+//! | [`way`]     | what the channel ends ask of a bus                                       | lanes          |
+//!
+//! Payload and the word that publishes it are two WRITEs of one queue pair, which InfiniBand and RoCE make visible in order in memory
+//! registered without relaxed ordering; nothing relies on the order of bytes within one WRITE. iWARP promises no such order (RFC 5040,
+//! section 5.5), so there messages carry checksums and the receiver waits until they fit.
+
+mod bell;
+mod flavour;
+mod pipe;
+mod place;
+mod way;
+
+use crate::link::{Link, LinkIdentity, OpenError};
+use crate::message::Message;
+use flavour::OneSided;
+
+/// The bus's name in the system file.
+pub(crate) const NAME: &str = "rdma-write";
+
+pub(crate) use super::link::Shared;
+pub(crate) use super::missing;
+
+/// The tables in the system file.
+pub mod settings {
+    pub use crate::rdma::settings::{HostSettings, LinkSettings};
+    use crate::registry::Site;
+
+    /// See [`crate::registry::link_lines`].
+    pub(crate) fn link_lines(site: &Site<'_>) -> String {
+        crate::rdma::settings::link_lines(super::NAME, site)
+    }
+}
+
+/// Opens a link: see [`super::link::open`].
+pub(crate) fn open<M: Message>(
+    shared: &Shared,
+    identity: &LinkIdentity,
+    settings: &settings::LinkSettings,
+    peer_host: &str,
+) -> Result<Box<dyn Link<M>>, OpenError> {
+    super::link::open::<OneSided, M>(shared, identity, settings, peer_host)
+}

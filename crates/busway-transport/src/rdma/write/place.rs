@@ -1,0 +1,180 @@
+//! What the two ends tell each other of their memory.
+//!
+//! ```text
+//! receiver's memory (the landing place)            sender's memory
+//! + 0    the sender's line, and the receiver's      + 0    the credit entry
+//!        own words of the bell                      + 64   the bell line
+//! + 64   ring, register: see `remote_write::shape`
+//! ```
+//!
+//! The landing place is described in postcard's encoding; the request is the address (8 bytes) and the key (4 bytes) of the
+//! sender's memory, little-endian. Contract: both are hostile until [`Place::decode`] and [`decode_request`] have judged them.
+//! Called by the flavour.
+
+use serde::{Deserialize, Serialize};
+
+use super::pipe::FarMemory;
+use crate::remote_write::ENTRY_BYTES;
+use crate::remote_write::shape::{Parts, Shape};
+
+/// Where the bell line lies in the receiver's memory: in the sender's line.
+pub const RECEIVER_BELL_AT: usize = 0;
+/// Where the bell line lies in the sender's memory.
+pub const SENDER_BELL_AT: usize = ENTRY_BYTES;
+/// Length of the sender's memory in bytes.
+pub const SENDER_BYTES: usize = 2 * ENTRY_BYTES;
+
+/// No landing place is believed to be longer, in bytes: a sender makes its staging area by it.
+const LONGEST_PLACE_BYTES: usize = 64 << 20;
+/// Bytes of a request.
+const REQUEST_BYTES: usize = 12;
+
+/// A landing place, as the receiver makes it and tells the sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// First position of ring and register, drawn at random, never 0.
+    pub tag: u64,
+    /// What lies in it.
+    pub shape: Shape,
+    /// Whether messages carry checksums, since the medium places WRITEs in any order.
+    pub is_checked: bool,
+    /// Address of the memory at the receiver.
+    pub address: u64,
+    /// Its key.
+    pub key: u32,
+}
+
+impl Place {
+    /// The description for the peer.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; 64];
+        // At most 10 + 5 + 2 * 10 + 1 + 10 + 5 bytes.
+        let length = postcard::to_slice(self, &mut bytes).map_or(0, |used| used.len());
+        bytes.truncate(length);
+        bytes
+    }
+
+    /// Reads and judges a peer's description: the place and its parts.
+    ///
+    /// # Errors
+    /// In words: what is wrong.
+    pub fn decode(bytes: &[u8]) -> Result<(Place, Parts), String> {
+        let place: Place = match postcard::take_from_bytes(bytes) {
+            Ok((place, [])) => place,
+            Ok(_) => return Err(format!("{} bytes are more than a description has", bytes.len())),
+            Err(error) => return Err(format!("{} bytes that are no description: {error}", bytes.len())),
+        };
+        let parts = place
+            .parts()
+            .ok_or_else(|| format!("{place:?} fits no memory of {LONGEST_PLACE_BYTES} bytes"))?;
+        let is_in_address_space = place.address.checked_add(parts.total_bytes as u64).is_some();
+        if place.tag == 0 || !is_in_address_space {
+            return Err(format!("{place:?} is impossible"));
+        }
+        Ok((place, parts))
+    }
+
+    /// The parts; `None` if the numbers are impossible.
+    pub fn parts(&self) -> Option<Parts> {
+        let mut parts = self
+            .shape
+            .parts(LONGEST_PLACE_BYTES)
+            .filter(|parts| parts.total_bytes <= LONGEST_PLACE_BYTES)?;
+        if self.is_checked {
+            parts.ring = parts.ring.with_checksum().ok()?;
+            parts.register = parts.register.map(|(layout, at)| (layout.with_checksum(), at));
+        }
+        Some(parts)
+    }
+}
+
+/// The sender's request.
+pub fn encode_request(address: u64, key: u32) -> Vec<u8> {
+    [&address.to_le_bytes()[..], &key.to_le_bytes()].concat()
+}
+
+/// Reads a request, behind which a transport may have added zeros.
+///
+/// # Errors
+/// In words: what is wrong.
+pub fn decode_request(bytes: &[u8]) -> Result<FarMemory, String> {
+    let Some((request, _)) = bytes.split_first_chunk::<REQUEST_BYTES>() else {
+        return Err(format!(
+            "a request of {} bytes where {REQUEST_BYTES} belong",
+            bytes.len()
+        ));
+    };
+    let (address, key) = request.split_at(8);
+    let address = u64::from_le_bytes(address.try_into().map_err(|_| "no address")?);
+    let key = u32::from_le_bytes(key.try_into().map_err(|_| "no key")?);
+    if address.checked_add(SENDER_BYTES as u64).is_none() {
+        return Err(format!("credits at {address:#x}, beyond all memory"));
+    }
+    Ok(FarMemory {
+        address,
+        key,
+        len_bytes: SENDER_BYTES,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::{ChannelSpec, Keep};
+
+    fn place() -> Place {
+        let spec = ChannelSpec {
+            keep: Keep::Latest,
+            message_bytes: 4096,
+        };
+        Place {
+            tag: u64::MAX,
+            shape: Shape::plan(&spec, 1 << 20),
+            is_checked: true,
+            address: u64::MAX >> 1,
+            key: u32::MAX,
+        }
+    }
+
+    #[test]
+    fn a_description_survives_the_wire() {
+        let (decoded, parts) = Place::decode(&place().encode()).expect("a good one");
+        assert_eq!(decoded, place());
+        assert!(parts.ring.has_checksum());
+        assert!(parts.register.is_some_and(|(layout, _)| layout.has_checksum()));
+    }
+
+    #[test]
+    fn impossible_descriptions_are_refused() {
+        let with = |change: fn(&mut Place)| {
+            let mut place = place();
+            change(&mut place);
+            place
+        };
+        for bad in [
+            with(|place| place.tag = 0),
+            with(|place| place.address = u64::MAX),
+            with(|place| place.shape.lines = 3),
+            with(|place| place.shape.data_bytes = 1 << 40),
+            with(|place| place.shape.register_bytes = 1 << 40),
+            with(|place| place.shape.register_bytes = 32 << 20),
+        ] {
+            assert!(Place::decode(&bad.encode()).is_err(), "{bad:?}");
+        }
+        let bytes = place().encode();
+        for end in 0..bytes.len() {
+            assert!(Place::decode(&bytes[..end]).is_err(), "{end}");
+        }
+        assert!(Place::decode(&[0xff; 64]).is_err());
+    }
+
+    #[test]
+    fn a_request_survives_the_padding_of_the_transport_and_a_short_or_impossible_one_is_refused() {
+        let mut bytes = encode_request(0x1234, 7);
+        assert!(decode_request(&bytes[..11]).is_err());
+        bytes.extend([0; 12]);
+        let far = decode_request(&bytes).expect("a good one");
+        assert_eq!((far.address, far.key), (0x1234, 7));
+        assert!(decode_request(&encode_request(u64::MAX, 7)).is_err());
+    }
+}
