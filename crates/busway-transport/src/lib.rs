@@ -16,6 +16,8 @@ pub mod link;
 pub mod message;
 
 // Under loom only the parts that make no system call exist, see `tests/loom.rs`.
+#[cfg(fuzzing)]
+pub mod fuzzing;
 #[cfg(not(loom))]
 pub mod memory;
 #[cfg(not(loom))]

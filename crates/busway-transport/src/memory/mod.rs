@@ -59,3 +59,14 @@ pub(crate) fn open<M: Message>(
         link.map_err(|error| OpenError::Io(std::io::Error::other(error)))?,
     ))
 }
+
+/// See [`crate::fuzzing`].
+#[cfg(fuzzing)]
+pub(crate) fn decode_place(bytes: &[u8]) {
+    let layout = layout::WindowLayout::new(1 << 20).expect("long enough");
+    if let Ok(place) = place::LandingPlace::decode(bytes)
+        && let Ok((parts, at)) = place.check(&layout)
+    {
+        assert!(at + parts.total_bytes <= 1 << 20, "a place outside its window");
+    }
+}

@@ -44,3 +44,25 @@ pub(crate) fn missing() -> Option<String> {
             .into()
     })
 }
+
+/// See [`crate::fuzzing`].
+#[cfg(fuzzing)]
+pub(crate) fn decode_all(bytes: &[u8]) {
+    if let Ok(landing) = landing::Landing::decode(bytes) {
+        assert_eq!(landing::Landing::decode(&landing.encode()).as_ref(), Ok(&landing));
+    }
+    let _ = landing::Request::decode(bytes);
+    let _ = send::layout::Layout::decode(bytes);
+    let _ = write::decode_place(bytes);
+    if let Some((first, rest)) = bytes.split_first_chunk::<{ send::wire::START_BYTES }>() {
+        for len_bytes in [rest.len(), bytes.len(), usize::MAX] {
+            let _ = send::wire::Piece::decode(first, len_bytes);
+        }
+    }
+    if let Some((first, _)) = bytes.split_first_chunk::<{ send::wire::CREDIT_BYTES }>() {
+        let (last, sent) = (send::wire::Credit { freed: 1, taken: 1 }, send::wire::Credit { freed: 9, taken: 9 });
+        if let Ok(credit) = send::wire::Credit::decode(first, first.len(), last, sent) {
+            assert!((1..=9).contains(&credit.freed) && (1..=9).contains(&credit.taken));
+        }
+    }
+}

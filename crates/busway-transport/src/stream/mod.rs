@@ -191,3 +191,13 @@ pub(crate) fn again(error: &ChannelError) -> ChannelError {
         }),
     }
 }
+
+/// See [`crate::fuzzing`].
+#[cfg(fuzzing)]
+pub(crate) fn decode_opening(bytes: &[u8]) {
+    for end in 0..=bytes.len().min(opening::MAX_OPENING_BYTES) {
+        if opening::Opening::decode(&bytes[..end]).is_err() {
+            break;
+        }
+    }
+}

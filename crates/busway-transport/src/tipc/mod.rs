@@ -134,3 +134,9 @@ impl Bus for Tipc {
         self.topology.look(poller)
     }
 }
+
+/// See [`crate::fuzzing`].
+#[cfg(fuzzing)]
+pub(crate) fn decode_event(bytes: &[u8]) {
+    let _ = topology::Event::decode(bytes);
+}

@@ -53,3 +53,10 @@ pub(crate) fn open<M: Message>(
 ) -> Result<Box<dyn Link<M>>, OpenError> {
     super::link::open::<OneSided, M>(shared, identity, settings, peer_host)
 }
+
+/// See [`crate::fuzzing`].
+#[cfg(fuzzing)]
+pub(crate) fn decode_place(bytes: &[u8]) {
+    let _ = place::Place::decode(bytes);
+    let _ = place::decode_request(bytes);
+}

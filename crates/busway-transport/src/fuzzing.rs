@@ -1,0 +1,31 @@
+//! Every decoder of a peer's bytes in this crate, for the fuzz targets in `fuzz/`: compiled by `cargo fuzz` only.
+//!
+//! Contract: none of them panics or runs for long, whatever the bytes; what decodes is what its encoder would have written, where that is asked for.
+
+/// The first bytes of a connection: a greeting or the opening of a channel, whole or in pieces.
+pub fn opening(bytes: &[u8]) {
+    crate::stream::decode_opening(bytes);
+}
+
+/// Landing places of windows, which the receiving side of a channel describes.
+pub fn window_place(bytes: &[u8]) {
+    crate::memory::decode_place(bytes);
+}
+
+/// Events of TIPC's topology service.
+pub fn tipc_event(bytes: &[u8]) {
+    crate::tipc::decode_event(bytes);
+}
+
+/// What RDMA hosts tell each other: landing descriptions, requests, pieces of messages, credits.
+pub fn rdma(bytes: &[u8]) {
+    crate::rdma::decode_all(bytes);
+}
+
+/// The head of a message, and what it says of its length.
+pub fn head(bytes: &[u8]) {
+    if let Some(head) = bytes.first_chunk().and_then(crate::Head::decode) {
+        assert_eq!(Some(head), crate::Head::decode(&head.encode()));
+        let _ = head.total_bytes();
+    }
+}
