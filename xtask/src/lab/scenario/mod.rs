@@ -4,6 +4,7 @@ mod faulty_wire;
 mod parts;
 mod preempt_rt;
 mod rdma;
+mod speed;
 mod tcp;
 mod tipc;
 
@@ -62,6 +63,11 @@ pub const ALL: &[Scenario] = &[
         about: "a wire that cuts, delays, loses, duplicates and reorders: what arrives over each bus",
         run: faulty_wire::run,
     },
+    Scenario {
+        name: "speed",
+        about: "channels beside the kernel's own tools, in the same guests: ratios of latency and throughput",
+        run: speed::run,
+    },
 ];
 
 /// What a scenario runs on.
@@ -86,7 +92,9 @@ impl Stage<'_> {
 
     /// Says for good what was seen.
     pub fn notes(&self, what: impl fmt::Display) {
-        self.bar.suspend(|| println!("  {}: {what}", self.name));
+        let after_s = self.bar.elapsed().as_secs();
+        self.bar
+            .suspend(|| println!("  {}: {what} (at {after_s} s)", self.name));
     }
 }
 
