@@ -4,6 +4,7 @@
 //! each end's RECVs are posted before the other may ring. Called by the link, on the control thread.
 #![allow(unsafe_code)] // Windows onto registered memory.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use busway_core::Window;
@@ -37,7 +38,41 @@ const PATIENCE_BYTES: u64 = 1 << 32;
 
 /// See [`super`].
 #[derive(Debug)]
-pub(super) struct OneSided;
+pub(super) struct OneSided<C>(PhantomData<C>);
+
+/// Whether messages carry checksums.
+pub(super) trait Checking: Send + 'static {
+    /// Over this device.
+    fn is_checked(device: &Device) -> bool;
+}
+
+/// Where the transport needs them.
+#[derive(Debug)]
+pub(super) struct ByTransport;
+/// Whatever the transport.
+#[derive(Debug)]
+pub(super) struct Always;
+/// Not even over iWARP: for cards that are known to place in order.
+#[derive(Debug)]
+pub(super) struct Never;
+
+impl Checking for ByTransport {
+    fn is_checked(device: &Device) -> bool {
+        device.is_iwarp()
+    }
+}
+
+impl Checking for Always {
+    fn is_checked(_device: &Device) -> bool {
+        true
+    }
+}
+
+impl Checking for Never {
+    fn is_checked(_device: &Device) -> bool {
+        false
+    }
+}
 
 /// A landing place without a sender.
 pub(super) struct Prepared {
@@ -55,7 +90,7 @@ pub(super) struct Judged {
     lane: Arc<Lane>,
 }
 
-impl Flavour for OneSided {
+impl<C: Checking> Flavour for OneSided<C> {
     const NAME: &'static str = super::NAME;
     const HAS_DOORBELL: bool = true;
     type Prepared = Prepared;
@@ -69,7 +104,7 @@ impl Flavour for OneSided {
         let mut place = Place {
             tag: crate::stream::draw_token().max(1),
             shape: Shape::plan(spec, BUDGET_BYTES),
-            is_checked: device.is_iwarp(),
+            is_checked: C::is_checked(device),
             address: 0,
             key: 0,
         };

@@ -15,34 +15,24 @@
 //!
 //! Payload and the word that publishes it are two WRITEs of one queue pair, which InfiniBand and RoCE make visible in order in memory
 //! registered without relaxed ordering; nothing relies on the order of bytes within one WRITE. iWARP promises no such order (RFC 5040,
-//! section 5.5), so there messages carry checksums and the receiver waits until they fit.
+//! section 5.5), so there messages carry checksums and the receiver waits until they fit; a setting can force that either way.
 
 mod bell;
 mod flavour;
 mod pipe;
 mod place;
+pub mod settings;
 mod way;
 
 use crate::link::{Link, LinkIdentity, OpenError};
 use crate::message::Message;
-use flavour::OneSided;
+use flavour::{Always, ByTransport, Never, OneSided};
 
 /// The bus's name in the system file.
 pub(crate) const NAME: &str = "rdma-write";
 
 pub(crate) use super::link::Shared;
 pub(crate) use super::missing;
-
-/// The tables in the system file.
-pub mod settings {
-    pub use crate::rdma::settings::{HostSettings, LinkSettings};
-    use crate::registry::Site;
-
-    /// See [`crate::registry::link_lines`].
-    pub(crate) fn link_lines(site: &Site<'_>) -> String {
-        crate::rdma::settings::link_lines(super::NAME, site)
-    }
-}
 
 /// Opens a link: see [`super::link::open`].
 pub(crate) fn open<M: Message>(
@@ -51,7 +41,12 @@ pub(crate) fn open<M: Message>(
     settings: &settings::LinkSettings,
     peer_host: &str,
 ) -> Result<Box<dyn Link<M>>, OpenError> {
-    super::link::open::<OneSided, M>(shared, identity, settings, peer_host)
+    let open = match settings.checked {
+        None => super::link::open::<OneSided<ByTransport>, M>,
+        Some(true) => super::link::open::<OneSided<Always>, M>,
+        Some(false) => super::link::open::<OneSided<Never>, M>,
+    };
+    open(shared, identity, &settings.link, peer_host)
 }
 
 /// See [`crate::fuzzing`].

@@ -1,0 +1,108 @@
+//! What the system file says of a link over RDMA WRITE: all that any RDMA link has, and whether messages are checked.
+
+use serde::Deserialize;
+
+use crate::one_sided::OneSided;
+use crate::rdma::settings as of_rdma;
+use crate::registry::{SettingError, Site};
+
+/// The key that other buses over RDMA do not have.
+const CHECKED: &str = "checked";
+
+/// One host's table: `rdma-write.vision = { listen = "192.0.2.1:7400", checked = true }`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "toml::Table")]
+pub struct HostSettings {
+    /// What every bus over RDMA has.
+    pub link: of_rdma::HostSettings,
+    /// Whether messages that this host receives carry a CRC-32C; without it, over iWARP only, where by the letter of RFC 5040
+    /// (section 5.5) a message may become visible after the word that publishes it.
+    pub checked: Option<bool>,
+}
+
+impl TryFrom<toml::Table> for HostSettings {
+    type Error = String;
+
+    fn try_from(mut table: toml::Table) -> Result<HostSettings, String> {
+        let checked = match table.remove(CHECKED) {
+            None => None,
+            Some(toml::Value::Boolean(checked)) => Some(checked),
+            Some(other) => {
+                let kind = other.type_str();
+                return Err(format!(
+                    "`{CHECKED}` is a {kind}: write true or false, or leave it away"
+                ));
+            }
+        };
+        let link = toml::Value::Table(table)
+            .try_into()
+            .map_err(|error: toml::de::Error| error.message().to_owned())?;
+        Ok(HostSettings { link, checked })
+    }
+}
+
+/// The two tables of a link as one host sees them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkSettings {
+    /// What every bus over RDMA has.
+    pub link: of_rdma::LinkSettings,
+    /// This host's choice, see [`HostSettings::checked`].
+    pub checked: Option<bool>,
+}
+
+// The bus writes the other host's memory, but by a queue pair, which programs don't have.
+impl OneSided for LinkSettings {}
+
+impl LinkSettings {
+    /// Joins two hosts' tables.
+    pub fn new(local: HostSettings, peer: HostSettings, local_is_first: bool) -> LinkSettings {
+        LinkSettings {
+            link: of_rdma::LinkSettings::new(local.link, peer.link, local_is_first),
+            checked: local.checked,
+        }
+    }
+
+    /// Checks both tables, alone and against each other.
+    ///
+    /// # Errors
+    /// The first thing that can't be right.
+    pub fn validate(&self) -> Result<(), SettingError> {
+        self.link.validate()
+    }
+}
+
+/// See [`crate::registry::link_lines`].
+pub(crate) fn link_lines(site: &Site<'_>) -> String {
+    of_rdma::link_lines(super::NAME, site)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(text: &str) -> Result<HostSettings, String> {
+        let table: toml::Table = toml::from_str(text).expect("test text is TOML");
+        toml::Value::Table(table)
+            .try_into()
+            .map_err(|error: toml::de::Error| error.message().to_owned())
+    }
+
+    #[test]
+    fn checking_can_be_forced_either_way_and_is_left_to_the_transport_by_default() {
+        for (text, checked) in [
+            ("listen = '192.0.2.1:7400'", None),
+            ("listen = '192.0.2.1:7400'\nchecked = true", Some(true)),
+            ("checked = false", Some(false)),
+        ] {
+            assert_eq!(table(text).map(|host| host.checked), Ok(checked));
+        }
+        let error = table("checked = 'yes'").expect_err("no truth value");
+        assert!(error.contains("string") && error.contains("true or false"), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_key_is_an_error_that_names_it() {
+        let error = table("listne = '192.0.2.1:7400'").expect_err("misspelt");
+        assert!(error.contains("listne") && error.contains("listen"), "{error}");
+    }
+}
