@@ -25,45 +25,19 @@ pub mod wait;
 pub use rig::{Bus, Rig};
 pub use wait::{eventually, holds_for};
 
-/// Makes, for each test function that takes a [`Bus`], a module with one test for each bus. Those of buses that need a part of the kernel are left to
-/// the lab.
+/// Makes, for each test function that takes a [`Bus`], a module with one test for each bus.
 #[macro_export]
 macro_rules! on_each_bus {
     ($($name:ident),* $(,)?) => {
-        $crate::on_memory_and_tcp! { @with $($name),* ;
+        $(mod $name {
             #[test]
-            #[ignore = "needs TIPC in the kernel: cargo xtask lab runs it"]
-            over_tipc Tipc;
+            fn over_memory() {
+                super::$name($crate::Bus::Memory);
+            }
             #[test]
-            #[ignore = "needs an RDMA device: cargo xtask lab runs it"]
-            over_rdma_send RdmaSend;
-            #[test]
-            #[ignore = "needs an RDMA device: cargo xtask lab runs it"]
-            over_rdma_write RdmaWrite;
-        }
-    };
-}
-
-/// The same for the buses that every machine has, where a test reaches into the bus or nothing of it depends on which bus it is.
-#[macro_export]
-macro_rules! on_memory_and_tcp {
-    ($($name:ident),* $(,)?) => {
-        $crate::on_memory_and_tcp! { @with $($name),* ; }
-    };
-    (@with $($name:ident),* ; $($more:tt)*) => {
-        $crate::on_memory_and_tcp! {
-            @each $($name),* ; [#[test] over_memory Memory; #[test] over_tcp Tcp; $($more)*]
-        }
-    };
-    (@each $($name:ident),* ; $tests:tt) => {
-        $($crate::on_memory_and_tcp! { @one $name $tests })*
-    };
-    (@one $name:ident [$($(#[$attribute:meta])* $test:ident $bus:ident;)*]) => {
-        mod $name {
-            $($(#[$attribute])*
-            fn $test() {
-                super::$name($crate::Bus::$bus);
-            })*
-        }
+            fn over_tcp() {
+                super::$name($crate::Bus::Tcp);
+            }
+        })*
     };
 }

@@ -29,26 +29,17 @@ pub enum Bus {
     Memory,
     /// TCP over loopback or a veth pair.
     Tcp,
-    /// TIPC inside this node.
-    Tipc,
-    /// RDMA SEND through a device of this machine.
-    RdmaSend,
-    /// RDMA WRITE through a device of this machine.
-    RdmaWrite,
 }
 
 impl Bus {
     /// All of them.
-    pub const ALL: [Bus; 5] = [Bus::Memory, Bus::Tcp, Bus::Tipc, Bus::RdmaSend, Bus::RdmaWrite];
+    pub const ALL: [Bus; 2] = [Bus::Memory, Bus::Tcp];
 
     /// As the system file and the status call it.
     pub fn name(self) -> &'static str {
         match self {
             Bus::Memory => "memory",
             Bus::Tcp => "tcp",
-            Bus::Tipc => "tipc",
-            Bus::RdmaSend => "rdma-send",
-            Bus::RdmaWrite => "rdma-write",
         }
     }
 }

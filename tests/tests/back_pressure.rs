@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use busway_tests::role::{Role, Settings};
-use busway_tests::{Bus, Rig, eventually, on_memory_and_tcp};
+use busway_tests::{Bus, Rig, eventually, on_each_bus};
 
 const LOSSLESS: Settings = Settings {
     safe_overflow: Some(false),
@@ -168,7 +168,7 @@ fn hosts_that_publish_and_subscribe_at_once_do_not_lock_each_other(bus: Bus) {
     }
 }
 
-on_memory_and_tcp!(
+on_each_bus!(
     every_message_reaches_a_slow_reader_in_order,
     the_publisher_does_not_run_ahead_without_bound,
     the_publisher_goes_on_when_the_reader_is_killed,

@@ -6,7 +6,7 @@ use std::time::Instant;
 use busway_tests::rig::ServiceStatus;
 use busway_tests::role::{Role, Runner, Settings};
 use busway_tests::stream::{flows, stream};
-use busway_tests::{Bus, Rig, eventually, on_memory_and_tcp};
+use busway_tests::{Bus, Rig, eventually, on_each_bus};
 
 const STRICT: Settings = Settings {
     safe_overflow: Some(false),
@@ -103,7 +103,7 @@ fn a_stream_beside_a_thousand_quiet_services_loses_nothing(bus: Bus) {
     services_become(&rig, "their mirrors vanish", 0, |service| service.mirror);
 }
 
-on_memory_and_tcp!(
+on_each_bus!(
     two_hundred_services_that_talk_are_carried_at_once,
     a_stream_beside_a_thousand_quiet_services_loses_nothing,
 );

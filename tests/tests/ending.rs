@@ -2,7 +2,7 @@
 
 use busway_tests::role::Settings;
 use busway_tests::stream::{flows, stream};
-use busway_tests::{Bus, Rig, eventually, on_memory_and_tcp};
+use busway_tests::{Bus, Rig, eventually, on_each_bus};
 use iceoryx2::node::NodeState;
 use iceoryx2::prelude::*;
 use iceoryx2::service::Service as _;
@@ -96,7 +96,7 @@ fn sigterm_ends_a_gateway_under_load_and_nothing_is_left_behind(bus: Bus) {
     ends(bus, Signal::TERM);
 }
 
-on_memory_and_tcp!(
+on_each_bus!(
     ctrl_c_ends_a_gateway_under_load_and_nothing_is_left_behind,
     sigterm_ends_a_gateway_under_load_and_nothing_is_left_behind,
 );

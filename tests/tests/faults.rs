@@ -8,7 +8,7 @@ use std::time::Duration;
 use busway_tests::role::{Role, Settings};
 use busway_tests::skip::skipped;
 use busway_tests::stream::{flows, stream};
-use busway_tests::{Bus, Rig, eventually, on_memory_and_tcp};
+use busway_tests::{Bus, Rig, eventually, on_each_bus};
 use iceoryx2::prelude::*;
 
 const DEFAULTS: Settings = Settings {
@@ -260,7 +260,7 @@ fn a_full_dev_shm_is_survived_and_data_flows_once_there_is_room() {
     drop(publisher);
 }
 
-on_memory_and_tcp!(
+on_each_bus!(
     each_process_may_be_killed_under_load,
     patterns_choose_which_services_cross,
     types_that_differ_are_refused_in_one_line_that_names_both_sides,

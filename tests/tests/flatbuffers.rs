@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // `Follow`, as `flatc` generates it for each table.
 
 use busway_tests::rig::Rig;
-use busway_tests::{Bus, eventually, on_memory_and_tcp};
+use busway_tests::{Bus, eventually, on_each_bus};
 use flatbuffers::{
     Follow, ForwardsUOffset, InvalidFlatbuffer, Table, VOffsetT, Vector, Verifiable, Verifier, WIPOffset,
 };
@@ -147,7 +147,7 @@ fn services_with_different_schemas_are_not_joined(bus: Bus) {
     assert_eq!(home.dynamic_config().number_of_subscribers(), 0);
 }
 
-on_memory_and_tcp!(
+on_each_bus!(
     flatbuffers_of_any_length_arrive_whole,
     the_schema_crosses_with_the_service,
     services_with_different_schemas_are_not_joined,

@@ -1,7 +1,7 @@
 //! What a receiver slower than its sender gets, by rule, and that every message is accounted for.
 
 use busway_tests::role::{Role, Seen, Settings};
-use busway_tests::{Bus, Rig, eventually, on_memory_and_tcp};
+use busway_tests::{Bus, Rig, eventually, on_each_bus};
 
 const WIDE: Settings = Settings {
     safe_overflow: None,
@@ -108,7 +108,7 @@ fn all_with_block_loses_nothing_where_the_service_does_not_overflow(bus: Bus) {
     assert_eq!(rig.counter(1, "burst", "lost"), 0);
 }
 
-on_memory_and_tcp!(
+on_each_bus!(
     latest_ends_with_the_newest_message,
     all_with_drop_oldest_accounts_for_every_message,
     all_with_drop_newest_accounts_for_every_message_that_crossed,

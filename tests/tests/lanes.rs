@@ -5,7 +5,7 @@ use std::fs;
 use busway_tests::role::Settings;
 use busway_tests::skip::skipped;
 use busway_tests::stream::{flows, stream};
-use busway_tests::{Bus, Rig, eventually, on_memory_and_tcp};
+use busway_tests::{Bus, Rig, eventually, on_each_bus};
 
 const STRICT: Settings = Settings {
     safe_overflow: Some(false),
@@ -79,4 +79,4 @@ fn a_lane_has_the_processor_priority_and_locked_memory_of_the_system_file() {
     }
 }
 
-on_memory_and_tcp!(every_wait_strategy_carries_without_loss);
+on_each_bus!(every_wait_strategy_carries_without_loss);

@@ -3,7 +3,7 @@
 
 use busway_tests::role::{Role, Runner, Seen};
 use busway_tests::stream::{DEEP, books, flows, kept_back, stream, taken};
-use busway_tests::{Bus, Rig, eventually, on_memory_and_tcp};
+use busway_tests::{Bus, Rig, eventually, on_each_bus};
 use rustix::process::Signal;
 
 const SERVICE: &str = "counted";
@@ -170,7 +170,7 @@ fn a_sending_gateway_that_stood_still_goes_on_and_every_loss_is_counted(bus: Bus
     losses_while_a_gateway_stands_still(bus, 0);
 }
 
-on_memory_and_tcp!(
+on_each_bus!(
     nothing_of_a_killed_publisher_is_lost_that_its_gateway_took,
     losses_of_a_killed_sending_gateway_end_where_the_next_one_begins,
     losses_of_a_killed_receiving_gateway_are_counted_by_the_sending_one,

@@ -1,7 +1,7 @@
 //! Several hosts and several links: every message arrives once at each other host, and never at home again.
 
 use busway_tests::role::{Role, Settings};
-use busway_tests::{Bus, Rig, eventually, on_memory_and_tcp};
+use busway_tests::{Bus, Rig, eventually, on_each_bus};
 
 const LOSSLESS: Settings = Settings {
     safe_overflow: Some(false),
@@ -89,7 +89,7 @@ fn two_links_between_two_hosts_carry_nothing_twice(bus: Bus) {
     drop(publisher);
 }
 
-on_memory_and_tcp!(
+on_each_bus!(
     each_message_of_a_triangle_arrives_once_at_each_other_host,
     two_links_between_two_hosts_carry_nothing_twice,
 );

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use busway_tests::{Bus, Rig, eventually, holds_for, on_memory_and_tcp};
+use busway_tests::{Bus, Rig, eventually, holds_for, on_each_bus};
 use iceoryx2::port::update_connections::UpdateConnections;
 use iceoryx2::prelude::*;
 use iceoryx2::service::Service as _;
@@ -269,7 +269,7 @@ fn nothing_crosses_that_nobody_wants(bus: Bus) {
     });
 }
 
-on_memory_and_tcp!(
+on_each_bus!(
     a_program_opens_the_far_service_with_its_exact_requirements,
     a_service_vanishes_there_when_its_last_program_leaves,
     a_service_that_was_carried_vanishes_there_when_its_last_program_leaves,

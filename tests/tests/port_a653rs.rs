@@ -2,9 +2,9 @@
 
 use busway_tests::program::Program;
 use busway_tests::rig::beside_the_test;
-use busway_tests::{Bus, Rig, eventually, on_memory_and_tcp};
+use busway_tests::{Bus, Rig, eventually, on_each_bus};
 
-on_memory_and_tcp!(partitions_of_a653rs_ping_pong_over_both_kinds_of_ports);
+on_each_bus!(partitions_of_a653rs_ping_pong_over_both_kinds_of_ports);
 
 const MORE: &str = r#"
 [[partition]]

@@ -6,10 +6,10 @@ use busway_port::apex::{OperatingMode, Validity, get_queuing_port_status, get_ti
 use busway_port::{Discipline, Partition, SamplingDestination};
 use busway_tests::ports::{TORTURE_BYTES, Task, join, read, receive, run};
 use busway_tests::skip::skipped;
-use busway_tests::{Bus, Rig, eventually, holds_for, on_memory_and_tcp};
+use busway_tests::{Bus, Rig, eventually, holds_for, on_each_bus};
 use rustix::process::Signal;
 
-on_memory_and_tcp!(
+on_each_bus!(
     a_queue_whose_source_is_killed_delivers_what_was_sent_and_goes_on_with_the_next_source,
     eight_readers_on_the_other_host_of_a_writer_that_never_pauses_see_whole_messages_in_order,
 );

@@ -7,9 +7,9 @@ use busway_port::apex::{OperatingMode, set_partition_mode};
 use busway_port::system::crossings_of;
 use busway_system::{Carrier, System};
 use busway_tests::ports::{join, read, receive};
-use busway_tests::{Bus, Rig, eventually, on_memory_and_tcp};
+use busway_tests::{Bus, Rig, eventually, on_each_bus};
 
-on_memory_and_tcp!(
+on_each_bus!(
     a_lone_message_crosses_an_idle_gateway_without_waiting_for_a_poll,
     room_in_a_full_queue_is_announced_to_the_gateway_that_waits_for_it,
 );

@@ -6,10 +6,10 @@ use std::time::Duration;
 use busway_port::apex::{OperatingMode, Validity, set_partition_mode};
 use busway_port::{Discipline, Partition};
 use busway_tests::ports::{Task, join, read, receive, run};
-use busway_tests::{Bus, Rig, eventually, on_memory_and_tcp};
+use busway_tests::{Bus, Rig, eventually, on_each_bus};
 use rustix::process::Signal;
 
-on_memory_and_tcp!(
+on_each_bus!(
     a_message_written_on_one_host_is_read_valid_on_the_other_and_goes_stale_when_its_source_is_killed,
     a_source_reaches_destinations_on_its_own_and_on_two_other_hosts,
     a_queue_arrives_whole_and_in_order_at_a_slow_receiver,

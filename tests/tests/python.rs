@@ -8,7 +8,7 @@ use std::process::Command;
 use busway_bench::hosts::find_on_path;
 use busway_tests::program::Program;
 use busway_tests::skip::skipped;
-use busway_tests::{Bus, Rig, eventually, on_memory_and_tcp};
+use busway_tests::{Bus, Rig, eventually, on_each_bus};
 use iceoryx2::prelude::*;
 use iceoryx2::service::ipc::Service;
 
@@ -265,7 +265,7 @@ fn structs_with_default_settings_from_rust_to_python(bus: Bus) {
     }
 }
 
-on_memory_and_tcp!(
+on_each_bus!(
     python_to_python_on_two_hosts,
     python_to_rust,
     rust_to_python,

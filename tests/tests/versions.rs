@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use busway_tests::role::Settings;
 use busway_tests::stream::{flows, stream};
-use busway_tests::{Bus, Rig, eventually, on_memory_and_tcp};
+use busway_tests::{Bus, Rig, eventually, on_each_bus};
 
 const STRICT: Settings = Settings {
     safe_overflow: Some(false),
@@ -92,7 +92,6 @@ fn refused(bus: Bus, peer_is_first: bool) {
         (Bus::Memory, _) => write_header(&rig, peer_is_first),
         (Bus::Tcp, true) => listen_until_it_has_tried(rig.addresses[1].expect("TCP")),
         (Bus::Tcp, false) => connect_again_and_again(rig.addresses[1].expect("TCP")),
-        (other, _) => unreachable!("no test here has a peer over {other:?}"),
     }
     let status = eventually("the status says so", || {
         rig.status(0).filter(|status| {
@@ -129,7 +128,7 @@ fn a_peer_of_another_version_that_stands_first_is_refused_in_one_line(bus: Bus) 
     refused(bus, true);
 }
 
-on_memory_and_tcp!(
+on_each_bus!(
     a_peer_of_another_version_that_stands_second_is_refused_in_one_line,
     a_peer_of_another_version_that_stands_first_is_refused_in_one_line,
 );

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use busway_tests::{Bus, Rig, eventually, on_memory_and_tcp};
+use busway_tests::{Bus, Rig, eventually, on_each_bus};
 use iceoryx2::prelude::*;
 
 fn a_sleeping_subscriber_is_woken_by_the_same_events(bus: Bus) {
@@ -126,7 +126,7 @@ fn events_of_two_hosts_that_both_publish_and_listen_do_not_run_in_circles(bus: B
     );
 }
 
-on_memory_and_tcp!(
+on_each_bus!(
     a_sleeping_subscriber_is_woken_by_the_same_events,
     events_of_two_hosts_that_both_publish_and_listen_do_not_run_in_circles,
 );

@@ -60,7 +60,10 @@ pub(crate) fn decode_all(bytes: &[u8]) {
         }
     }
     if let Some((first, _)) = bytes.split_first_chunk::<{ send::wire::CREDIT_BYTES }>() {
-        let (last, sent) = (send::wire::Credit { freed: 1, taken: 1 }, send::wire::Credit { freed: 9, taken: 9 });
+        let (last, sent) = (
+            send::wire::Credit { freed: 1, taken: 1 },
+            send::wire::Credit { freed: 9, taken: 9 },
+        );
         if let Ok(credit) = send::wire::Credit::decode(first, first.len(), last, sent) {
             assert!((1..=9).contains(&credit.freed) && (1..=9).contains(&credit.taken));
         }

@@ -97,7 +97,10 @@ mod tests {
             assert_eq!(table(text).map(|host| host.checked), Ok(checked));
         }
         let error = table("checked = 'yes'").expect_err("no truth value");
-        assert!(error.contains("string") && error.contains("true or false"), "{error}");
+        assert!(
+            error.contains("string") && error.contains("true or false"),
+            "{error}"
+        );
     }
 
     #[test]
