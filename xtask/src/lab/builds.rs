@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use super::lock;
 use super::store::workspace;
 
 /// What a run of cargo makes.
@@ -40,7 +41,7 @@ impl Builds {
     /// # Errors
     /// It can't be built, or there is no such test or binary.
     pub fn program(&self, set: Set, name: &str) -> Result<PathBuf> {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = lock(&self.made);
         if !made.contains_key(&set) {
             made.insert(set, build(set)?);
         }

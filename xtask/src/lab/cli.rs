@@ -139,10 +139,10 @@ impl Setup {
             self.set_up(guest)?;
         }
         if let (Some(peer), Some(line)) = (&peer, &self.peer) {
-            let words = ["/bin/sh", "-c", line].map(str::to_owned).to_vec();
-            peer.spawn_shown(self.job(words)?, true)?;
+            let words = ["/bin/sh", "-c", line].map(str::to_owned);
+            peer.spawn_shown(self.job(&words)?, true)?;
         }
-        let running = guest.spawn_shown(self.job(words)?, true)?;
+        let running = guest.spawn_shown(self.job(&words)?, true)?;
         if listens {
             for line in std::io::stdin().lines() {
                 running.input(format!("{}\n", line?).as_bytes())?;
@@ -186,12 +186,8 @@ impl Setup {
         Ok(())
     }
 
-    fn job(&self, words: Vec<String>) -> Result<Job> {
-        let mut job = Job {
-            words,
-            directory: Some("/tmp".to_owned()),
-            ..Job::default()
-        };
+    fn job(&self, words: &[String]) -> Result<Job> {
+        let mut job = Job::new(&words.iter().map(String::as_str).collect::<Vec<_>>());
         for pair in &self.env {
             let (name, value) = pair
                 .split_once('=')

@@ -154,7 +154,7 @@ fn gateway(guest: &Guest) -> Result<Program<'_>> {
         STATUS,
         SYSTEM,
     ];
-    guest.spawn(job(&words))
+    guest.spawn(Job::new(&words))
 }
 
 /// Whether the newest word of a gateway on its link is that it is up.
@@ -168,14 +168,6 @@ fn is_up(gateway: &Program<'_>, bus: &str) -> bool {
 /// Whether a line of a gateway's log says that its link is down.
 pub fn says_down(line: &str) -> bool {
     line.contains("link to") && line.contains(" is down: ")
-}
-
-fn job(words: &[&str]) -> Job {
-    Job {
-        words: words.iter().map(|word| (*word).to_owned()).collect(),
-        directory: Some("/tmp".to_owned()),
-        ..Job::default()
-    }
 }
 
 /// What a stream of numbered messages is like.
@@ -207,7 +199,7 @@ impl Stream {
     pub fn subscriber<'a>(&self, guest: &'a Guest) -> Result<Program<'a>> {
         let role =
             json!({ "Subscribe": { "service": self.service, "settings": self.settings(), "gap_us": 0 } });
-        let program = guest.spawn(job(&["busway-test-program", &role.to_string()]))?;
+        let program = guest.spawn(Job::new(&["busway-test-program", &role.to_string()]))?;
         program.until("the subscriber is ready", LIMIT, |output| {
             Some(()).filter(|()| report(output)["ready"] == true)
         })?;
@@ -223,7 +215,7 @@ impl Stream {
             "service": self.service, "settings": self.settings(), "origin": 1, "lengths_bytes": self.lengths_bytes,
             "gap_us": self.gap_us, "count": self.count, "subscribers": 1,
         } });
-        guest.spawn(job(&["busway-test-program", &role.to_string()]))
+        guest.spawn(Job::new(&["busway-test-program", &role.to_string()]))
     }
 }
 

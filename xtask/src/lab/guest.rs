@@ -6,7 +6,7 @@ use std::io::{BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail};
 
 use super::image::{self, Placed};
 use super::kernel::{Flavor, Kernel};
+use super::lock;
 use super::protocol::{Bytes, Event, Job, PORT, Request, hear, say};
 use super::store::Store;
 
@@ -658,8 +659,4 @@ fn qemu(plan: &Plan, kernel: &Kernel, initramfs: &Path, socket: &Path, log: &Pat
     }
     command.args(&plan.qemu_words);
     command
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

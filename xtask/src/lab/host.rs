@@ -97,7 +97,7 @@ fn ensure_all(needs: &[Need]) -> Result<()> {
 }
 
 /// The file of a program, as a shell would find it, or in the directories of the administrator.
-pub fn find(program: &str) -> Option<PathBuf> {
+fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let administrator = ["/usr/sbin", "/sbin"].map(PathBuf::from);
     std::env::split_paths(&path)

@@ -26,3 +26,10 @@ pub mod siw;
 pub mod store;
 pub mod suite;
 pub mod wire;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What a thread that panicked left behind is as good here as any: reports and counters.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

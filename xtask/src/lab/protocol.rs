@@ -25,6 +25,17 @@ pub struct Job {
     pub directory: Option<String>,
 }
 
+impl Job {
+    /// A program with these words, in `/tmp`.
+    pub fn new(words: &[&str]) -> Job {
+        Job {
+            words: words.iter().map(|word| (*word).to_owned()).collect(),
+            directory: Some("/tmp".to_owned()),
+            ..Job::default()
+        }
+    }
+}
+
 /// What the host asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {

@@ -20,17 +20,8 @@ pub struct Counts {
 ///
 /// # Errors
 /// A test fails, or none ran: the message names the failed ones and has what they said.
-pub fn run(guest: &Guest, program: &str, environment: &[(&str, &str)], limit: Duration) -> Result<Counts> {
-    let mut job = Job {
-        words: vec![program.to_owned(), "--include-ignored".to_owned()],
-        directory: Some("/tmp".to_owned()),
-        ..Job::default()
-    };
-    job.environment.extend(
-        environment
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
-    );
+pub fn run(guest: &Guest, program: &str, limit: Duration) -> Result<Counts> {
+    let job = Job::new(&[program, "--include-ignored"]);
     let running = guest.spawn(job)?;
     let done = running
         .wait(limit)

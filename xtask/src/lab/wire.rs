@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::guest::Wire;
+use super::lock;
 
 /// Longest frame that a guest sends, with room to spare.
 const FRAME_BYTES: usize = 70_000;
@@ -244,10 +245,6 @@ impl Chance {
         word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         ((word ^ (word >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

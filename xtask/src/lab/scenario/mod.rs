@@ -8,6 +8,7 @@ mod speed;
 mod tcp;
 mod tipc;
 
+use std::cell::RefCell;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -82,9 +83,19 @@ pub struct Stage<'a> {
     pub seed: u64,
     bar: ProgressBar,
     name: &'static str,
+    failures: RefCell<Vec<String>>,
 }
 
 impl Stage<'_> {
+    /// Notes the failure of one part, so that it hides no other: the scenario fails at its end. Gives what the part gave, or null.
+    pub fn part(&self, what: impl fmt::Display, outcome: Result<Value>) -> Value {
+        outcome.unwrap_or_else(|error| {
+            self.notes(format!("{what}: FAILED"));
+            self.failures.borrow_mut().push(format!("{what}: {error:#}"));
+            Value::Null
+        })
+    }
+
     /// Says what is under way.
     pub fn says(&self, what: impl fmt::Display) {
         self.bar.set_message(format!("{}: {what}", self.name));
@@ -95,6 +106,26 @@ impl Stage<'_> {
         let after_s = self.bar.elapsed().as_secs();
         self.bar
             .suspend(|| println!("  {}: {what} (at {after_s} s)", self.name));
+    }
+}
+
+impl Stage<'_> {
+    fn run(&self, scenario: fn(&Stage<'_>) -> Result<Value>) -> Outcome {
+        if let Err(error) = host::ensure() {
+            return Outcome::Skipped {
+                needs: format!("{error:#}"),
+            };
+        }
+        let ended = scenario(self);
+        let mut failures = self.failures.take();
+        match ended {
+            Ok(details) if failures.is_empty() => return Outcome::Passed { details },
+            Ok(_) => {}
+            Err(error) => failures.push(format!("{error:#}")),
+        }
+        Outcome::Failed {
+            why: failures.join("\n"),
+        }
     }
 }
 
@@ -144,18 +175,6 @@ impl fmt::Display for Line {
     }
 }
 
-/// Something that this host can't give a scenario.
-#[derive(Debug)]
-struct Needs(String);
-
-impl fmt::Display for Needs {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "needs {}", self.0)
-    }
-}
-
-impl std::error::Error for Needs {}
-
 /// The scenarios of these names, or all.
 ///
 /// # Errors
@@ -192,6 +211,7 @@ pub fn run(chosen: &[&Scenario], seed: u64) -> Result<Vec<Line>> {
             .with_style(ProgressStyle::with_template("{spinner} {elapsed:>4} {msg}")?);
         bar.enable_steady_tick(Duration::from_millis(200));
         let logs = store.path("logs").join(scenario.name);
+        let failures = RefCell::default();
         let stage = Stage {
             store: &store,
             builds: &builds,
@@ -199,21 +219,11 @@ pub fn run(chosen: &[&Scenario], seed: u64) -> Result<Vec<Line>> {
             seed,
             bar,
             name: scenario.name,
+            failures,
         };
         stage.says("begins");
         let begin = Instant::now();
-        let outcome = match host::ensure()
-            .map_err(|error| Needs(format!("{error:#}")).into())
-            .and_then(|()| (scenario.run)(&stage))
-        {
-            Ok(details) => Outcome::Passed { details },
-            Err(error) => match error.downcast_ref::<Needs>() {
-                Some(Needs(needs)) => Outcome::Skipped { needs: needs.clone() },
-                None => Outcome::Failed {
-                    why: format!("{error:#}"),
-                },
-            },
-        };
+        let outcome = stage.run(scenario.run);
         stage.bar.finish_and_clear();
         if let Outcome::Failed { why } = &outcome {
             eprintln!(

@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use serde_json::{Value, json};
 
 use super::Stage;
@@ -27,17 +27,24 @@ pub(super) fn iwarp(stage: &Stage<'_>) -> Result<Value> {
 
 fn run(stage: &Stage<'_>, preset: Preset) -> Result<Value> {
     let tests = ["contract_rdma_send", "contract_rdma_write", "rdma"];
-    let suites = suites(stage, &[preset], &tests, &[])?;
+    let suites = stage.part("suites", suites(stage, &[preset], &tests));
     let pair = gateway_pair(stage, &[preset])?;
-    let gateways = gateways(stage, &pair, &BUSES)?;
+    let gateways = gateways(stage, &pair, &BUSES);
+    let mut removed = Vec::new();
     for bus in BUSES {
         stage.says(format!("a device is removed under {bus}"));
-        device_removed_under_load(&pair, preset, bus).with_context(|| format!("{bus}, device removed"))?;
-        stage.notes(format!(
-            "a device was removed under {bus}: messages flow again once it is back"
+        let outcome = device_removed_under_load(&pair, preset, bus);
+        if outcome.is_ok() {
+            stage.notes(format!(
+                "a device was removed under {bus}: messages flow again once it is back"
+            ));
+        }
+        removed.push(stage.part(
+            format!("a device removed under {bus}"),
+            outcome.map(|()| json!(bus)),
         ));
     }
-    Ok(json!({ "suites": suites, "gateways": gateways, "device_removed_under": BUSES }))
+    Ok(json!({ "suites": suites, "gateways": gateways, "device_removed_under": removed }))
 }
 
 /// Takes the receiving host's device away while messages flow, then the sending host's; both gateways must live on, and messages flow again once it is back.

@@ -102,25 +102,8 @@ struct Row {
 pub(super) fn run(stage: &Stage<'_>) -> Result<Value> {
     let mut rows = Vec::new();
     for ring in &RINGS {
-        let pair = gateway_pair(stage, &[ring.preset])?;
-        let known = known_technologies(&pair)?;
-        for contest in ring.contests {
-            ensure!(
-                known.iter().any(|name| name == contest.channel),
-                "`busway bench` has no technology {}",
-                contest.channel
-            );
-        }
-        stage.says(format!("latency over {}", ring.medium));
-        rows.extend(
-            ring.latency(&pair)
-                .with_context(|| format!("latency over {}", ring.medium))?,
-        );
-        stage.says(format!("throughput over {}", ring.medium));
-        rows.extend(
-            ring.throughput(&pair)
-                .with_context(|| format!("throughput over {}", ring.medium))?,
-        );
+        let outcome = ring.fight(stage, &mut rows);
+        stage.part(ring.medium, outcome.map(|()| Value::Null));
     }
     let table = table(&rows);
     stage.notes(format!("\n{table}"));
@@ -137,12 +120,29 @@ fn known_technologies(pair: &Pair) -> Result<Vec<String>> {
 }
 
 impl Ring {
+    fn fight(&self, stage: &Stage<'_>, rows: &mut Vec<Row>) -> Result<()> {
+        let pair = gateway_pair(stage, &[self.preset])?;
+        let known = known_technologies(&pair)?;
+        for contest in self.contests {
+            let channel = contest.channel;
+            ensure!(
+                known.iter().any(|name| name == channel),
+                "`busway bench` has no technology {channel}"
+            );
+        }
+        stage.says(format!("latency over {}", self.medium));
+        rows.extend(self.latency(&pair).context("latency")?);
+        stage.says(format!("throughput over {}", self.medium));
+        rows.extend(self.throughput(&pair).context("throughput")?);
+        Ok(())
+    }
+
     /// Median half round trips, ns.
     fn latency(&self, pair: &Pair) -> Result<Vec<Row>> {
-        let before = self.tools(pair, |size| self.tool_ns(pair, size.0, size.1))?;
+        let before = self.tools(|(tool, size)| tool_ns(pair, tool, size))?;
         let sizes = SIZES_BYTES.map(|size| size.to_string()).join(",");
         let result = self.bench(pair, &["latency", "-s", &sizes, "--seconds", "0.5"])?;
-        let after = self.tools(pair, |size| self.tool_ns(pair, size.0, size.1))?;
+        let after = self.tools(|(tool, size)| tool_ns(pair, tool, size))?;
         let mut rows = Vec::new();
         for contest in self.contests {
             for size in SIZES_BYTES {
@@ -175,7 +175,7 @@ impl Ring {
             let ours = figure(&result, contest.channel, BULK_BYTES, "/bytes_per_s")?;
             let (rival, theirs) = match contest.rival {
                 Rival::Technology(name) => (name, figure(&result, name, BULK_BYTES, "/bytes_per_s")?),
-                Rival::Tool(_, name) => (name, self.tool_bytes_per_s(pair, name)?),
+                Rival::Tool(_, name) => (name, tool_bytes_per_s(pair, name)?),
             };
             rows.push(self.row(
                 "throughput, MB/s",
@@ -216,7 +216,6 @@ impl Ring {
     /// The figures of each tool of latency at each size.
     fn tools(
         &self,
-        _pair: &Pair,
         measure: impl Fn((&'static str, u64)) -> Result<f64>,
     ) -> Result<BTreeMap<(&'static str, u64), f64>> {
         let mut figures = BTreeMap::new();
@@ -230,43 +229,10 @@ impl Ring {
         Ok(figures)
     }
 
-    /// Half a round trip as a tool of perftest measures it: its column of typical times, which is the median.
-    fn tool_ns(&self, pair: &Pair, tool: &str, size_bytes: u64) -> Result<f64> {
-        let said = perftest(
-            pair,
-            &[tool, "-R", "-F", "-n", "1000", "-s", &size_bytes.to_string()],
-        )?;
-        Ok(column(&said, size_bytes, "t_typical[usec]")? * 1e3)
-    }
-
-    fn tool_bytes_per_s(&self, pair: &Pair, tool: &str) -> Result<f64> {
-        let said = perftest(
-            pair,
-            &[
-                tool,
-                "-R",
-                "-F",
-                "-n",
-                "500",
-                "--report-unsorted",
-                "-s",
-                &BULK_BYTES.to_string(),
-            ],
-        )
-        .or_else(|_| {
-            perftest(
-                pair,
-                &[tool, "-R", "-F", "-n", "500", "-s", &BULK_BYTES.to_string()],
-            )
-        })?;
-        // perftest's MB are 2^20 bytes.
-        Ok(column(&said, BULK_BYTES, "BW average[MB/sec]")? * 1_048_576.0)
-    }
-
     /// Runs an experiment of `busway bench` between the guests over all technologies of this ring.
     fn bench(&self, pair: &Pair, words: &[&str]) -> Result<Value> {
         let [a, b] = &pair.guests;
-        let follower = b.spawn(job(&["busway", "bench", "follower"]))?;
+        let follower = b.spawn(Job::new(&["busway", "bench", "follower"]))?;
         let mut technologies: Vec<&str> = Vec::new();
         for contest in self.contests {
             technologies.push(contest.channel);
@@ -288,7 +254,7 @@ impl Ring {
         ]);
         all.extend(&words[1..]);
         std::thread::sleep(Duration::from_secs(1));
-        let done = a.spawn(job(&all))?.wait(LIMIT)?;
+        let done = a.spawn(Job::new(&all))?.wait(LIMIT)?;
         follower.signal(2)?;
         follower.wait(LIMIT)?;
         if done.code != 0 {
@@ -298,18 +264,28 @@ impl Ring {
     }
 }
 
-fn job(words: &[&str]) -> Job {
-    Job {
-        words: words.iter().map(|word| (*word).to_owned()).collect(),
-        directory: Some("/tmp".to_owned()),
-        ..Job::default()
-    }
+/// Half a round trip as a tool of perftest measures it: its column of typical times, which is the median.
+fn tool_ns(pair: &Pair, tool: &str, size_bytes: u64) -> Result<f64> {
+    let said = perftest(
+        pair,
+        &[tool, "-R", "-F", "-n", "1000", "-s", &size_bytes.to_string()],
+    )?;
+    Ok(column(&said, size_bytes, "t_typical[usec]")? * 1e3)
+}
+
+fn tool_bytes_per_s(pair: &Pair, tool: &str) -> Result<f64> {
+    let said = perftest(
+        pair,
+        &[tool, "-R", "-F", "-n", "500", "-s", &BULK_BYTES.to_string()],
+    )?;
+    // perftest's MB are 2^20 bytes.
+    Ok(column(&said, BULK_BYTES, "BW average[MB/sec]")? * 1_048_576.0)
 }
 
 /// Runs a tool of perftest on both guests; what the one that connects said.
 fn perftest(pair: &Pair, words: &[&str]) -> Result<String> {
     let [a, b] = &pair.guests;
-    let server = b.spawn(job(words))?;
+    let server = b.spawn(Job::new(words))?;
     let address = b.plan.address();
     let mut connecting = words.to_vec();
     connecting.push(&address);
@@ -317,7 +293,7 @@ fn perftest(pair: &Pair, words: &[&str]) -> Result<String> {
     for _ in 0..10 {
         // The server does not say when it listens.
         std::thread::sleep(Duration::from_millis(500));
-        let done = a.spawn(job(&connecting))?.wait(LIMIT)?;
+        let done = a.spawn(Job::new(&connecting))?.wait(LIMIT)?;
         if done.code == 0 {
             server.wait(LIMIT)?;
             return Ok(done.output);

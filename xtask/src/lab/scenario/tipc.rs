@@ -8,8 +8,11 @@ use super::parts::{gateway_pair, gateways, suites};
 use crate::lab::preset::Preset;
 
 pub(super) fn run(stage: &Stage<'_>) -> Result<Value> {
-    let suites = suites(stage, &[Preset::Tipc], &["contract_tipc", "tipc"], &[])?;
+    let suites = stage.part(
+        "suites",
+        suites(stage, &[Preset::Tipc], &["contract_tipc", "tipc"]),
+    );
     let pair = gateway_pair(stage, &[Preset::Tipc])?;
-    let gateways = gateways(stage, &pair, &["tipc"])?;
+    let gateways = gateways(stage, &pair, &["tipc"]);
     Ok(json!({ "suites": suites, "gateways": gateways }))
 }
