@@ -1,0 +1,156 @@
+//! What a guest is made of, and the command that is the machine.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::lab::image::Placed;
+use crate::lab::kernel::{Flavor, Kernel};
+use crate::lab::protocol::PORT;
+
+/// What a guest is made of.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Its host name.
+    pub name: String,
+    /// 1 to 250: its address is 10.77.0.NUMBER, its hardware address ends so.
+    pub number: u8,
+    /// Its kernel.
+    pub flavor: Flavor,
+    /// Whether the module of iWARP comes along.
+    pub with_siw: bool,
+    /// More words for its kernel.
+    pub kernel_words: String,
+    /// Its memory.
+    pub memory_mib: u32,
+    /// Its processors.
+    pub processors: u8,
+    /// The network, if any.
+    pub wire: Option<Wire>,
+    /// Programs and files that it has.
+    pub files: Vec<Placed>,
+    /// More words for QEMU: devices, such as PCI windows.
+    pub qemu_words: Vec<String>,
+}
+
+/// One end of an Ethernet wire: each frame is a datagram between two sockets, whichever is there first.
+#[derive(Clone, Debug)]
+pub struct Wire {
+    /// The socket that this end binds.
+    pub local: PathBuf,
+    /// The socket that the other end, or a relay between, binds.
+    pub remote: PathBuf,
+}
+
+impl Wire {
+    /// Both ends of a wire, as sockets in `directory`.
+    pub fn pair(directory: &Path) -> [Wire; 2] {
+        let [a, b] = ["wire-a", "wire-b"].map(|name| directory.join(name));
+        [
+            Wire {
+                local: a.clone(),
+                remote: b.clone(),
+            },
+            Wire { local: b, remote: a },
+        ]
+    }
+}
+
+impl Plan {
+    /// A guest with Debian's stock kernel, 512 MiB and no network.
+    pub fn new(name: &str, number: u8) -> Plan {
+        Plan {
+            name: name.to_owned(),
+            number,
+            flavor: Flavor::Stock,
+            with_siw: false,
+            kernel_words: String::new(),
+            memory_mib: 512,
+            processors: 1,
+            wire: None,
+            files: Vec::new(),
+            qemu_words: Vec::new(),
+        }
+    }
+
+    /// Its address on the wire.
+    pub fn address(&self) -> String {
+        format!("10.77.0.{}", self.number)
+    }
+
+    /// Adds a program of the host, as `/bin/NAME`, and gives this path.
+    pub fn program(&mut self, file: &Path) -> String {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        self.program_as(file, &name)
+    }
+
+    /// The same, under another name.
+    pub fn program_as(&mut self, file: &Path, name: &str) -> String {
+        // `/bin` is a link to it.
+        self.files.push(Placed {
+            from: file.to_owned(),
+            to: format!("/usr/bin/{name}"),
+            is_program: true,
+        });
+        format!("/bin/{name}")
+    }
+}
+
+/// The command that is the machine.
+pub(super) fn qemu(plan: &Plan, kernel: &Kernel, initramfs: &Path, socket: &Path, log: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    // No guest outlives the lab, however that ends.
+    command.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]);
+    command.args([
+        "-accel",
+        "tcg",
+        "-machine",
+        "q35",
+        "-cpu",
+        "max",
+        "-nodefaults",
+        "-display",
+        "none",
+        "-monitor",
+        "none",
+        "-no-reboot",
+    ]);
+    // With one processor and no room for a second the emulator makes locked instructions plain ones, which memory shared with others does not survive;
+    // with room for a second, Linux finds the clock unsteady unless told otherwise.
+    command
+        .arg("-smp")
+        .arg(format!("{},maxcpus={}", plan.processors, plan.processors.max(2)));
+    command.arg("-m").arg(plan.memory_mib.to_string());
+    command.arg("-serial").arg(format!("file:{}", log.display()));
+    command
+        .arg("-kernel")
+        .arg(&kernel.vmlinux)
+        .arg("-initrd")
+        .arg(initramfs);
+    command.arg("-append").arg(format!(
+        "console=ttyS0 quiet panic=-1 oops=panic tsc=reliable mitigations=off random.trust_cpu=on {}",
+        plan.kernel_words
+    ));
+    command.arg("-device").arg("virtio-serial-pci,max_ports=2");
+    command.arg("-chardev").arg(format!(
+        "socket,id=agent,path={},server=on,wait=off",
+        socket.display()
+    ));
+    command
+        .arg("-device")
+        .arg(format!("virtserialport,chardev=agent,name={PORT}"));
+    if let Some(wire) = &plan.wire {
+        let _ = fs::remove_file(&wire.local);
+        command.arg("-netdev").arg(format!(
+            "dgram,id=wire,local.type=unix,local.path={},remote.type=unix,remote.path={}",
+            wire.local.display(),
+            wire.remote.display()
+        ));
+        let mac = format!("52:54:00:77:00:{:02x}", plan.number);
+        command
+            .arg("-device")
+            .arg(format!("virtio-net-pci,netdev=wire,romfile=,mac={mac}"));
+    }
+    command.args(&plan.qemu_words);
+    command
+}

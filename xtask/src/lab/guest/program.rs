@@ -1,0 +1,141 @@
+//! A program in a guest, seen from the host.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::Guest;
+use crate::lab::lock;
+use crate::lab::protocol::{Bytes, Request};
+
+/// What a program left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// Its exit code, or 128 and the number of the signal that ended it.
+    pub code: i32,
+    /// What it wrote to standard output.
+    pub output: String,
+    /// What it wrote to standard error.
+    pub error: String,
+}
+
+/// A program in a guest. It goes on when this is dropped.
+#[derive(Debug)]
+pub struct Program<'a> {
+    pub(super) guest: &'a Guest,
+    pub(super) number: u64,
+    pub(super) what: String,
+}
+
+impl Program<'_> {
+    /// Waits until it ends.
+    ///
+    /// # Errors
+    /// It can't be started, or does not end in time.
+    pub fn wait(&self, limit: Duration) -> Result<Done> {
+        let what = format!("`{}` ends", self.what);
+        self.guest.progress(self.number, &what, limit, |progress| {
+            let code = progress.code?;
+            Some(Done {
+                code,
+                output: progress.output.text(),
+                error: progress.error.text(),
+            })
+        })
+    }
+
+    /// Waits until its standard output so far is as `wanted`.
+    ///
+    /// # Errors
+    /// It can't be started, it ends before, or not in time: the message has what it wrote to standard error.
+    pub fn until<T>(&self, what: &str, limit: Duration, wanted: impl Fn(&str) -> Option<T>) -> Result<T> {
+        let outcome = self.guest.progress(self.number, what, limit, |progress| {
+            match wanted(&progress.output.text()) {
+                Some(value) => Some(Ok(value)),
+                None => progress.code.map(|code| {
+                    Err(anyhow::anyhow!(
+                        "`{}` ended with {code}: {}",
+                        self.what,
+                        progress.error.text()
+                    ))
+                }),
+            }
+        });
+        outcome
+            .and_then(|value| value)
+            .with_context(|| format!("{what}; it wrote: {}", self.error_so_far()))
+    }
+
+    /// What it has written to standard output.
+    pub fn output_so_far(&self) -> String {
+        let programs = lock(&self.guest.state.programs);
+        programs
+            .known
+            .get(&self.number)
+            .map(|progress| progress.output.text())
+            .unwrap_or_default()
+    }
+
+    /// What it has written to standard error.
+    pub fn error_so_far(&self) -> String {
+        let programs = lock(&self.guest.state.programs);
+        programs
+            .known
+            .get(&self.number)
+            .map(|progress| progress.error.text())
+            .unwrap_or_default()
+    }
+
+    /// The lines of its standard output so far, each with the instant at which it came here.
+    pub fn output_lines(&self) -> Vec<(Instant, String)> {
+        let programs = lock(&self.guest.state.programs);
+        programs
+            .known
+            .get(&self.number)
+            .map(|progress| progress.output.lines())
+            .unwrap_or_default()
+    }
+
+    /// The same of its standard error.
+    pub fn error_lines(&self) -> Vec<(Instant, String)> {
+        let programs = lock(&self.guest.state.programs);
+        programs
+            .known
+            .get(&self.number)
+            .map(|progress| progress.error.lines())
+            .unwrap_or_default()
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        lock(&self.guest.state.programs)
+            .known
+            .get(&self.number)
+            .is_some_and(|progress| progress.code.is_some())
+    }
+
+    /// Sends it, and what it has started, a signal by number.
+    ///
+    /// # Errors
+    /// The guest is gone.
+    pub fn signal(&self, signal: i32) -> Result<()> {
+        self.guest.ask(&Request::Signal(self.number, signal))
+    }
+
+    /// Writes to its standard input.
+    ///
+    /// # Errors
+    /// The guest is gone.
+    pub fn input(&self, bytes: &[u8]) -> Result<()> {
+        self.guest
+            .ask(&Request::Input(self.number, Bytes(bytes.to_vec())))
+    }
+
+    /// Closes its standard input.
+    ///
+    /// # Errors
+    /// The guest is gone.
+    pub fn end_input(&self) -> Result<()> {
+        self.guest.ask(&Request::EndInput(self.number))
+    }
+}
