@@ -368,10 +368,12 @@ impl<B: BusUnderTest> Pair<B> {
         let sender = self.until("the sender is open", |pair| {
             pair.host(from).take_channel(Direction::Send, id)
         });
+        // Before anything else is waited for: without a sender no receiver opens.
+        let sender = sender.expect("a sender");
         let receiver = self.until("the receiver is open", |pair| {
             pair.host(from.other()).take_channel(Direction::Receive, id)
         });
-        match (sender.expect("a sender"), receiver.expect("a receiver")) {
+        match (sender, receiver.expect("a receiver")) {
             (ChannelEnd::Sender(sender), ChannelEnd::Receiver(receiver)) => Channel {
                 sender,
                 receiver,
