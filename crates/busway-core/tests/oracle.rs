@@ -148,11 +148,14 @@ impl Ring {
     }
 }
 
+/// A write that has not been placed: its offset and its bytes.
+type UnderWay = (usize, Vec<u8>);
+
 /// Far memory that places what is written in any order: RDMA WRITE over iWARP, by the letter.
 #[derive(Clone)]
 struct Unordered {
     window: Window,
-    under_way: Rc<RefCell<Vec<(usize, Vec<u8>)>>>,
+    under_way: Rc<RefCell<Vec<UnderWay>>>,
 }
 
 impl Unordered {

@@ -2,7 +2,7 @@
 //!
 //! A window is a range of a file in `/dev/shm`, of a PCI resource file, of `/dev/mem` or of a UIO device. One host writes it and
 //! the other reads it, so that a window may lie behind a bus over which reading is slow or impossible, and may be mapped
-//! read-only by its reader. `layout.rs` says what lies where, `link.rs` how two hosts find each other, [`crate::remote_write`] what a
+//! read-only by its reader. `layout.rs` says what lies where, `link.rs` how two hosts find each other, `crate::remote_write` what a
 //! channel consists of, `bell.rs` how a sleeper is woken.
 //!
 //! ```text

@@ -427,8 +427,11 @@ impl Pipe {
 
     fn complete(&mut self, number: u64) {
         self.completed = self.completed.max(number.min(self.posted));
-        while let Some((_, head)) = self.marks.pop_front_if(|(marked, _)| *marked <= number) {
+        while let Some((marked, head)) = self.marks.front().copied()
+            && marked <= number
+        {
             self.tail = head;
+            self.marks.pop_front();
         }
     }
 
