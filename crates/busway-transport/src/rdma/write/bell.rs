@@ -48,15 +48,85 @@ const MARK_AT: usize = 16;
 const READ_AT: usize = 24;
 const _: () = assert!(READ_AT + 8 <= ENTRY_BYTES);
 
-/// What an end knows of its own rest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// The other end's mark must be read before this end may sleep.
-    Awake,
+/// The sleeper's side of the protocol.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Sleeper {
+    /// Number of the last wish, and whether its ring has come.
+    wish: u64,
+    is_rung: bool,
     /// A READ is under way; this end had seen so much when it was posted.
-    Asking(u64),
+    reading: Option<u64>,
+    /// A ring has come since: the READ says nothing of the next wish.
+    is_stale: bool,
     /// The wish was there before the other published more: it will ring.
-    Wished,
+    is_sure: bool,
+}
+
+impl Sleeper {
+    fn new() -> Sleeper {
+        Sleeper {
+            wish: 0,
+            is_rung: true,
+            reading: None,
+            is_stale: false,
+            is_sure: false,
+        }
+    }
+
+    /// The wish to write before the mark is read.
+    fn next_wish(&self) -> Option<u64> {
+        let is_due = self.is_rung && self.reading.is_none();
+        is_due.then(|| self.wish.wrapping_add(1).max(1))
+    }
+
+    /// That wish goes out.
+    fn wished(&mut self, wish: u64) {
+        self.wish = wish;
+        self.is_rung = false;
+    }
+
+    /// Whether the mark must be read, behind the wish. One READ is under way at most.
+    fn must_read(&self) -> bool {
+        !self.is_rung && !self.is_sure && self.reading.is_none()
+    }
+
+    /// The READ goes out; this end has seen everything up to `seen`.
+    fn reading(&mut self, seen: u64) {
+        self.reading = Some(seen);
+        self.is_stale = false;
+    }
+
+    /// The READ has come back; whether this end must look again.
+    fn read(&mut self, mark: u64) -> bool {
+        let seen = self.reading.take();
+        self.is_sure = !self.is_stale && seen == Some(mark);
+        !self.is_sure
+    }
+
+    /// The ring for the wish has come.
+    fn rung(&mut self) {
+        self.is_rung = true;
+        self.is_sure = false;
+        self.is_stale = true;
+    }
+}
+
+/// The publisher's side of the protocol.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Ringer {
+    /// The wish that was rung for last.
+    rung_for: u64,
+}
+
+impl Ringer {
+    /// Whether to ring, after something was published, for the wish `want` that is there (0: none).
+    fn must_ring(&self, want: u64) -> bool {
+        want != 0 && want != self.rung_for
+    }
+
+    fn rings(&mut self, want: u64) {
+        self.rung_for = want;
+    }
 }
 
 /// One end's part of the bell.
@@ -69,12 +139,8 @@ pub struct Rest {
     far_at: usize,
     /// Says when the lane is about to sleep.
     lane: Arc<Lane>,
-    state: State,
-    /// Number of the last wish, and whether its ring has come.
-    wish: u64,
-    is_rung: bool,
-    /// The other end's wish that was rung for last.
-    rung_for: u64,
+    sleeper: Sleeper,
+    ringer: Ringer,
 }
 
 impl Rest {
@@ -88,33 +154,26 @@ impl Rest {
             own_at,
             far_at,
             lane,
-            state: State::Awake,
-            wish: 0,
-            is_rung: true,
-            rung_for: 0,
+            sleeper: Sleeper::new(),
+            ringer: Ringer::default(),
         }
     }
 
     /// The ring for the wish has come.
     pub(super) fn rung(&mut self) {
-        self.is_rung = true;
-        self.state = State::Awake;
+        self.sleeper.rung();
     }
 
     /// The READ has come back; whether this end must look again.
     pub(super) fn read(&mut self) -> bool {
-        let State::Asking(seen) = self.state else {
-            return false;
-        };
         // Acquire: the device wrote the word before it made the completion.
         let mark = self.line.load_acquire(READ_AT).unwrap_or_default();
-        self.state = if mark == seen { State::Wished } else { State::Awake };
-        self.state == State::Awake
+        self.sleeper.read(mark)
     }
 
     /// A word of the far memory that may be written at any time, and what it holds already.
     pub(super) fn harmless_word(&self) -> (usize, u64) {
-        (self.far_at + WANT_AT, self.wish)
+        (self.far_at + WANT_AT, self.sleeper.wish)
     }
 }
 
@@ -124,8 +183,8 @@ impl Pipe {
         // Partner: the order of WRITE and READ in the other end's queue pair, see the module.
         fence(Ordering::SeqCst);
         let want = self.rest.line.load(WANT_AT).unwrap_or_default();
-        if want != 0 && want != self.rest.rung_for && self.has_room_for_bell() {
-            self.rest.rung_for = want;
+        if self.rest.ringer.must_ring(want) && self.has_room_for_bell() {
+            self.rest.ringer.rings(want);
             self.gather_ring();
             self.post();
         }
@@ -139,17 +198,15 @@ impl Pipe {
         if self.reap() {
             return true;
         }
-        if self.rest.state == State::Awake && self.has_room_for_bell() {
-            if self.rest.is_rung {
-                let wish = self.rest.wish.wrapping_add(1).max(1);
-                if self.gather_word(self.rest.far_at + WANT_AT, wish).is_ok() {
-                    self.rest.wish = wish;
-                    self.rest.is_rung = false;
-                }
+        if self.has_room_for_bell() {
+            if let Some(wish) = self.rest.sleeper.next_wish()
+                && self.gather_word(self.rest.far_at + WANT_AT, wish).is_ok()
+            {
+                self.rest.sleeper.wished(wish);
             }
-            if !self.rest.is_rung {
+            if self.rest.sleeper.must_read() {
                 self.gather_read(self.rest.far_at + MARK_AT, self.rest.own_at + READ_AT);
-                self.rest.state = State::Asking(seen);
+                self.rest.sleeper.reading(seen);
             }
         }
         self.post();
@@ -196,3 +253,7 @@ impl Bell for Handle {
         self.with(|pipe| pipe.is_behind()).unwrap_or(false)
     }
 }
+
+#[cfg(test)]
+#[path = "bell_tests.rs"]
+mod tests;
