@@ -431,6 +431,7 @@ impl<M: Message> Up<M> {
             bell: ReceiverBell::new(None, line.clone()),
             line: line.clone(),
             wait_for: wait_for(place.lane),
+            empty_polls: 0,
             _keep: (opened.both(), lease),
         };
         let wake = self

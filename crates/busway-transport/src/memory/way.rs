@@ -25,7 +25,7 @@ impl Way for Outward {
     type Bell = SenderBell;
     /// Both windows stay mapped.
     type Keep = [Mapped; 2];
-    const CREDITS_AT_ONCE: bool = true;
+    const CREDITS_AFTER_POLLS: u32 = 0;
 }
 
 /// From a receiver back to its sender.
@@ -38,7 +38,7 @@ impl Way for Homeward {
     type Bell = ReceiverBell;
     /// Both windows stay mapped, and the landing place is not used anew.
     type Keep = ([Mapped; 2], Arc<Lease>);
-    const CREDITS_AT_ONCE: bool = true;
+    const CREDITS_AFTER_POLLS: u32 = 0;
 }
 
 impl remote_write::Gate for Gate {

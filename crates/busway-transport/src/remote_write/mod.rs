@@ -48,9 +48,10 @@ pub trait Way: Debug + 'static {
     /// What must live as long as the end: mappings, a landing place.
     type Keep: Debug + Send;
 
-    /// Whether a receiver says at once what it has taken. Where a word across the bus is dear it waits for a poll that finds
-    /// nothing, so that an answer to the message leaves first.
-    const CREDITS_AT_ONCE: bool;
+    /// After how many polls in a row that found nothing a receiver says what it has taken; 0: at once. Where a word across the bus
+    /// is dear, an answer to the message leaves first, and messages that follow each other share one word. A ring that runs low on
+    /// credit, and a lane that goes to sleep, do not wait for that.
+    const CREDITS_AFTER_POLLS: u32;
 }
 
 /// Says whether far memory may be written: not after the link went down, when the peer may use it anew.
@@ -86,6 +87,11 @@ pub trait Bell: Debug + Send {
 
     /// This end has found something: it need not be woken.
     fn stir(&mut self) {}
+
+    /// Whether this end's lane goes to sleep next.
+    fn is_resting(&self) -> bool {
+        false
+    }
 
     /// Whether something that was written waits on this side for room on the bus.
     fn is_behind(&self) -> bool {

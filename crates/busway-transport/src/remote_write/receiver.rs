@@ -78,6 +78,8 @@ pub struct ReceiverBase<W: Way> {
     pub bell: W::Bell,
     /// How this host's lane waits.
     pub wait_for: WaitFor,
+    /// Polls in a row that found nothing.
+    pub empty_polls: u32,
     /// Lives as long as the end.
     pub _keep: W::Keep,
 }
@@ -90,6 +92,16 @@ impl<W: Way> ReceiverBase<W> {
             return Some(ChannelError::Closed);
         }
         self.gate.over()
+    }
+
+    /// Whether the sender is to be told now what was taken, after a look that found something or nothing.
+    fn is_due(&mut self, is_empty: bool) -> bool {
+        self.empty_polls = if is_empty {
+            self.empty_polls.saturating_add(1)
+        } else {
+            0
+        };
+        self.empty_polls >= W::CREDITS_AFTER_POLLS || self.bell.is_resting()
     }
 
     /// Tells the sender that nobody listens any more.
@@ -147,7 +159,7 @@ impl<W: Way> Receiver for QueueReceiver<W> {
                 }
             }
         }
-        if W::CREDITS_AT_ONCE || delivered == 0 {
+        if self.base.is_due(delivered == 0) {
             self.inbox.settle();
         }
         match over {
@@ -254,9 +266,6 @@ impl<W: Way> LatestReceiver<W> {
                 Step::Empty => break,
             }
         }
-        if W::CREDITS_AT_ONCE || delivered == 0 {
-            self.inbox.settle();
-        }
         Ok((delivered, put_off))
     }
 
@@ -344,13 +353,16 @@ impl<W: Way> LatestReceiver<W> {
                 Attempted::Discarded => self.owes = true,
             }
         }
-        if self.owes && (W::CREDITS_AT_ONCE || delivered == 0) {
-            self.tell();
-        }
         if !put_off && delivered < budget {
             let (from_ring, later) = self.poll_ring(sink, budget - delivered)?;
             delivered += from_ring;
             put_off = later;
+        }
+        if self.base.is_due(delivered == 0) {
+            if self.owes {
+                self.tell();
+            }
+            self.inbox.settle();
         }
         Ok((delivered, put_off))
     }

@@ -249,6 +249,11 @@ impl Bell for Handle {
         self.with(|pipe| pipe.rest(seen)).unwrap_or(false)
     }
 
+    fn is_resting(&self) -> bool {
+        self.with(|pipe| pipe.rest.lane.is_about_to_sleep())
+            .unwrap_or(false)
+    }
+
     fn is_behind(&self) -> bool {
         self.with(|pipe| pipe.is_behind()).unwrap_or(false)
     }

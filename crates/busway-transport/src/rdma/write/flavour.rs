@@ -166,6 +166,7 @@ impl<C: Checking> Flavour for OneSided<C> {
             credit: credit(),
             bell: handle.clone(),
             wait_for: WaitFor::Doorbell,
+            empty_polls: 0,
             _keep: (),
         };
         let bank = Bank {

@@ -17,7 +17,7 @@ impl Way for OverRdma {
     type Bell = Handle;
     /// The pipe, which the other parts share, holds the memory.
     type Keep = ();
-    const CREDITS_AT_ONCE: bool = false;
+    const CREDITS_AFTER_POLLS: u32 = 256;
 }
 
 /// A part of the far memory.
