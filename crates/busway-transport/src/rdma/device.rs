@@ -16,32 +16,58 @@ use busway_core::window::{Medium, OutOfBounds};
 
 use super::cm::{CmId, EventChannel};
 use super::error::RdmaError;
+use super::registration::{Purpose, Registration, Registrations};
 use super::sys::{self, Libraries};
+use crate::message::SegmentId;
 
 /// Memory is registered in whole pages.
 const PAGE_BYTES: usize = 4096;
 
-/// An RDMA device with a protection domain of its own.
+/// An open device's protection domain.
 #[derive(Debug)]
-pub struct Device {
+pub(super) struct Domain {
     domain: NonNull<sys::ibv_pd>,
     libraries: &'static Libraries,
     /// Bound to the address: keeps the library's device open. Goes last.
     keeper: CmId,
-    is_iwarp: bool,
-    max_work: u32,
-    max_completions: u32,
 }
 
 // SAFETY: the domain is only handed to verbs, which may be called from any thread at once (ibv(7): the library is thread-safe).
-unsafe impl Send for Device {}
+unsafe impl Send for Domain {}
 // SAFETY: as for `Send`.
-unsafe impl Sync for Device {}
+unsafe impl Sync for Domain {}
+
+impl Domain {
+    pub(super) fn as_ptr(&self) -> *mut sys::ibv_pd {
+        self.domain.as_ptr()
+    }
+
+    pub(super) fn libraries(&self) -> &'static Libraries {
+        self.libraries
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        // SAFETY: everything made in the domain holds it, so nothing of it is left.
+        unsafe { self.libraries.verbs.ibv_dealloc_pd(self.domain.as_ptr()) };
+    }
+}
 
 impl std::fmt::Debug for Libraries {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Libraries")
     }
+}
+
+/// An RDMA device with a protection domain of its own.
+#[derive(Debug)]
+pub struct Device {
+    domain: Arc<Domain>,
+    registrations: Registrations,
+    is_iwarp: bool,
+    max_work: u32,
+    max_completions: u32,
 }
 
 impl Device {
@@ -83,9 +109,12 @@ impl Device {
         // SAFETY: an open device has its description.
         let transport = unsafe { (*(*verbs.as_ptr()).device).transport_type };
         Ok(Arc::new(Device {
-            domain,
-            libraries,
-            keeper,
+            domain: Arc::new(Domain {
+                domain,
+                libraries,
+                keeper,
+            }),
+            registrations: Registrations::default(),
             is_iwarp: transport == sys::IBV_TRANSPORT_IWARP,
             max_work: u32::try_from(attributes.max_qp_wr).unwrap_or(0),
             max_completions: u32::try_from(attributes.max_cqe).unwrap_or(0),
@@ -110,7 +139,7 @@ impl Device {
     }
 
     pub(super) fn verbs(&self) -> *mut sys::ibv_context {
-        self.keeper.verbs()
+        self.domain.keeper.verbs()
     }
 
     pub(super) fn domain(&self) -> *mut sys::ibv_pd {
@@ -118,14 +147,23 @@ impl Device {
     }
 
     pub(super) fn libraries(&self) -> &'static Libraries {
-        self.libraries
+        self.domain.libraries
     }
-}
 
-impl Drop for Device {
-    fn drop(&mut self) {
-        // SAFETY: everything made in the domain holds the device, so nothing of it is left.
-        unsafe { self.libraries.verbs.ibv_dealloc_pd(self.domain.as_ptr()) };
+    /// See [`Registrations::find`].
+    pub(super) fn find_registration(
+        &self,
+        segment: SegmentId,
+        purpose: Purpose,
+        bytes: &[u8],
+    ) -> Option<Arc<Registration>> {
+        self.registrations.find(&self.domain, segment, purpose, bytes)
+    }
+
+    /// Segments of messages that could not be registered, so that their payload is copied.
+    #[must_use]
+    pub fn unregistered(&self) -> u64 {
+        self.registrations.refused()
     }
 }
 
@@ -186,7 +224,7 @@ impl Region {
             };
         // SAFETY: the memory was just allocated with that size, and is freed only after the registration is gone.
         let key = unsafe {
-            device.libraries.verbs.ibv_reg_mr(
+            device.libraries().verbs.ibv_reg_mr(
                 device.domain(),
                 base.as_ptr().cast(),
                 size,
@@ -263,7 +301,7 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: registered by `new` and released once. Work that still names it fails and reaches no memory.
-        let code = unsafe { self.device.libraries.verbs.ibv_dereg_mr(self.key.as_ptr()) };
+        let code = unsafe { self.device.libraries().verbs.ibv_dereg_mr(self.key.as_ptr()) };
         if code == 0 {
             // SAFETY: allocated by `new` with this layout; no device knows it any more.
             unsafe { dealloc(self.base.as_ptr(), self.layout) };

@@ -4,6 +4,7 @@
 //! |----------------|--------------------------------------------------------------------------|----------------|
 //! | `sys`        | libibverbs and librdmacm, opened at run time                             | any            |
 //! | [`device`]     | a device by its address; registered memory                               | control thread |
+//! | [`registration`] | memory of messages, registered once                                    | lanes          |
 //! | [`cm`]         | connections and their events                                             | control thread |
 //! | [`queue_pair`] | work requests and completions                                            | lanes          |
 //! | [`completion`] | polling them, or sleeping for them                                       | lanes          |
@@ -26,6 +27,7 @@ pub mod lane;
 pub mod link;
 mod opens;
 pub mod queue_pair;
+pub mod registration;
 pub mod send;
 pub mod settings;
 mod sys;
@@ -59,13 +61,16 @@ pub(crate) fn decode_all(bytes: &[u8]) {
             let _ = send::wire::Piece::decode(first, len_bytes);
         }
     }
-    if let Some((first, _)) = bytes.split_first_chunk::<{ send::wire::CREDIT_BYTES }>() {
+    if let Some((first, _)) = bytes.split_first_chunk::<{ send::wire::REPLY_BYTES }>() {
         let (last, sent) = (
             send::wire::Credit { freed: 1, taken: 1 },
             send::wire::Credit { freed: 9, taken: 9 },
         );
-        if let Ok(credit) = send::wire::Credit::decode(first, first.len(), last, sent) {
-            assert!((1..=9).contains(&credit.freed) && (1..=9).contains(&credit.taken));
+        for len_bytes in [send::wire::CREDIT_BYTES, first.len(), bytes.len()] {
+            if let Ok(reply) = send::wire::Reply::decode(first, len_bytes, last, sent) {
+                let credit = reply.credit;
+                assert!((1..=9).contains(&credit.freed) && (1..=9).contains(&credit.taken));
+            }
         }
     }
 }

@@ -10,11 +10,12 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::cm::CmId;
 use super::device::{Device, Region};
 use super::error::{PostError, RdmaError};
+use super::registration::Registration;
 use super::sys;
 
 /// Requests posted by one call at most.
@@ -49,15 +50,24 @@ pub enum Piece<'a> {
         /// So many bytes.
         len_bytes: usize,
     },
+    /// Bytes in memory of others that is registered: they are read by the device until the work has completed, so whoever holds
+    /// them goes on holding them till then, else other bytes than these are sent.
+    Foreign {
+        /// The registration that they lie in.
+        registration: &'a Registration,
+        /// The bytes.
+        bytes: &'a [u8],
+    },
     /// Bytes that are copied at once; all pieces of the request together are at most [`QueuePair::max_inline_bytes`] long.
     Inline(&'a [u8]),
 }
 
 impl Piece<'_> {
-    fn len_bytes(&self) -> usize {
+    /// How long it is.
+    pub fn len_bytes(&self) -> usize {
         match self {
             Piece::Registered { len_bytes, .. } => *len_bytes,
-            Piece::Inline(bytes) => bytes.len(),
+            Piece::Foreign { bytes, .. } | Piece::Inline(bytes) => bytes.len(),
         }
     }
 }
@@ -124,6 +134,8 @@ pub struct QueuePair {
     max_inline_bytes: usize,
     /// Why the link ended it.
     ended: OnceLock<String>,
+    /// The pair is destroyed. Locked by [`close`](Self::close) and [`disconnect`](Self::disconnect) only.
+    is_closed: Mutex<bool>,
     /// After the pair and the completion queue.
     id: CmId,
     device: Arc<Device>,
@@ -188,6 +200,7 @@ impl QueuePair {
                         // Drivers may grant more; no more than was asked for is relied on.
                         max_inline_bytes: attributes.cap.max_inline_data.min(inline_bytes) as usize,
                         ended: OnceLock::new(),
+                        is_closed: Mutex::new(false),
                         id,
                         device: device.clone(),
                     });
@@ -319,6 +332,7 @@ impl QueuePair {
                     offset,
                     len_bytes,
                 } => registered(region, *offset, *len_bytes)?,
+                Piece::Foreign { registration, bytes } => foreign(registration, bytes)?,
                 Piece::Inline(bytes) if fits_inline => sys::ibv_sge {
                     addr: bytes.as_ptr().expose_provenance() as u64,
                     length: bytes.len() as u32,
@@ -393,7 +407,11 @@ impl QueuePair {
     /// error, which wakes who waits for completions.
     pub fn disconnect(&self, why: &str) {
         let _ = self.ended.set(why.to_owned());
+        let is_closed = self.is_closed.lock().unwrap_or_else(PoisonError::into_inner);
         self.id.disconnect();
+        if *is_closed {
+            return;
+        }
         let mut attributes = std::mem::MaybeUninit::<sys::ibv_qp_attr>::zeroed();
         // SAFETY: numbers may be zero; only the state is looked at. The pair lives.
         unsafe {
@@ -407,6 +425,19 @@ impl QueuePair {
         }
     }
 
+    /// Destroys the pair: when this returns, neither the device nor the peer reaches memory by it any more, whatever was granted.
+    /// May be called again. The connection's other resources go when the last holder drops them.
+    ///
+    /// # Safety
+    /// Nothing is posted from now on: who calls this is the end that posts, and it has no more to post.
+    pub unsafe fn close(&self) {
+        let mut is_closed = self.is_closed.lock().unwrap_or_else(PoisonError::into_inner);
+        if !std::mem::replace(&mut *is_closed, true) {
+            // SAFETY: made by `new`, destroyed once (the flag), before the id and the completion queue; nobody posts any more.
+            unsafe { self.device.libraries().cm.rdma_destroy_qp(self.id.as_ptr()) };
+        }
+    }
+
     pub(super) fn completion_queue(&self) -> &CompletionQueue {
         &self.completions
     }
@@ -414,8 +445,8 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // SAFETY: made by `new`, destroyed once, before the id and the completion queue. After this no posted work reaches memory.
-        unsafe { self.device.libraries().cm.rdma_destroy_qp(self.id.as_ptr()) };
+        // SAFETY: this was the last holder, so nobody posts.
+        unsafe { self.close() };
     }
 }
 
@@ -434,6 +465,17 @@ fn registered(region: &Region, offset: usize, len_bytes: usize) -> Result<sys::i
             lkey: region.local_key(),
         }),
         _ => Err(outside("a range outside its region")),
+    }
+}
+
+fn foreign(registration: &Registration, bytes: &[u8]) -> Result<sys::ibv_sge, PostError> {
+    match u32::try_from(bytes.len()) {
+        Ok(length) if registration.has(bytes) => Ok(sys::ibv_sge {
+            addr: bytes.as_ptr().expose_provenance() as u64,
+            length,
+            lkey: registration.local_key(),
+        }),
+        _ => Err(outside("bytes outside their registration")),
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use busway_transport::registry::{Buses, link_settings, parse_host};
-use busway_transport::{Link, LinkIdentity};
+use busway_transport::{Link, LinkIdentity, Message};
 
 use super::harness::Buffer;
 use super::{Side, conversation};
@@ -26,10 +26,17 @@ impl Place {
             .expect("BUSWAY_RDMA_ADDRESS is an address");
         // Below the ports that the system chooses by itself.
         let port = 7500 + PLACES.fetch_add(1, Ordering::Relaxed);
-        Place {
-            bus,
-            address: SocketAddr::new(device, port),
-        }
+        Place::at(bus, SocketAddr::new(device, port))
+    }
+
+    /// The place of another process.
+    pub fn at(bus: &'static str, address: SocketAddr) -> Place {
+        Place { bus, address }
+    }
+
+    /// Where the conversation's listener is.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     fn table(&self, side: Side) -> toml::Value {
@@ -44,6 +51,11 @@ impl Place {
     }
 
     pub fn open(&self, side: Side, identity: LinkIdentity) -> Box<dyn Link<Buffer>> {
+        self.open_for(side, identity)
+    }
+
+    /// Opens the link for other messages than the contract's.
+    pub fn open_for<M: Message>(&self, side: Side, identity: LinkIdentity) -> Box<dyn Link<M>> {
         let host = |side| parse_host(self.bus, self.table(side)).expect("a good table");
         let settings = link_settings(self.bus, host(side), host(side.other()), side == Side::One);
         settings.validate().expect("good settings");

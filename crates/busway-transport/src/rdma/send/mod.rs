@@ -7,6 +7,9 @@
 //! can be on their way, and so many RECVs the sender has posted. It posts a RECV anew *before* it uses what that credit
 //! freed, which is what makes the argument hold at every moment.
 //!
+//! Long payload crosses without a copy: it is announced, the receiver grants the place where it shall land, and one WRITE goes
+//! from the sender's sample into it.
+//!
 //! Used by [`super::link`]; the pieces of a message and credits are in [`wire`], sizes in [`layout`].
 
 pub mod layout;
@@ -75,7 +78,7 @@ impl Flavour for TwoSided {
         spec: &ChannelSpec,
         _lane: &Arc<Lane>,
     ) -> Result<(Prepared, Vec<u8>), RdmaError> {
-        let layout = Layout::of(spec).within(device.max_work());
+        let layout = Layout::of(spec).within(device.max_work() / 2);
         let prepared = Prepared {
             layout,
             keep: spec.keep,
@@ -122,10 +125,10 @@ impl Flavour for TwoSided {
     }
 }
 
-/// Both ends post as many SENDs and RECVs as the receiver has slots.
+/// Both ends post as many SENDs and RECVs as the receiver has slots, and a sender a WRITE before some of its SENDs.
 fn pair(id: CmId, device: &Arc<Device>, layout: Layout) -> Result<Arc<QueuePair>, String> {
     let capacity = Capacity {
-        sends: layout.slots,
+        sends: 2 * layout.slots,
         recvs: layout.slots,
     };
     QueuePair::new(id, device, capacity)

@@ -1,14 +1,16 @@
 //! The receiving end: a RECV is posted for every slot; pieces are copied from the slots to the sink's places.
 //!
 //! A slot whose piece was used gets its RECV posted again, and is then counted as freed; credits tell the sender of freed
-//! slots and taken messages. What has arrived waits in order of its arrival while the sink says [`Verdict::Later`].
+//! slots and taken messages. An announced message's payload is written by the peer into its landing, whose memory is registered
+//! once a segment ([`crate::rdma::registration`]); a landing that was granted is given up only after the queue pair is destroyed,
+//! so that it can't be written after that. What has arrived waits in order of its arrival while the sink says [`Verdict::Later`].
 //! Used by one lane; nothing here allocates after [`SendReceiver::new`], locks or waits.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::layout::Layout;
-use super::wire::{CREDIT_BYTES, Credit, PIECE_BYTES, Piece, START_BYTES};
+use super::wire::{Credit, Grant, PIECE_BYTES, Piece, REPLY_BYTES, Reply, START_BYTES};
 use crate::channel::{ChannelError, Landing, Receiver, Sink, Verdict, WaitFor};
 use crate::link::Keep;
 use crate::message::Head;
@@ -16,6 +18,7 @@ use crate::rdma::completion::{Completions, NOTHING};
 use crate::rdma::device::{Access, Region};
 use crate::rdma::error::{PostError, RdmaError};
 use crate::rdma::queue_pair::{self, QueuePair, Request, Work};
+use crate::rdma::registration::{Purpose, Remembered};
 use crate::stream::again;
 
 /// Up to this depth every poll gives back its credits: the sender would soon stand still without them.
@@ -31,6 +34,8 @@ enum State {
     Landing(Head, usize),
     /// To a message that is thrown away: so many bytes are still to come.
     Discarding(u64),
+    /// The peer writes this message's payload to its landing.
+    Granted(Head),
 }
 
 /// What became of one piece.
@@ -48,15 +53,18 @@ pub(super) struct SendReceiver {
     completions: Completions,
     layout: Layout,
     slots: Region,
-    /// Credits on their way, [`CREDIT_BYTES`] each, as many as there are slots.
-    credits: Region,
+    /// Replies on their way, [`REPLY_BYTES`] each, as many as there are slots.
+    replies: Region,
     /// Pieces that have arrived: slot and length.
     arrived: VecDeque<(u32, u32)>,
     state: State,
     /// What was done, and what of it the sender was told.
     done: Credit,
     told: Credit,
-    /// Credits posted and completed since the start.
+    /// The answer to an announced message that the sender was not given yet.
+    grant: Option<Grant>,
+    remembered: Remembered,
+    /// Replies posted and completed since the start.
     posted: u64,
     completed: u64,
     /// Messages and slots after which a credit is due.
@@ -86,11 +94,13 @@ impl SendReceiver {
             completions: Completions::new(pair),
             layout,
             slots,
-            credits: Region::new(&device, CREDIT_BYTES * layout.slots as usize, Access::Local)?,
+            replies: Region::new(&device, REPLY_BYTES * layout.slots as usize, Access::Local)?,
             arrived: VecDeque::with_capacity(layout.slots as usize),
             state: State::Between,
             done: Credit::default(),
             told: Credit::default(),
+            grant: None,
+            remembered: Remembered::default(),
             posted: 0,
             completed: 0,
             credit_every: Credit {
@@ -169,6 +179,19 @@ impl SendReceiver {
                     self.discard(carried_bytes)
                 }
             },
+            (Piece::Announce(head), State::Between) => match sink.land(&head) {
+                Verdict::Later => Ok(Step::Later),
+                Verdict::Land => self.grant(base + START_BYTES, head, sink),
+                Verdict::Discard => {
+                    self.grant = Some(Grant::Discarded);
+                    Ok(Step::Taken(false))
+                }
+            },
+            (Piece::Done, State::Granted(head)) => {
+                sink.deliver(head);
+                self.state = State::Between;
+                Ok(Step::Taken(true))
+            }
             (Piece::More(carried_bytes), State::Landing(..)) => {
                 self.land(base + PIECE_BYTES, carried_bytes, sink)
             }
@@ -219,6 +242,33 @@ impl SendReceiver {
         sink.deliver(&head);
         self.state = State::Between;
         Ok(Step::Taken(true))
+    }
+
+    /// Takes an announced message's user header, and answers where its payload may be written.
+    fn grant(&mut self, from: usize, head: Head, sink: &mut dyn Sink) -> Result<Step, ChannelError> {
+        let header_bytes = head.user_header_bytes as usize;
+        self.state = State::Landing(head, 0);
+        let step = self.land(from, header_bytes, sink)?;
+        if let Step::Taken(_) = step {
+            return Err(ChannelError::Corrupt("a message without payload was announced"));
+        }
+        let segment = sink.segment();
+        let payload = sink.landing().payload;
+        let registration = segment.and_then(|segment| {
+            let device = self.completions.pair().device();
+            self.remembered.find(device, segment, Purpose::Landing, payload)
+        });
+        self.grant = Some(match registration {
+            Some(registration) => {
+                self.state = State::Granted(head);
+                Grant::Write {
+                    address: payload.as_mut_ptr().expose_provenance() as u64,
+                    key: registration.remote_key(),
+                }
+            }
+            None => Grant::Copy,
+        });
+        Ok(Step::Partly)
     }
 
     fn discard(&mut self, carried_bytes: usize) -> Result<Step, ChannelError> {
@@ -299,7 +349,8 @@ impl SendReceiver {
     }
 
     fn credit_if_due(&mut self) {
-        if self.done.freed - self.told.freed >= self.credit_every.freed
+        if self.grant.is_some()
+            || self.done.freed - self.told.freed >= self.credit_every.freed
             || self.done.taken - self.told.taken >= self.credit_every.taken
         {
             self.give_credit();
@@ -313,14 +364,19 @@ impl SendReceiver {
         if self.done.freed == self.told.freed || self.posted - self.completed >= places {
             return;
         }
-        let place = (self.posted % places) as usize * CREDIT_BYTES;
-        if self.credits.write(place, &self.done.encode(), &[]).is_err() {
-            unreachable!("there is a place for each credit");
+        let reply = Reply {
+            credit: self.done,
+            grant: self.grant,
+        };
+        let (words, len_bytes) = reply.encode();
+        let place = (self.posted % places) as usize * REPLY_BYTES;
+        if self.replies.write(place, &words, &[]).is_err() {
+            unreachable!("there is a place for each reply");
         }
         let pieces = [queue_pair::Piece::Registered {
-            region: &self.credits,
+            region: &self.replies,
             offset: place,
-            len_bytes: CREDIT_BYTES,
+            len_bytes,
         }];
         let number = self.posted + 1;
         let request = Request {
@@ -332,7 +388,23 @@ impl SendReceiver {
         if self.completions.pair().post(&[request]).is_ok() {
             self.posted = number;
             self.told = self.done;
+            self.grant = None;
         }
+    }
+
+    /// Nobody writes a landing from now on, whatever was granted.
+    fn close(&self) {
+        #[allow(unsafe_code)]
+        // SAFETY: this end posts no more: it has failed or is being dropped.
+        unsafe {
+            self.completions.pair().close();
+        }
+    }
+}
+
+impl Drop for SendReceiver {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -342,11 +414,16 @@ impl Receiver for SendReceiver {
             return Err(again(failure));
         }
         let (delivered, mut result) = self.take(sink, budget);
-        if result.is_ok() && (self.is_shallow || self.idle_polls >= IDLE_POLLS) {
+        if result.is_ok() && (self.is_shallow || self.grant.is_some() || self.idle_polls >= IDLE_POLLS) {
             self.give_credit();
         }
         if let Err(error) = &result {
-            if let State::Landing(..) = self.state {
+            let was_granted = matches!(self.state, State::Granted(_));
+            if was_granted {
+                // Before the sink may give the place to another message.
+                self.close();
+            }
+            if was_granted || matches!(self.state, State::Landing(..)) {
                 sink.abandon();
                 self.state = State::Between;
             }

@@ -2,14 +2,18 @@
 //!
 //! A slot is written again when the SEND from it has completed and the credit for it has come, so that neither the device
 //! nor the receiver can still need it. Small pieces are taken inline by the queue pair, which spares the device the read.
-//! What is staged is posted in runs, by one call of the driver. A message that does not fit the free slots is kept, one at
+//! Long payload in registered memory is announced and, where the receiver grants its landing, written from where it lies; the
+//! message is held until the device has read it. What is staged is posted in runs, by one call of the driver. A message that does not fit the free slots is kept, one at
 //! most, and goes on with the next flush. Used by one lane; nothing here allocates after [`SendSender::new`], locks or waits.
 
+use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::layout::{LATEST_DEPTH, Layout};
-use super::wire::{CREDIT_BYTES, Credit, END, MORE, PIECE_BYTES, START};
+use super::wire::{
+    ANNOUNCE, Credit, DONE, END, Grant, MORE, PIECE_BYTES, REPLY_BYTES, Reply, START, START_BYTES,
+};
 use crate::channel::{ChannelError, Flushed, Refused, Sender, WaitFor};
 use crate::link::Keep;
 use crate::message::{HEAD_BYTES, Message};
@@ -18,8 +22,14 @@ use crate::rdma::device::{Access, Region};
 use crate::rdma::error::{PostError, RdmaError};
 use crate::rdma::flavour::{Attic, Lingering};
 use crate::rdma::queue_pair::{POST_MAX, Piece, QueuePair, Request, Work};
+use crate::rdma::registration::{Purpose, Registration, Remembered};
 use crate::stream::again;
 
+/// Payload from this length on is written straight from the message into the landing, where both lie in registered memory; the
+/// round trip that this takes is less than copying twice.
+const ZERO_COPY_BYTES: usize = 64 * 1024;
+/// One WRITE carries at most so many bytes (2^31, InfiniBand Architecture 1.4, 9.3); longer payload goes in pieces.
+const WRITE_MAX_BYTES: usize = 1 << 30;
 /// With so many pieces staged, `send` posts by itself rather than leave it to `flush`.
 const POST_AT: u64 = 8;
 
@@ -31,6 +41,18 @@ pub(super) struct SendSender<M: Message> {
     attic: Arc<Attic>,
 }
 
+/// How a message goes.
+enum Way {
+    /// In pieces.
+    Pieces,
+    /// By one WRITE from where it lies; it is to be announced.
+    Announce(Arc<Registration>),
+    /// It was announced; the receiver has not answered.
+    Announced(Arc<Registration>),
+    /// It may be written there.
+    Granted(Arc<Registration>, u64, u32),
+}
+
 /// A message that is on its way into the slots.
 struct Current<M> {
     message: M,
@@ -39,14 +61,15 @@ struct Current<M> {
     staged_bytes: usize,
     /// Whether its first piece is.
     is_begun: bool,
+    way: Way,
 }
 
 /// All state of a sending end, so that it can outlive it until the last message has arrived.
 struct Stream<M: Message> {
     completions: Completions,
     layout: Layout,
-    /// RECVs for credits, [`CREDIT_BYTES`] each, as many as there are slots.
-    credits: Region,
+    /// RECVs for replies, [`REPLY_BYTES`] each, as many as there are slots.
+    replies: Region,
     slots: Region,
     /// Lengths of the pieces in the slots.
     lengths: Box<[u32]>,
@@ -62,6 +85,11 @@ struct Stream<M: Message> {
     /// The receiver's last word.
     credit: Credit,
     current: Option<Current<M>>,
+    /// Messages that the device still reads, each with the number of the piece that follows its WRITE.
+    held: VecDeque<(M, u64)>,
+    remembered: Remembered,
+    /// The receiver's landings lie in no memory that can be registered.
+    is_refused: bool,
     /// The message that waits for a credit on a channel that keeps the latest.
     pending: Option<M>,
     overwritten: u64,
@@ -79,9 +107,9 @@ impl<M: Message> SendSender<M> {
         attic: Arc<Attic>,
     ) -> Result<Self, RdmaError> {
         let device = pair.device().clone();
-        let credits = Region::new(&device, CREDIT_BYTES * layout.slots as usize, Access::Local)?;
+        let replies = Region::new(&device, REPLY_BYTES * layout.slots as usize, Access::Local)?;
         for at in 0..layout.slots as usize {
-            pair.post_recv(&credits, at * CREDIT_BYTES, CREDIT_BYTES, at as u64)?;
+            pair.post_recv(&replies, at * REPLY_BYTES, REPLY_BYTES, at as u64)?;
         }
         let depth = match keep {
             Keep::Latest => LATEST_DEPTH,
@@ -91,7 +119,7 @@ impl<M: Message> SendSender<M> {
             stream: Some(Stream {
                 completions: Completions::new(pair),
                 layout,
-                credits,
+                replies,
                 slots: Region::new(&device, layout.bytes(), Access::Local)?,
                 lengths: vec![0; layout.slots as usize].into_boxed_slice(),
                 keep,
@@ -102,6 +130,10 @@ impl<M: Message> SendSender<M> {
                 accepted: 0,
                 credit: Credit::default(),
                 current: None,
+                // Each is followed by a piece that has a slot.
+                held: VecDeque::with_capacity(layout.slots as usize),
+                remembered: Remembered::default(),
+                is_refused: false,
                 pending: None,
                 overwritten: 0,
                 copied: 0,
@@ -212,14 +244,34 @@ impl<M: Message> Stream<M> {
 
     fn accept(&mut self, message: M) {
         self.accepted += 1;
-        self.copied += u64::from(!message.payload().is_empty());
+        let way = self.way_of(&message);
+        if let Way::Pieces = way {
+            self.copied += u64::from(!message.payload().is_empty());
+        }
         self.current = Some(Current {
             head: message.head().encode(),
             message,
             staged_bytes: 0,
             is_begun: false,
+            way,
         });
         self.stage();
+    }
+
+    fn way_of(&mut self, message: &M) -> Way {
+        let payload = message.payload();
+        let header_room_bytes = self.layout.slot_bytes as usize - START_BYTES;
+        if self.is_refused
+            || !(ZERO_COPY_BYTES..=WRITE_MAX_BYTES).contains(&payload.len())
+            || message.user_header().len() > header_room_bytes
+        {
+            return Way::Pieces;
+        }
+        let registration = message.segment().and_then(|segment| {
+            let device = self.completions.pair().device();
+            self.remembered.find(device, segment, Purpose::Sending, payload)
+        });
+        registration.map_or(Way::Pieces, Way::Announce)
     }
 
     /// Whether a slot is free for one more piece; the last one is kept for the end mark.
@@ -234,29 +286,122 @@ impl<M: Message> Stream<M> {
         while self.has_slot(false)
             && let Some(mut current) = self.current.take()
         {
-            let (user_header, payload) = (current.message.user_header(), current.message.payload());
-            let total_bytes = user_header.len() + payload.len();
-            let (kind, head): (u64, &[u8]) = if current.is_begun {
-                (MORE, &[])
-            } else {
-                (START, &current.head)
-            };
-            let room_bytes = self.layout.slot_bytes as usize - PIECE_BYTES - head.len();
-            let from = current.staged_bytes;
-            let until = total_bytes.min(from + room_bytes);
-            let in_header = user_header.len();
-            let parts = [
-                head,
-                &user_header[from.min(in_header)..until.min(in_header)],
-                &payload[from.saturating_sub(in_header)..until.saturating_sub(in_header)],
-            ];
-            self.lay(kind, &parts);
-            current.staged_bytes = until;
-            current.is_begun = true;
-            if until < total_bytes {
-                self.current = Some(current);
+            match current.way {
+                Way::Pieces => {
+                    if self.lay_part(&mut current) {
+                        continue;
+                    }
+                    self.current = Some(current);
+                }
+                Way::Announce(registration) => {
+                    let user_header = current.message.user_header();
+                    self.lay(ANNOUNCE, &[&current.head, user_header]);
+                    current.staged_bytes = user_header.len();
+                    current.is_begun = true;
+                    current.way = Way::Announced(registration);
+                    self.current = Some(current);
+                    return;
+                }
+                // These wait for the receiver, or for `write`.
+                Way::Announced(_) | Way::Granted(..) => {
+                    self.current = Some(current);
+                    return;
+                }
             }
         }
+    }
+
+    /// Lays the next piece of a message; whether it was the last.
+    fn lay_part(&mut self, current: &mut Current<M>) -> bool {
+        let (user_header, payload) = (current.message.user_header(), current.message.payload());
+        let total_bytes = user_header.len() + payload.len();
+        let (kind, head): (u64, &[u8]) = if current.is_begun {
+            (MORE, &[])
+        } else {
+            (START, &current.head)
+        };
+        let room_bytes = self.layout.slot_bytes as usize - PIECE_BYTES - head.len();
+        let from = current.staged_bytes;
+        let until = total_bytes.min(from + room_bytes);
+        let in_header = user_header.len();
+        let parts = [
+            head,
+            &user_header[from.min(in_header)..until.min(in_header)],
+            &payload[from.saturating_sub(in_header)..until.saturating_sub(in_header)],
+        ];
+        self.lay(kind, &parts);
+        current.staged_bytes = until;
+        current.is_begun = true;
+        until == total_bytes
+    }
+
+    /// Writes a granted message's payload to its landing, and says that it is done.
+    fn write(&mut self) -> Result<(), ChannelError> {
+        if !self.has_slot(false) || self.posted < self.staged {
+            return Ok(());
+        }
+        let (message, registration, address, key) = match self.current.take() {
+            Some(Current {
+                message,
+                way: Way::Granted(registration, address, key),
+                ..
+            }) => (message, registration, address, key),
+            other => {
+                self.current = other;
+                return Ok(());
+            }
+        };
+        let pieces = [Piece::Foreign {
+            registration: &registration,
+            bytes: message.payload(),
+        }];
+        let request = Request {
+            work: Work::Write { address, key },
+            pieces: &pieces,
+            number: 0,
+            is_signalled: false,
+        };
+        match self.completions.pair().post(&[request]) {
+            Ok(()) => {
+                self.lay(DONE, &[]);
+                self.held.push_back((message, self.staged));
+                self.post()
+            }
+            Err((_, PostError::Full)) => {
+                self.current = Some(Current {
+                    head: message.head().encode(),
+                    staged_bytes: message.user_header().len(),
+                    is_begun: true,
+                    way: Way::Granted(registration, address, key),
+                    message,
+                });
+                Ok(())
+            }
+            Err((_, PostError::Failed(error))) => self.fail(error.into()),
+        }
+    }
+
+    /// Goes on with an announced message as the receiver says.
+    fn granted(&mut self, grant: Grant) -> Result<(), ChannelError> {
+        let Some(Current {
+            way: way @ Way::Announced(_),
+            message,
+            ..
+        }) = &mut self.current
+        else {
+            return self.fail(ChannelError::Corrupt("a grant for no announced message"));
+        };
+        match (grant, std::mem::replace(way, Way::Pieces)) {
+            (Grant::Write { address, key }, Way::Announced(registration)) => {
+                *way = Way::Granted(registration, address, key);
+            }
+            (Grant::Discarded, _) => self.current = None,
+            (Grant::Copy | Grant::Write { .. }, _) => {
+                self.copied += u64::from(!message.payload().is_empty());
+                self.is_refused = true;
+            }
+        }
+        Ok(())
     }
 
     /// Lays a piece into the next slot, which is free.
@@ -292,11 +437,13 @@ impl<M: Message> Stream<M> {
             });
             let requests: [Request<'_>; POST_MAX] = std::array::from_fn(|at| {
                 let number = first + at as u64 + 1;
+                // A piece that is nothing but its kind follows a WRITE, whose message is held until then, or is the end.
+                let is_awaited = pieces[at][0].len_bytes() == PIECE_BYTES;
                 Request {
                     work: Work::Send,
                     pieces: &pieces[at],
                     number,
-                    is_signalled: number.is_multiple_of(signal_every),
+                    is_signalled: is_awaited || number.is_multiple_of(signal_every),
                 }
             });
             match self.completions.pair().post(&requests[..count]) {
@@ -316,6 +463,8 @@ impl<M: Message> Stream<M> {
     /// Goes on with what waits: the current message, the pending one, and what is staged.
     fn advance(&mut self) -> Result<(), ChannelError> {
         self.stage();
+        self.post()?;
+        self.write()?;
         if self.current.is_none()
             && self.outstanding() < self.depth
             && let Some(message) = self.pending.take()
@@ -334,7 +483,12 @@ impl<M: Message> Stream<M> {
             return Err(again(failure));
         }
         self.advance()?;
-        self.settle()?;
+        if self.is_waiting() {
+            self.settle()?;
+        } else if self.settle().is_err() {
+            // Everything was handed to the bus before the receiver went; the next call reports it.
+            return Ok(Flushed::Idle);
+        }
         Ok(if self.is_waiting() {
             Flushed::Waiting
         } else {
@@ -375,26 +529,33 @@ impl<M: Message> Stream<M> {
                 return self.fail(error.into()).map(|()| false);
             }
             if completion.is_recv {
-                self.take_credit(completion.number, completion.len_bytes)?;
+                self.take_reply(completion.number, completion.len_bytes)?;
             } else {
                 // Work completes in order: nothing before this one is still under way.
                 self.completed = self.completed.max(completion.number);
             }
         }
+        while self
+            .held
+            .front()
+            .is_some_and(|(_, number)| *number <= self.completed)
+        {
+            self.held.pop_front();
+        }
         Ok(count > 0)
     }
 
-    /// Takes a credit in, and posts its RECV anew before the credit is used.
-    fn take_credit(&mut self, number: u64, len_bytes: usize) -> Result<(), ChannelError> {
-        let offset = number as usize * CREDIT_BYTES;
-        let mut bytes = [0; CREDIT_BYTES];
-        if self.credits.read(offset, &mut bytes).is_err() {
+    /// Takes a reply in, and posts its RECV anew before its credit is used.
+    fn take_reply(&mut self, number: u64, len_bytes: usize) -> Result<(), ChannelError> {
+        let offset = number as usize * REPLY_BYTES;
+        let mut bytes = [0; REPLY_BYTES];
+        if self.replies.read(offset, &mut bytes).is_err() {
             unreachable!("this end numbered its RECVs by their places");
         }
         if let Err(error) = self
             .completions
             .pair()
-            .post_recv(&self.credits, offset, CREDIT_BYTES, number)
+            .post_recv(&self.replies, offset, REPLY_BYTES, number)
         {
             return self.fail(std::io::Error::from(error).into());
         }
@@ -402,10 +563,10 @@ impl<M: Message> Stream<M> {
             freed: self.posted,
             taken: self.accepted,
         };
-        match Credit::decode(&bytes, len_bytes, self.credit, sent) {
-            Ok(credit) => {
+        match Reply::decode(&bytes, len_bytes, self.credit, sent) {
+            Ok(Reply { credit, grant }) => {
                 self.credit = credit;
-                Ok(())
+                grant.map_or(Ok(()), |grant| self.granted(grant))
             }
             Err(what) => self.fail(ChannelError::Corrupt(what)),
         }
@@ -438,6 +599,16 @@ impl<M: Message> Stream<M> {
                     Err(error) => return self.fail(error.into()).map(|()| true),
                 }
             }
+        }
+    }
+}
+
+impl<M: Message> Drop for Stream<M> {
+    fn drop(&mut self) {
+        #[allow(unsafe_code)]
+        // SAFETY: this end posts no more. After this the device reads no message that is dropped with it.
+        unsafe {
+            self.completions.pair().close();
         }
     }
 }

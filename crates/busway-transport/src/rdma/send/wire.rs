@@ -1,15 +1,19 @@
-//! What lies in a slot, and in a credit. All numbers little-endian.
+//! What lies in a slot, and in a reply. All numbers little-endian.
 //!
 //! ```text
-//! piece                                            credit
-//! +0  kind   u64: 1 start, 2 more, 3 end           +0  freed  u64: slots freed since the start
-//! +8  start: head (48 bytes), then the first       +8  taken  u64: messages taken since the start
-//!     bytes of user header and payload
-//!     more: the next bytes
+//! piece                                             reply
+//! + 0  kind  u64: 1 start, 2 more, 3 end,           + 0  freed    u64: slots freed since the start
+//!                 4 announce, 5 done                + 8  taken    u64: messages taken since the start
+//! + 8  start: head (48 bytes), then the first       +16  grant    u64: 1 write, 2 copy, 3 discarded   \
+//!      bytes of user header and payload             +24  address  u64, of the landing's payload        } or nothing
+//!      announce: head, then the whole user header   +32  key      u64                                 /
+//!      more: the next bytes
 //! ```
 //!
-//! The length of a piece is that of the SEND. Pieces of a message follow each other; `end` says that the channel was closed in an
-//! orderly way. Read by [`super::receiver`] (pieces) and [`super::sender`] (credits).
+//! The length of a piece is that of the SEND. A message comes as start and as many mores as it takes; or it is announced, and
+//! its payload written straight into the landing that the reply grants, after which comes done (where the reply says copy:
+//! as mores). Nothing else comes between announce and done. `end` says that the channel was closed in an orderly way.
+//! Read by [`super::receiver`] (pieces) and [`super::sender`] (replies).
 
 use crate::message::{HEAD_BYTES, Head};
 
@@ -17,8 +21,10 @@ use crate::message::{HEAD_BYTES, Head};
 pub const PIECE_BYTES: usize = 8;
 /// Bytes of a first piece before its part of the message.
 pub const START_BYTES: usize = PIECE_BYTES + HEAD_BYTES;
-/// Bytes of a credit.
+/// Bytes of a reply without a grant.
 pub const CREDIT_BYTES: usize = 16;
+/// Bytes of a reply at most.
+pub const REPLY_BYTES: usize = 40;
 
 /// Kinds of pieces.
 pub const START: u64 = 1;
@@ -26,12 +32,20 @@ pub const START: u64 = 1;
 pub const MORE: u64 = 2;
 /// See [`START`].
 pub const END: u64 = 3;
+/// See [`START`].
+pub const ANNOUNCE: u64 = 4;
+/// See [`START`].
+pub const DONE: u64 = 5;
 
 /// A piece that arrived, as far as its first bytes say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// A message begins; so many bytes of user header and payload are in this piece, from [`START_BYTES`] on.
     Start(Head, usize),
+    /// A message is announced; its whole user header is in this piece, from [`START_BYTES`] on.
+    Announce(Head),
+    /// The announced message's payload was written.
+    Done,
     /// So many more bytes, from [`PIECE_BYTES`] on.
     More(usize),
     /// The end.
@@ -49,7 +63,7 @@ impl Piece {
         };
         let (kind, rest) = bytes.split_at(PIECE_BYTES);
         match kind.first_chunk().map_or(0, |kind| u64::from_le_bytes(*kind)) {
-            START => {
+            kind @ (START | ANNOUNCE) => {
                 let head = rest
                     .first_chunk::<HEAD_BYTES>()
                     .filter(|_| carried_bytes >= HEAD_BYTES)
@@ -59,8 +73,15 @@ impl Piece {
                 if carried_bytes as u64 > total_bytes {
                     return Err("a piece longer than its message");
                 }
-                Ok(Piece::Start(head, carried_bytes - HEAD_BYTES))
+                if kind == START {
+                    Ok(Piece::Start(head, carried_bytes - HEAD_BYTES))
+                } else if (carried_bytes - HEAD_BYTES) as u64 == u64::from(head.user_header_bytes) {
+                    Ok(Piece::Announce(head))
+                } else {
+                    Err("an announced message without its user header")
+                }
             }
+            DONE if carried_bytes == 0 => Ok(Piece::Done),
             MORE if carried_bytes > 0 => Ok(Piece::More(carried_bytes)),
             END if carried_bytes == 0 => Ok(Piece::End),
             _ => Err("a piece of unknown kind"),
@@ -77,29 +98,75 @@ pub struct Credit {
     pub taken: u64,
 }
 
-impl Credit {
-    /// The bytes of the SEND.
-    pub fn encode(self) -> [u64; 2] {
-        [self.freed.to_le(), self.taken.to_le()]
+/// The answer to an announced message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grant {
+    /// The payload may be written there, and nothing else.
+    Write {
+        /// Address of the landing's payload.
+        address: u64,
+        /// Key of the memory that it lies in.
+        key: u32,
+    },
+    /// The landing's memory is not registered: the payload is to be sent in pieces.
+    Copy,
+    /// The message is not wanted.
+    Discarded,
+}
+
+/// What a receiver tells its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// What is done.
+    pub credit: Credit,
+    /// The answer to the announced message, once.
+    pub grant: Option<Grant>,
+}
+
+impl Reply {
+    /// The words of the SEND, and how many of its bytes are used.
+    pub fn encode(self) -> ([u64; 5], usize) {
+        let (grant, address, key) = match self.grant {
+            None => (0, 0, 0),
+            Some(Grant::Write { address, key }) => (1, address, u64::from(key)),
+            Some(Grant::Copy) => (2, 0, 0),
+            Some(Grant::Discarded) => (3, 0, 0),
+        };
+        let words = [self.credit.freed, self.credit.taken, grant, address, key];
+        let len_bytes = if self.grant.is_some() {
+            REPLY_BYTES
+        } else {
+            CREDIT_BYTES
+        };
+        (words.map(u64::to_le), len_bytes)
     }
 
-    /// Reads a credit, which must have this length, say more than the `last` one, and no more than was `sent`.
+    /// Reads a reply, whose credit must say no less than the `last` one and no more than was `sent`.
     ///
     /// # Errors
     /// What is wrong, for [`crate::ChannelError::Corrupt`].
     pub fn decode(
-        bytes: &[u8; CREDIT_BYTES],
+        bytes: &[u8; REPLY_BYTES],
         len_bytes: usize,
         last: Credit,
         sent: Credit,
-    ) -> Result<Credit, &'static str> {
-        if len_bytes != CREDIT_BYTES {
-            return Err("a credit of another length");
-        }
+    ) -> Result<Reply, &'static str> {
         let (words, _) = bytes.as_chunks::<8>();
+        let word = |at: usize| u64::from_le_bytes(words[at]);
+        let grant = match (len_bytes, word(2)) {
+            (CREDIT_BYTES, _) => None,
+            (REPLY_BYTES, 1) => Some(Grant::Write {
+                address: word(3),
+                key: u32::try_from(word(4)).map_err(|_| "a key that is none")?,
+            }),
+            (REPLY_BYTES, 2) => Some(Grant::Copy),
+            (REPLY_BYTES, 3) => Some(Grant::Discarded),
+            (REPLY_BYTES, _) => return Err("a grant of unknown kind"),
+            _ => return Err("a reply of another length"),
+        };
         let credit = Credit {
-            freed: u64::from_le_bytes(words[0]),
-            taken: u64::from_le_bytes(words[1]),
+            freed: word(0),
+            taken: word(1),
         };
         if credit.freed < last.freed || credit.taken < last.taken {
             return Err("a credit that takes back");
@@ -107,7 +174,7 @@ impl Credit {
         if credit.freed > sent.freed || credit.taken > sent.taken {
             return Err("a credit for messages that were never sent");
         }
-        Ok(credit)
+        Ok(Reply { credit, grant })
     }
 }
 
@@ -165,26 +232,72 @@ mod tests {
     }
 
     #[test]
-    fn credits_for_what_was_never_sent_or_that_take_back_are_refused() {
-        let credit = |freed, taken| Credit { freed, taken };
-        let read = |bytes: Credit| {
-            let mut raw = [0; CREDIT_BYTES];
-            for (at, word) in bytes.encode().iter().enumerate() {
-                raw[at * 8..at * 8 + 8].copy_from_slice(&word.to_ne_bytes());
-            }
-            Credit::decode(&raw, CREDIT_BYTES, credit(3, 2), credit(9, 5))
-        };
-        assert_eq!(read(credit(4, 2)), Ok(credit(4, 2)));
-        for bad in [
-            credit(2, 2),
-            credit(4, 1),
-            credit(10, 5),
-            credit(9, 6),
-            credit(u64::MAX, 2),
-        ] {
-            assert!(read(bad).is_err(), "{bad:?}");
+    fn an_announced_message_brings_its_user_header_and_no_payload() {
+        let mut bytes = start(100);
+        bytes[0] = 4;
+        assert!(matches!(
+            Piece::decode(&bytes, START_BYTES + 5),
+            Ok(Piece::Announce(head)) if head.payload_bytes == 100
+        ));
+        for carried_bytes in [0, 4, 6, 105] {
+            assert!(Piece::decode(&bytes, START_BYTES + carried_bytes).is_err());
         }
-        let none = [0; CREDIT_BYTES];
-        assert!(Credit::decode(&none, 8, credit(0, 0), credit(1, 1)).is_err());
+        bytes[0] = 5;
+        assert_eq!(Piece::decode(&bytes, PIECE_BYTES), Ok(Piece::Done));
+        assert!(Piece::decode(&bytes, PIECE_BYTES + 1).is_err());
+    }
+
+    const LAST: Credit = Credit { freed: 3, taken: 2 };
+    const SENT: Credit = Credit { freed: 9, taken: 5 };
+
+    fn cross(reply: Reply) -> Result<Reply, &'static str> {
+        let (words, len_bytes) = reply.encode();
+        let mut raw = [0; REPLY_BYTES];
+        for (bytes, word) in raw.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+            *bytes = word.to_ne_bytes();
+        }
+        Reply::decode(&raw, len_bytes, LAST, SENT)
+    }
+
+    #[test]
+    fn replies_survive_the_wire() {
+        let write = Grant::Write {
+            address: u64::MAX,
+            key: u32::MAX,
+        };
+        for grant in [None, Some(write), Some(Grant::Copy), Some(Grant::Discarded)] {
+            let reply = Reply {
+                credit: Credit { freed: 4, taken: 2 },
+                grant,
+            };
+            assert_eq!(cross(reply), Ok(reply));
+        }
+    }
+
+    #[test]
+    fn credits_for_what_was_never_sent_or_that_take_back_are_refused() {
+        for (freed, taken) in [(2, 2), (4, 1), (10, 5), (9, 6), (u64::MAX, 2)] {
+            let reply = Reply {
+                credit: Credit { freed, taken },
+                grant: None,
+            };
+            assert!(cross(reply).is_err(), "{reply:?}");
+        }
+    }
+
+    #[test]
+    fn replies_of_another_length_or_grants_of_no_kind_are_refused() {
+        let mut bytes = [0; REPLY_BYTES];
+        let none = Credit::default();
+        for len_bytes in [0, 8, 17, 39] {
+            assert!(Reply::decode(&bytes, len_bytes, none, none).is_err());
+        }
+        assert!(Reply::decode(&bytes, REPLY_BYTES, none, none).is_err());
+        bytes[16] = 1;
+        bytes[39] = 1;
+        assert!(
+            Reply::decode(&bytes, REPLY_BYTES, none, none).is_err(),
+            "a key of 64 bits"
+        );
     }
 }

@@ -1,0 +1,218 @@
+//! Memory of others, registered once: the segments that messages and landings lie in.
+//!
+//! Contract: [`Registrations::find`] gives the registration of the whole mapping that some bytes lie in, making it when the
+//! segment's name is seen for the first time; that one call takes as long as the kernel needs to pin the pages, all others
+//! a look into a table. What is kept is never stale: a name means one shared mapping, always the same, for as long as
+//! any message or landing of it is held, and is never given to another ([`SegmentId`]). The mapping is looked up while the
+//! caller holds such bytes, so it is the one that the name means; the registration pins its pages, so that even after
+//! the mapping is gone a device that uses the old key reaches pages that nobody else was given under this name. That the
+//! bytes lie inside the registered range is checked each time. Where registering fails (locked memory is limited) the
+//! caller copies; [`Registrations::refused`] counts that for the link, which logs it.
+//!
+//! Called by channel ends, on lanes: no call waits for another ([`Registrations::find`] gives up where a lock is held).
+#![allow(unsafe_code)] // Foreign functions.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::device::Domain;
+use super::sys;
+use crate::message::SegmentId;
+
+/// Registrations that a device keeps at most; the oldest goes first.
+const MAX_KEPT: usize = 64;
+/// Registrations that an end remembers, so that it need not ask.
+const REMEMBERED: usize = 8;
+
+/// What memory is registered for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The device reads it; the mapping may be read-only.
+    Sending,
+    /// The peer writes it with the key that it was given.
+    Landing,
+}
+
+/// A mapping of this process, registered with a device.
+#[derive(Debug)]
+pub struct Registration {
+    key: NonNull<sys::ibv_mr>,
+    range: Range<usize>,
+    domain: Arc<Domain>,
+}
+
+// SAFETY: the registration is only read, and released once.
+unsafe impl Send for Registration {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Registration {}
+
+impl Registration {
+    fn new(domain: &Arc<Domain>, range: Range<usize>, purpose: Purpose) -> Option<Registration> {
+        let flags = match purpose {
+            Purpose::Sending => 0,
+            Purpose::Landing => sys::IBV_ACCESS_LOCAL_WRITE | sys::IBV_ACCESS_REMOTE_WRITE,
+        };
+        // SAFETY: a range of this process; the kernel refuses what is not mapped (or not writable, where that is asked for).
+        // What the peer may write then is memory into which only devices and other processes write as well: whoever grants it
+        // (`SendReceiver`) holds it as the landing of a message.
+        let key = unsafe {
+            domain.libraries().verbs.ibv_reg_mr(
+                domain.as_ptr(),
+                std::ptr::with_exposed_provenance_mut(range.start),
+                range.len(),
+                flags.cast_signed(),
+            )
+        };
+        NonNull::new(key).map(|key| Registration {
+            key,
+            range,
+            domain: domain.clone(),
+        })
+    }
+
+    /// Whether these bytes are registered.
+    pub fn has(&self, bytes: &[u8]) -> bool {
+        let start = bytes.as_ptr().addr();
+        start >= self.range.start && bytes.len() <= self.range.end.saturating_sub(start)
+    }
+
+    /// For a peer that writes it.
+    pub fn remote_key(&self) -> u32 {
+        // SAFETY: registered until `drop`.
+        unsafe { self.key.as_ref().rkey }
+    }
+
+    pub(super) fn local_key(&self) -> u32 {
+        // SAFETY: registered until `drop`.
+        unsafe { self.key.as_ref().lkey }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // SAFETY: registered by `new`, released once. Work that still names it fails and reaches no memory.
+        unsafe { self.domain.libraries().verbs.ibv_dereg_mr(self.key.as_ptr()) };
+    }
+}
+
+type Entry = (SegmentId, Purpose, Option<Arc<Registration>>);
+
+/// The registrations of a device.
+#[derive(Debug, Default)]
+pub struct Registrations {
+    /// In the order of their making.
+    kept: Mutex<VecDeque<Entry>>,
+    refused: AtomicU64,
+}
+
+impl Registrations {
+    /// The registration of the mapping that `bytes`, which have this name and are held by the caller, lie in. `None` where it
+    /// could not be made, or another thread is about to make one.
+    pub(super) fn find(
+        &self,
+        domain: &Arc<Domain>,
+        segment: SegmentId,
+        purpose: Purpose,
+        bytes: &[u8],
+    ) -> Option<Arc<Registration>> {
+        let mut kept = self.kept.try_lock().ok()?;
+        let known = kept
+            .iter()
+            .find(|(name, for_purpose, _)| *name == segment && *for_purpose == purpose);
+        let found = match known {
+            Some((_, _, registration)) => registration.clone(),
+            None => {
+                let made = mapping_of(bytes)
+                    .and_then(|range| Registration::new(domain, range, purpose))
+                    .map(Arc::new);
+                if made.is_none() {
+                    // Relaxed: a count for people, which orders nothing.
+                    self.refused.fetch_add(1, Ordering::Relaxed);
+                }
+                if kept.len() == MAX_KEPT {
+                    kept.pop_front();
+                }
+                kept.push_back((segment, purpose, made.clone()));
+                made
+            }
+        };
+        found.filter(|registration| registration.has(bytes))
+    }
+
+    /// Segments that could not be registered so far.
+    pub fn refused(&self) -> u64 {
+        // Relaxed: a count for people, which orders nothing.
+        self.refused.load(Ordering::Relaxed)
+    }
+}
+
+/// What one end has found, so that it need not ask for every message.
+#[derive(Debug, Default)]
+pub struct Remembered {
+    entries: [Option<(SegmentId, Arc<Registration>)>; REMEMBERED],
+    /// The place for the next one.
+    next: usize,
+}
+
+impl Remembered {
+    /// As [`Registrations::find`]; an end always asks for the same purpose.
+    pub fn find(
+        &mut self,
+        device: &super::device::Device,
+        segment: SegmentId,
+        purpose: Purpose,
+        bytes: &[u8],
+    ) -> Option<Arc<Registration>> {
+        let known = self.entries.iter().flatten().find(|(name, _)| *name == segment);
+        if let Some((_, registration)) = known {
+            return registration.has(bytes).then(|| registration.clone());
+        }
+        let found = device.find_registration(segment, purpose, bytes)?;
+        self.entries[self.next] = Some((segment, found.clone()));
+        self.next = (self.next + 1) % REMEMBERED;
+        Some(found)
+    }
+}
+
+/// The mapping of this process that all of these bytes lie in.
+fn mapping_of(bytes: &[u8]) -> Option<Range<usize>> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    mapping_in(&maps, bytes.as_ptr().expose_provenance(), bytes.len())
+}
+
+/// The mapping in the text of `/proc/self/maps` (proc(5)) that a range lies in.
+fn mapping_in(maps: &str, start: usize, len_bytes: usize) -> Option<Range<usize>> {
+    let end = start.checked_add(len_bytes)?;
+    maps.lines().find_map(|line| {
+        let (from, rest) = line.split_once('-')?;
+        let (until, _) = rest.split_once(' ')?;
+        let range = usize::from_str_radix(from, 16).ok()?..usize::from_str_radix(until, 16).ok()?;
+        (range.start <= start && end <= range.end).then_some(range)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapping_is_found_by_what_lies_in_it_and_only_as_a_whole() {
+        let maps = "7f00-8000 r--p 00000000 00:01 5 /lib/x\n8000-a000 rw-s 00000000 00:01 6 /dev/shm/y\n";
+        assert_eq!(mapping_in(maps, 0x9000, 0x1000), Some(0x8000..0xa000));
+        assert_eq!(mapping_in(maps, 0x8000, 0x2000), Some(0x8000..0xa000));
+        assert_eq!(mapping_in(maps, 0x9000, 0x1001), None);
+        assert_eq!(mapping_in(maps, 0x7ff0, 0x20), None);
+        assert_eq!(mapping_in(maps, usize::MAX, 2), None);
+        assert_eq!(mapping_in("nonsense\n-\n", 0, 1), None);
+    }
+
+    #[test]
+    fn this_process_finds_its_own_memory() {
+        let bytes = vec![1u8; 100];
+        let range = mapping_of(&bytes).expect("it is mapped");
+        assert!(range.contains(&bytes.as_ptr().addr()));
+    }
+}
