@@ -262,3 +262,94 @@ impl Agent {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::BufReader;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// An agent at work on this machine, as the host sees it.
+    struct Host {
+        port: UnixStream,
+        events: BufReader<UnixStream>,
+    }
+
+    impl Host {
+        fn new() -> Host {
+            let (port, far) = UnixStream::pair().unwrap();
+            let requests = far.try_clone().unwrap();
+            thread::spawn(move || serve(requests, far));
+            let mut host = Host {
+                events: BufReader::new(port.try_clone().unwrap()),
+                port,
+            };
+            assert_eq!(host.next(), Event::Ready);
+            host
+        }
+
+        fn ask(&mut self, request: Request) {
+            say(&mut self.port, &request).unwrap();
+        }
+
+        fn next(&mut self) -> Event {
+            hear(&mut self.events).unwrap().expect("the agent lives")
+        }
+    }
+
+    #[test]
+    fn a_program_gets_its_input_and_all_it_wrote_is_reported_before_its_end() {
+        let mut host = Host::new();
+        host.ask(Request::Run(
+            7,
+            Job::new(&["sh", "-c", "read line; echo got $line; exit 3"]),
+        ));
+        host.ask(Request::Input(7, Bytes(b"word\n".to_vec())));
+        assert_eq!(host.next(), Event::Output(7, Bytes(b"got word\n".to_vec())));
+        assert_eq!(host.next(), Event::Ended(7, 3));
+    }
+
+    #[test]
+    fn a_signal_ends_a_program_with_what_it_has_started() {
+        let mut host = Host::new();
+        host.ask(Request::Run(
+            1,
+            Job::new(&["sh", "-c", "sleep 1000 & echo on; wait"]),
+        ));
+        assert_eq!(host.next(), Event::Output(1, Bytes(b"on\n".to_vec())));
+        host.ask(Request::Signal(1, 9));
+        // It would not end before the sleeping one, which holds its standard output open.
+        assert_eq!(host.next(), Event::Ended(1, 128 + 9));
+    }
+
+    #[test]
+    fn what_can_not_be_done_is_refused_by_its_number_and_the_agent_goes_on() {
+        let mut host = Host::new();
+        host.ask(Request::Run(1, Job::new(&["/no/such/program"])));
+        host.ask(Request::Read(2, "/no/such/file".to_owned()));
+        host.ask(Request::Run(3, Job::new(&[])));
+        for number in 1..=3 {
+            let event = host.next();
+            assert!(
+                matches!(&event, Event::Refused(refused, _) if *refused == number),
+                "{event:?}"
+            );
+        }
+        host.ask(Request::Run(4, Job::new(&["true"])));
+        assert_eq!(host.next(), Event::Ended(4, 0));
+    }
+
+    #[test]
+    fn a_file_written_is_read_again_byte_for_byte() {
+        let mut host = Host::new();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("below/file").display().to_string();
+        let contents = Bytes((0..=255).collect());
+        host.ask(Request::Write(1, path.clone(), 0o640, contents.clone()));
+        assert_eq!(host.next(), Event::Written(1));
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+        host.ask(Request::Read(2, path));
+        assert_eq!(host.next(), Event::File(2, contents));
+    }
+}

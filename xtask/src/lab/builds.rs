@@ -1,6 +1,7 @@
 //! The programs under test, built with cargo when a scenario asks for them first.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -42,10 +43,11 @@ impl Builds {
     /// It can't be built, or there is no such test or binary.
     pub fn program(&self, set: Set, name: &str) -> Result<PathBuf> {
         let mut made = lock(&self.made);
-        if !made.contains_key(&set) {
-            made.insert(set, build(set)?);
-        }
-        let found = made[&set].get(name).cloned();
+        let files = match made.entry(set) {
+            Entry::Occupied(files) => files.into_mut(),
+            Entry::Vacant(place) => place.insert(build(set)?),
+        };
+        let found = files.get(name).cloned();
         found.with_context(|| {
             format!(
                 "no such test: `cargo {}` makes no {name}",

@@ -23,9 +23,12 @@ pub struct Counts {
 pub fn run(guest: &Guest, program: &str, limit: Duration) -> Result<Counts> {
     let job = Job::new(&[program, "--include-ignored"]);
     let running = guest.spawn(job)?;
-    let done = running
-        .wait(limit)
-        .with_context(|| format!("{program} got as far as: {}", tail(&running.output_so_far(), 3)))?;
+    let done = running.wait(limit).inspect_err(|_| {
+        // It would be in the way of the next one. A guest that is gone has ended it already.
+        let _ = running.signal(9);
+    });
+    let done =
+        done.with_context(|| format!("{program} got as far as: {}", tail(&running.output_so_far(), 3)))?;
     judge(program, &done)
 }
 

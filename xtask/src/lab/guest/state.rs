@@ -118,3 +118,24 @@ impl State {
         self.changed.notify_all();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_came_when_its_end_did_and_one_without_an_end_has_not_come() {
+        let mut heard = Heard::default();
+        heard.add(b"one\ntw");
+        heard.add(b"o\nthree\nfo");
+        let lines = heard.lines();
+        let texts: Vec<&str> = lines.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!(texts, ["one", "two", "three"]);
+        let [first, second] = [heard.marks[0].0, heard.marks[1].0];
+        assert_eq!(
+            lines.iter().map(|(instant, _)| *instant).collect::<Vec<_>>(),
+            [first, second, second]
+        );
+        assert_eq!(heard.text(), "one\ntwo\nthree\nfo");
+    }
+}

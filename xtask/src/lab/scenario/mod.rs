@@ -90,7 +90,7 @@ impl Stage<'_> {
     /// Notes the failure of one part, so that it hides no other: the scenario fails at its end. Gives what the part gave, or null.
     pub fn part(&self, what: impl fmt::Display, outcome: Result<Value>) -> Value {
         outcome.unwrap_or_else(|error| {
-            self.notes(format!("{what}: FAILED"));
+            self.notes(format!("{what}: FAILED: {error:#}"));
             self.failures.borrow_mut().push(format!("{what}: {error:#}"));
             Value::Null
         })
@@ -227,7 +227,7 @@ pub fn run(chosen: &[&Scenario], seed: u64) -> Result<Vec<Line>> {
         stage.bar.finish_and_clear();
         if let Outcome::Failed { why } = &outcome {
             eprintln!(
-                "--- {}: {why}\n--- logs of its guests: {}",
+                "{}: {why}\nlogs of its guests: {}",
                 scenario.name,
                 stage.logs.display()
             );
@@ -282,9 +282,9 @@ mod tests {
         assert_eq!(passed.to_string(), "tipc: passed in 24 s");
         assert_eq!(failed.to_string(), "tipc: failed: no link");
         assert_eq!(skipped.to_string(), "tipc: skipped: needs qemu-system-x86");
-        assert!(judge(&[passed.clone()], true).is_ok());
+        assert!(judge(std::slice::from_ref(&passed), true).is_ok());
         assert!(judge(&[passed, failed], false).is_err());
-        assert!(judge(&[skipped.clone()], false).is_ok());
+        assert!(judge(std::slice::from_ref(&skipped), false).is_ok());
         assert!(judge(&[skipped], true).is_err());
     }
 
