@@ -17,6 +17,8 @@ use crate::lab::preset::Preset;
 use crate::lab::protocol::Job;
 
 const LIMIT: Duration = Duration::from_secs(120);
+/// A run of a tool takes a second or a few.
+const TOOL_LIMIT: Duration = Duration::from_secs(30);
 const SIZES_BYTES: [u64; 4] = [16, 64, 1_024, 4_096];
 const BULK_BYTES: u64 = 65_536;
 const RESULT: &str = "/tmp/result.json";
@@ -131,26 +133,29 @@ impl Ring {
             );
         }
         stage.says(format!("latency over {}", self.medium));
-        rows.extend(self.latency(&pair).context("latency")?);
+        rows.extend(self.latency(stage, &pair).context("latency")?);
         stage.says(format!("throughput over {}", self.medium));
         rows.extend(self.throughput(&pair).context("throughput")?);
         Ok(())
     }
 
     /// Median half round trips, ns.
-    fn latency(&self, pair: &Pair) -> Result<Vec<Row>> {
-        let before = self.tools(|(tool, size)| tool_ns(pair, tool, size))?;
+    fn latency(&self, stage: &Stage<'_>, pair: &Pair) -> Result<Vec<Row>> {
+        let before = self.tools(stage, pair);
         let sizes = SIZES_BYTES.map(|size| size.to_string()).join(",");
         let result = self.bench(pair, &["latency", "-s", &sizes, "--seconds", "0.5"])?;
-        let after = self.tools(|(tool, size)| tool_ns(pair, tool, size))?;
+        let after = self.tools(stage, pair);
         let mut rows = Vec::new();
         for contest in self.contests {
             for size in SIZES_BYTES {
                 let ours = figure(&result, contest.channel, size, "/half_rtt_ns/p50")?;
                 let (rival, theirs) = match contest.rival {
                     Rival::Technology(name) => (name, figure(&result, name, size, "/half_rtt_ns/p50")?),
-                    // The machine may drift: what the tool said before and after.
-                    Rival::Tool(name, _) => (name, before[&(name, size)].midpoint(after[&(name, size)])),
+                    // The machine may drift: what the tool said before and after. Where it said nothing, that has failed already.
+                    Rival::Tool(name, _) => match (before.get(&(name, size)), after.get(&(name, size))) {
+                        (Some(before), Some(after)) => (name, before.midpoint(*after)),
+                        _ => continue,
+                    },
                 };
                 rows.push(self.row(
                     "half round trip, µs",
@@ -214,19 +219,21 @@ impl Ring {
     }
 
     /// The figures of each tool of latency at each size.
-    fn tools(
-        &self,
-        measure: impl Fn((&'static str, u64)) -> Result<f64>,
-    ) -> Result<BTreeMap<(&'static str, u64), f64>> {
+    fn tools(&self, stage: &Stage<'_>, pair: &Pair) -> BTreeMap<(&'static str, u64), f64> {
         let mut figures = BTreeMap::new();
         for contest in self.contests {
             if let Rival::Tool(name, _) = contest.rival {
                 for size in SIZES_BYTES {
-                    figures.insert((name, size), measure((name, size))?);
+                    match tool_ns(pair, name, size) {
+                        Ok(figure) => drop(figures.insert((name, size), figure)),
+                        Err(error) => {
+                            drop(stage.part(format!("{} over {} at {size} B", name, self.medium), Err(error)))
+                        }
+                    }
                 }
             }
         }
-        Ok(figures)
+        figures
     }
 
     /// Runs an experiment of `busway bench` between the guests over all technologies of this ring.
@@ -268,7 +275,7 @@ impl Ring {
 fn tool_ns(pair: &Pair, tool: &str, size_bytes: u64) -> Result<f64> {
     let said = perftest(
         pair,
-        &[tool, "-R", "-F", "-n", "1000", "-s", &size_bytes.to_string()],
+        &[tool, "-R", "-F", "-n", "300", "-s", &size_bytes.to_string()],
     )?;
     Ok(column(&said, size_bytes, "t_typical[usec]")? * 1e3)
 }
@@ -293,7 +300,15 @@ fn perftest(pair: &Pair, words: &[&str]) -> Result<String> {
     for _ in 0..10 {
         // The server does not say when it listens.
         std::thread::sleep(Duration::from_millis(500));
-        let done = a.spawn(Job::new(&connecting))?.wait(LIMIT)?;
+        let client = a.spawn(Job::new(&connecting))?;
+        let Ok(done) = client.wait(TOOL_LIMIT) else {
+            let said = end(&client)?;
+            bail!(
+                "`{}` does not end: {said}; the other side: {}",
+                connecting.join(" "),
+                end(&server)?
+            );
+        };
         if done.code == 0 {
             server.wait(LIMIT)?;
             return Ok(done.output);
