@@ -1,18 +1,62 @@
-//! TIPC in the kernel: the suites of its bus in one guest, gateways of two.
+//! TIPC in the kernel: the suites of its bus in one guest, many senders on the wire between two, gateways of two.
 
-use anyhow::Result;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::Stage;
 use super::parts::{gateway_pair, gateways, suites};
+use crate::lab::builds::Set;
+use crate::lab::pair::{Between, Pair};
 use crate::lab::preset::Preset;
+use crate::lab::protocol::Job;
+
+/// The test that needs a wire which can be congested: nodes of one kernel pass messages on without one.
+const CROWD: &str = "of_sixteen_senders_on_a_node_none_starves";
+/// Many times what it takes.
+const CROWD_LIMIT: Duration = Duration::from_secs(120);
 
 pub(super) fn run(stage: &Stage<'_>) -> Result<Value> {
     let suites = stage.part(
         "suites",
         suites(stage, &[Preset::Tipc], &["contract_tipc", "tipc"]),
     );
+    let crowd = stage.part("crowd", crowd(stage));
     let pair = gateway_pair(stage, &[Preset::Tipc])?;
     let gateways = gateways(stage, &pair, &["tipc"]);
-    Ok(json!({ "suites": suites, "gateways": gateways }))
+    Ok(json!({ "suites": suites, "crowd": crowd, "gateways": gateways }))
+}
+
+/// Runs one test with a host in each of two guests.
+fn crowd(stage: &Stage<'_>) -> Result<Value> {
+    let file = stage.builds.program(Set::TransportTests, "tipc")?;
+    stage.says("many senders on the wire between two guests");
+    let logs = stage.logs.join("crowd");
+    let pair = Pair::start(stage.store, &logs, &[Preset::Tipc], Between::Wire, |plan| {
+        plan.program_as(&file, "tipc");
+    })?;
+    let mut running = Vec::new();
+    for (guest, side) in pair.guests.iter().zip(["one", "two"]) {
+        let words = ["/bin/tipc", "--include-ignored", "--nocapture", "--exact", CROWD];
+        running.push(guest.spawn(Job {
+            words: words.map(str::to_owned).to_vec(),
+            environment: [("BUSWAY_TIPC_SIDE".to_owned(), side.to_owned())].into(),
+            ..Job::default()
+        })?);
+    }
+    let mut said = String::new();
+    for program in running {
+        let done = program.wait(CROWD_LIMIT).context(CROWD)?;
+        ensure!(
+            done.code == 0 && done.output.contains("1 passed"),
+            "{CROWD} ended with {}: {}\n{}",
+            done.code,
+            done.output,
+            done.error
+        );
+        said.extend(done.output.lines().filter(|line| line.contains(" senders, ")));
+    }
+    stage.notes(said.clone());
+    Ok(json!(said))
 }
