@@ -1,7 +1,7 @@
 //! TCP: one control connection a link, one connection a channel.
 //!
 //! The host with a `listen` address accepts all connections of a link, the other one makes them. What is said over them is in
-//! [`crate::stream`]; here are the sockets (`socket`) and the tables in the system file ([`settings`]). Opened by [`crate::registry`].
+//! `stream`; here are the sockets (`socket`) and the tables in the system file ([`settings`]). Opened by [`crate::registry`].
 
 pub mod settings;
 mod socket;

@@ -2,7 +2,7 @@
 //!
 //! Contract: a link has one service address, derived from the names of its hosts; the first host binds it and accepts, the second
 //! one connects, whichever way the data goes. Conversation and channels have one connection each; what is said over them is in
-//! [`crate::stream`]. There is no heartbeat of ours: the kernel ends the connections to a process that is gone at once, and those to
+//! `stream`. There is no heartbeat of ours: the kernel ends the connections to a process that is gone at once, and those to
 //! a node that is lost after the tolerance of its links; its topology service tells when the peer offers the address. A process that
 //! stands still without ending is noticed only by what it leaves unread ([`settings::HostSettings::send_timeout`]). An idle link
 //! puts nothing on the wire. Opened by [`crate::registry`]. Works from Linux 6.1.
