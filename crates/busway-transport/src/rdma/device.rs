@@ -17,6 +17,7 @@ use busway_core::window::{Medium, OutOfBounds};
 use super::cm::{CmId, EventChannel};
 use super::error::RdmaError;
 use super::registration::{Purpose, Registration, Registrations};
+use super::siw_gap::SiwGap;
 use super::sys::{self, Libraries};
 use crate::message::SegmentId;
 
@@ -28,6 +29,8 @@ const PAGE_BYTES: usize = 4096;
 pub(super) struct Domain {
     domain: NonNull<sys::ibv_pd>,
     libraries: &'static Libraries,
+    /// Before the device is closed.
+    _gap: Option<SiwGap>,
     /// Bound to the address: keeps the library's device open. Goes last.
     keeper: CmId,
 }
@@ -108,14 +111,18 @@ impl Device {
             .ok_or_else(|| RdmaError::last("ibv_alloc_pd"))?;
         // SAFETY: an open device has its description.
         let transport = unsafe { (*(*verbs.as_ptr()).device).transport_type };
+        let is_iwarp = transport == sys::IBV_TRANSPORT_IWARP;
+        // SAFETY: the device is open as long as `keeper` lives, which is dropped after the gap.
+        let gap = is_iwarp.then(|| unsafe { SiwGap::new(libraries, verbs.as_ptr()) });
         Ok(Arc::new(Device {
             domain: Arc::new(Domain {
                 domain,
                 libraries,
+                _gap: gap.flatten(),
                 keeper,
             }),
             registrations: Registrations::default(),
-            is_iwarp: transport == sys::IBV_TRANSPORT_IWARP,
+            is_iwarp,
             max_work: u32::try_from(attributes.max_qp_wr).unwrap_or(0),
             max_completions: u32::try_from(attributes.max_cqe).unwrap_or(0),
         }))

@@ -30,6 +30,7 @@ pub mod queue_pair;
 pub mod registration;
 pub mod send;
 pub mod settings;
+mod siw_gap;
 mod sys;
 pub mod write;
 
