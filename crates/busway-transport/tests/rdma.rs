@@ -159,6 +159,8 @@ fn await_event<T>(
 fn samples() -> Samples {
     // siw counts locked memory of root, too, and whole mappings are registered.
     limit_locked_memory(1 << 30);
+    // siw counts locked memory of root, too, and whole mappings are registered.
+    limit_locked_memory(1 << 30);
     let place = Place::new("rdma-send");
     let mut links = Side::BOTH.map(|side| place.open_for::<Sample>(side, identity(side)));
     let (id, spec) = (ChannelId(1), queue(8, 1 << 20));
@@ -397,6 +399,7 @@ fn role_of_a_poor_process() {
     let mut sets = capabilities(None).expect("this thread has capabilities");
     sets.effective.remove(CapabilitySet::IPC_LOCK);
     set_capabilities(None, sets).expect("fewer are always allowed");
+    let mut pair = Pair::<RdmaSend>::up();
     let mut pair = Pair::<RdmaSend>::up();
     limit_locked_memory(128 << 10);
     let id = pair.next_channel();
