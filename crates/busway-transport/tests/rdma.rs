@@ -159,8 +159,6 @@ fn await_event<T>(
 fn samples() -> Samples {
     // siw counts locked memory of root, too, and whole mappings are registered.
     limit_locked_memory(1 << 30);
-    // siw counts locked memory of root, too, and whole mappings are registered.
-    limit_locked_memory(1 << 30);
     let place = Place::new("rdma-send");
     let mut links = Side::BOTH.map(|side| place.open_for::<Sample>(side, identity(side)));
     let (id, spec) = (ChannelId(1), queue(8, 1 << 20));
@@ -276,6 +274,31 @@ fn long_payload_for_a_landing_without_a_name_is_copied_and_counted() {
     assert_eq!((samples.sender.copied(), samples.receiver.copied()), (all, all));
 }
 
+/// On any host: with RDMA, without it, and without its libraries.
+#[test]
+fn a_link_whose_host_lacks_rdma_is_refused_with_one_line_that_names_the_mend() {
+    // An address that no host has (RFC 5737).
+    let place = Place::at("rdma-send", "192.0.2.77:7400".parse().expect("an address"));
+    let mut link = place.open(Side::Two, identity(Side::Two));
+    let refused: Vec<String> = (0..200)
+        .filter_map(|_| {
+            std::thread::sleep(Duration::from_millis(5));
+            match link.poll(Instant::now()) {
+                Some(LinkEvent::Refused(why)) => Some(why),
+                None => None,
+                other => panic!("{other:?}"),
+            }
+        })
+        .collect();
+    let [why] = &refused[..] else {
+        panic!("it is said once: {refused:?}");
+    };
+    assert_eq!(why.lines().count(), 1, "{why}");
+    let mends = ["apt install libibverbs1", "rdma link", "rdma_ucm"];
+    assert!(mends.iter().any(|mend| why.contains(mend)), "{why}");
+    assert!(matches!(link.send_control(b"hello"), Err(OpenError::Down)));
+}
+
 /// A child process, killed at the latest when the test ends.
 struct Other(Child);
 
@@ -379,6 +402,59 @@ fn a_killed_peer_fails_its_channels_with_a_reason_and_the_next_process_is_served
     }
 }
 
+/// `rdma link …` of iproute2.
+fn rdma_link(words: &str) -> std::process::Output {
+    Command::new("rdma")
+        .arg("link")
+        .args(words.split_whitespace())
+        .output()
+        .expect("iproute2 is installed")
+}
+
+#[test]
+#[ignore = "needs RDMA in the kernel: cargo xtask lab runs it"]
+fn a_device_removed_under_load_fails_its_channels_for_that_reason_and_the_link_comes_back_with_it() {
+    let device = std::fs::read_dir("/sys/class/infiniband")
+        .expect("there is RDMA")
+        .find_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .expect("there is a device");
+    let driver = device.trim_end_matches('0').to_owned();
+    let mut pair = Pair::<RdmaSend>::up();
+    let mut channel = pair.open(Side::One, &queue(8, 4096));
+    channel.send(Buffer::new(1, 0, 3000));
+    channel.until_delivered(1);
+    let delete = format!("delete {device}");
+    let removal = std::thread::spawn(move || rdma_link(&delete));
+    let (mut of_sender, mut of_receiver, mut sequence) = (None, None, 1);
+    pair.until("both ends have failed", |_| {
+        if of_sender.is_none() {
+            sequence += u64::from(channel.sender.send(Buffer::new(sequence + 1, 0, 3000)).is_ok());
+            of_sender = channel.sender.flush().err();
+        }
+        if of_receiver.is_none() {
+            of_receiver = channel.receiver.poll(&mut channel.sink, 100).err();
+        }
+        (of_sender.is_some() && of_receiver.is_some()).then_some(())
+    });
+    for error in [of_sender, of_receiver].into_iter().flatten() {
+        assert!(error.to_string().contains("was removed"), "{error}");
+    }
+    drop(channel);
+    for side in Side::BOTH {
+        let why = pair.until("the link is down", |pair| pair.host(side).take_down());
+        assert!(!why.is_empty());
+    }
+    pair.until("the device is gone", |_| removal.is_finished().then_some(()));
+    let removed = removal.join().expect("it ran");
+    assert!(removed.status.success(), "{removed:?}");
+    let added = rdma_link(&format!("add {device} type {driver} netdev eth0"));
+    assert!(added.status.success(), "{added:?}");
+    pair.wait_up();
+    let mut channel = pair.open(Side::Two, &queue(8, 4096));
+    channel.send(Buffer::new(1, 0, 3000));
+    channel.until_delivered(1);
+}
+
 /// May lock this much memory, as programs without privileges.
 fn limit_locked_memory(len_bytes: u64) {
     let limit = Rlimit {
@@ -399,7 +475,6 @@ fn role_of_a_poor_process() {
     let mut sets = capabilities(None).expect("this thread has capabilities");
     sets.effective.remove(CapabilitySet::IPC_LOCK);
     set_capabilities(None, sets).expect("fewer are always allowed");
-    let mut pair = Pair::<RdmaSend>::up();
     let mut pair = Pair::<RdmaSend>::up();
     limit_locked_memory(128 << 10);
     let id = pair.next_channel();

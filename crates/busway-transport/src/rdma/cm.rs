@@ -47,8 +47,11 @@ impl EventChannel {
     pub fn new() -> Result<Arc<EventChannel>, RdmaError> {
         let libraries = sys::libraries()?;
         // SAFETY: no argument.
-        let channel = NonNull::new(unsafe { libraries.cm.rdma_create_event_channel() })
-            .ok_or_else(|| RdmaError::last("rdma_create_event_channel (is the module rdma_ucm loaded?)"))?;
+        let channel = NonNull::new(unsafe { libraries.cm.rdma_create_event_channel() }).ok_or_else(|| {
+            RdmaError::NoRdma {
+                error: io::Error::last_os_error(),
+            }
+        })?;
         let channel = EventChannel { channel, libraries };
         rustix::io::ioctl_fionbio(&channel, true).map_err(|error| RdmaError::Call {
             call: "fcntl",

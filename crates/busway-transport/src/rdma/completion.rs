@@ -56,11 +56,6 @@ impl Completions {
         &self.pair
     }
 
-    /// The queue pair, for who keeps it beyond the end.
-    pub fn shared_pair(&self) -> &Arc<QueuePair> {
-        &self.pair
-    }
-
     /// Takes finished work; returns how much.
     ///
     /// # Errors

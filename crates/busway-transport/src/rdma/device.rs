@@ -7,9 +7,12 @@
 #![allow(unsafe_code)] // Foreign functions; memory that a device writes.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use busway_core::Window;
 use busway_core::window::{Medium, OutOfBounds};
@@ -33,7 +36,12 @@ pub(super) struct Domain {
     _gap: Option<SiwGap>,
     /// Bound to the address: keeps the library's device open. Goes last.
     keeper: CmId,
+    /// The device goes away.
+    is_removed: AtomicBool,
 }
+
+/// Domains that live, by the address of their open device.
+static DOMAINS: Mutex<BTreeMap<usize, u32>> = Mutex::new(BTreeMap::new());
 
 // SAFETY: the domain is only handed to verbs, which may be called from any thread at once (ibv(7): the library is thread-safe).
 unsafe impl Send for Domain {}
@@ -54,6 +62,46 @@ impl Drop for Domain {
     fn drop(&mut self) {
         // SAFETY: everything made in the domain holds it, so nothing of it is left.
         unsafe { self.libraries.verbs.ibv_dealloc_pd(self.domain.as_ptr()) };
+        let verbs = self.keeper.verbs();
+        let mut domains = DOMAINS.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_last = match domains.get_mut(&verbs.addr()) {
+            Some(count) if *count > 1 => {
+                *count -= 1;
+                false
+            }
+            _ => domains.remove(&verbs.addr()).is_some(),
+        };
+        // Relaxed: the flag was set before the last holder let go, which orders it.
+        if is_last && self.is_removed.load(Ordering::Relaxed) {
+            // SAFETY: the library keeps the device open while `keeper` lives.
+            unsafe { let_go(verbs) };
+        }
+    }
+}
+
+/// Lets the kernel finish the removal of a device that nothing of this process uses any more.
+///
+/// librdmacm (44) keeps every device that it has opened open until another one appears, and the kernel waits with a removal
+/// until nobody has the device open. Its descriptors are therefore made to mean /dev/null: the kernel's device is closed, and
+/// the library closes the numbers whenever it likes.
+///
+/// # Safety
+/// `verbs` is an open device of librdmacm.
+unsafe fn let_go(verbs: *mut sys::ibv_context) {
+    let Ok(nothing) = std::fs::File::open("/dev/null") else {
+        return;
+    };
+    // SAFETY: what the caller promises.
+    let numbers = unsafe { [(*verbs).cmd_fd, (*verbs).async_fd] };
+    for number in numbers {
+        if number < 0 {
+            continue;
+        }
+        // SAFETY: the number belongs to the library's device, and goes on being its own: nothing is closed when this value is
+        // forgotten.
+        let mut owned = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
+        // It can't fail: both descriptors are open.
+        let _ = rustix::io::dup3(&nothing, &mut owned, rustix::io::DupFlags::CLOEXEC);
     }
 }
 
@@ -114,12 +162,18 @@ impl Device {
         let is_iwarp = transport == sys::IBV_TRANSPORT_IWARP;
         // SAFETY: the device is open as long as `keeper` lives, which is dropped after the gap.
         let gap = is_iwarp.then(|| unsafe { SiwGap::new(libraries, verbs.as_ptr()) });
+        *DOMAINS
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(verbs.as_ptr().addr())
+            .or_default() += 1;
         Ok(Arc::new(Device {
             domain: Arc::new(Domain {
                 domain,
                 libraries,
                 _gap: gap.flatten(),
                 keeper,
+                is_removed: AtomicBool::new(false),
             }),
             registrations: Registrations::default(),
             is_iwarp,
@@ -157,6 +211,12 @@ impl Device {
         self.domain.libraries
     }
 
+    /// The device goes away: when the last of this process's things on it is dropped, it is let go.
+    pub(super) fn set_removed(&self) {
+        // Relaxed: see `Domain::drop`.
+        self.domain.is_removed.store(true, Ordering::Relaxed);
+    }
+
     /// See [`Registrations::find`].
     pub(super) fn find_registration(
         &self,
@@ -186,9 +246,7 @@ fn no_device(address: IpAddr, error: RdmaError) -> RdmaError {
 pub enum Access {
     /// The device, for RECVs of this host.
     Local,
-    /// The peer too, with the region's key.
-    RemoteWrite,
-    /// And the peer may read it.
+    /// The peer too, which writes and reads it with the region's key.
     RemoteReadWrite,
 }
 
@@ -226,7 +284,6 @@ impl Region {
         let flags = sys::IBV_ACCESS_LOCAL_WRITE
             | match access {
                 Access::Local => 0,
-                Access::RemoteWrite => sys::IBV_ACCESS_REMOTE_WRITE,
                 Access::RemoteReadWrite => sys::IBV_ACCESS_REMOTE_WRITE | sys::IBV_ACCESS_REMOTE_READ,
             };
         // SAFETY: the memory was just allocated with that size, and is freed only after the registration is gone.

@@ -16,6 +16,15 @@ pub enum RdmaError {
         /// What the loader says.
         why: String,
     },
+    /// The kernel has no RDMA, or no device.
+    #[error(
+        "this host has no RDMA ({error}): `modprobe rdma_ucm`; `rdma link` lists devices, and `modprobe rdma_rxe; rdma link add \
+         rxe0 type rxe netdev eth0` makes one of a network card without RDMA"
+    )]
+    NoRdma {
+        /// What the system says.
+        error: io::Error,
+    },
     /// No device of this host has the address.
     #[error(
         "no RDMA device of this host has the address {address} ({error}): `rdma link` lists them; for a network card without \
@@ -130,5 +139,28 @@ impl From<PostError> for RdmaError {
             call: "posting work to a new queue pair",
             error: error.into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_library_is_one_line_that_names_it_and_what_installs_it() {
+        #[allow(unsafe_code)]
+        // SAFETY: there is no such library, so none of its code runs.
+        let why = match unsafe { libloading::Library::new("libbusway-no-such-library.so.1") } {
+            Ok(_) => unreachable!("no system has it"),
+            Err(error) => error.to_string(),
+        };
+        let line = RdmaError::Missing {
+            library: "libibverbs.so.1",
+            why,
+        }
+        .to_string();
+        assert!(line.starts_with("libibverbs.so.1 is not installed"), "{line}");
+        assert!(line.contains("apt install libibverbs1"), "{line}");
+        assert_eq!(line.lines().count(), 1, "{line}");
     }
 }

@@ -53,8 +53,8 @@ pub(crate) struct Shared(Arc<tcp::Shared>);
 
 /// Everything that exists only while the device does.
 struct Ready {
-    device: Arc<Device>,
     listener: CmId,
+    device: Arc<Device>,
 }
 
 /// Opens a link.
@@ -90,6 +90,7 @@ pub(crate) fn open<F: Flavour, M: Message>(
         said: None,
         conversation: None,
         peer_session: None,
+        has_warned: false,
         lingering: Vec::new(),
         lanes: Lanes::default(),
         outbox: VecDeque::new(),
@@ -117,6 +118,7 @@ struct RdmaLink<F: Flavour, M: Message> {
     conversation: Option<Box<dyn Link<M>>>,
     /// While the conversation stands.
     peer_session: Option<u64>,
+    has_warned: bool,
     /// Dropped senders, each with the time when it is given up.
     lingering: Vec<(Box<dyn Lingering>, Instant)>,
     /// Those of this process that have ends here.
@@ -140,6 +142,7 @@ impl<F: Flavour, M: Message> RdmaLink<F, M> {
             self.look_for_device(now);
         }
         self.converse(now);
+        self.warn_of_copies();
         let late = self.opens.tick(now);
         self.tell(late);
     }
@@ -168,6 +171,19 @@ impl<F: Flavour, M: Message> RdmaLink<F, M> {
         }
     }
 
+    /// Lanes don't log: what they had to do without is told from here, once.
+    fn warn_of_copies(&mut self) {
+        let unregistered = self.ready.as_ref().map_or(0, |ready| ready.device.unregistered());
+        if unregistered > 0 && !self.has_warned {
+            self.has_warned = true;
+            tracing::warn!(
+                "{}: memory of messages could not be registered, so their payload is copied: raise the limit of locked memory \
+                 (`ulimit -l`, `LimitMEMLOCK=` of systemd)",
+                F::NAME
+            );
+        }
+    }
+
     /// Begins, once the device is there.
     fn look_for_device(&mut self, now: Instant) {
         match self.make_ready() {
@@ -188,7 +204,7 @@ impl<F: Flavour, M: Message> RdmaLink<F, M> {
     }
 
     /// Finds the device, listens on it, and begins the conversation.
-    fn make_ready(&mut self) -> Result<Ready, OpenError> {
+    fn make_ready(&mut self) -> Result<Ready, Box<dyn std::error::Error>> {
         let events = match &self.events {
             Some(events) => events.clone(),
             None => {
@@ -252,9 +268,9 @@ impl<F: Flavour, M: Message> RdmaLink<F, M> {
 
     /// The kernel waits until everything on the device is given up: the ends do that when their lanes see them fail.
     fn device_removed(&mut self, now: Instant) {
-        if self.ready.take().is_none() {
-            return;
-        }
+        let Some(ready) = self.ready.take() else { return };
+        ready.device.set_removed();
+        drop(ready);
         let why = format!("the RDMA device with address {} was removed", self.address);
         self.opens.void(&why);
         self.lingering.clear();
