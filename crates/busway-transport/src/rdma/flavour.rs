@@ -40,10 +40,13 @@ pub struct Accepted {
     pub answer: Vec<u8>,
 }
 
+/// Makes a sending end of the receiver's answer.
+pub type Finish<M> = Box<dyn FnOnce(&[u8]) -> Result<Box<dyn Sender<M>>, String> + Send>;
+
 /// A sender whose connection can be asked for.
 pub struct Asking<M: Message> {
     /// Makes the end of the receiver's answer (hostile, and padded with zeros by some transports).
-    pub finish: Box<dyn FnOnce(&[u8]) -> Result<Box<dyn Sender<M>>, String> + Send>,
+    pub finish: Finish<M>,
     /// Its queue pair, which the link ends when the conversation does.
     pub pair: Arc<QueuePair>,
     /// For the receiver, at most [`super::landing::REQUEST_BYTES`] bytes.
