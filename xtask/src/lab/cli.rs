@@ -108,7 +108,8 @@ impl Lab {
     }
 
     fn scenarios(&self) -> Result<ExitCode> {
-        let lines = scenario::run(&scenario::chosen(&self.scenarios)?, self.seed)?;
+        let is_named = !self.scenarios.is_empty();
+        let lines = scenario::run(&scenario::chosen(&self.scenarios)?, is_named, self.seed)?;
         if let Some(path) = &self.json {
             let text = serde_json::to_string_pretty(&lines)?;
             std::fs::write(path, text).with_context(|| format!("{} can't be written", path.display()))?;

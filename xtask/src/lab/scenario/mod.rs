@@ -28,6 +28,8 @@ pub struct Scenario {
     pub name: &'static str,
     /// What it shows, in a line.
     pub about: &'static str,
+    /// Whether a run without names leaves it out, so that it takes less than ten minutes.
+    is_by_name_only: bool,
     /// Runs it; an error is its failure.
     run: fn(&Stage<'_>) -> Result<Value>,
 }
@@ -37,36 +39,43 @@ pub const ALL: &[Scenario] = &[
     Scenario {
         name: "tcp",
         about: "TCP, which the others are held against: the contract of a bus, and gateways of two guests",
+        is_by_name_only: true,
         run: tcp::run,
     },
     Scenario {
         name: "tipc",
         about: "TIPC: the same",
+        is_by_name_only: false,
         run: tipc::run,
     },
     Scenario {
         name: "roce",
         about: "RDMA over RoCE: the same, two-sided and one-sided; and a device removed under load",
+        is_by_name_only: false,
         run: rdma::roce,
     },
     Scenario {
         name: "iwarp",
         about: "RDMA over iWARP: the same",
+        is_by_name_only: false,
         run: rdma::iwarp,
     },
     Scenario {
         name: "preempt-rt",
         about: "a PREEMPT_RT kernel with an isolated processor: the contract and gateways over TCP",
+        is_by_name_only: false,
         run: preempt_rt::run,
     },
     Scenario {
         name: "faulty-wire",
         about: "a wire that cuts, delays, loses, duplicates and reorders: what arrives over each bus",
+        is_by_name_only: false,
         run: faulty_wire::run,
     },
     Scenario {
         name: "speed",
         about: "channels beside the kernel's own tools, in the same guests: ratios of latency and throughput",
+        is_by_name_only: true,
         run: speed::run,
     },
 ];
@@ -81,6 +90,8 @@ pub struct Stage<'a> {
     pub logs: PathBuf,
     /// For what is random.
     pub seed: u64,
+    /// Whether the scenario was asked for by name: then it leaves nothing out, however long it takes.
+    pub is_named: bool,
     bar: ProgressBar,
     name: &'static str,
     failures: RefCell<Vec<String>>,
@@ -175,13 +186,13 @@ impl fmt::Display for Line {
     }
 }
 
-/// The scenarios of these names, or all.
+/// The scenarios of these names; without names those that continuous integration runs.
 ///
 /// # Errors
 /// There is none of a name.
 pub fn chosen(names: &[String]) -> Result<Vec<&'static Scenario>> {
     if names.is_empty() {
-        return Ok(ALL.iter().collect());
+        return Ok(ALL.iter().filter(|scenario| !scenario.is_by_name_only).collect());
     }
     names
         .iter()
@@ -198,11 +209,11 @@ fn unknown(name: &str) -> String {
     format!("there is no scenario {name:?}; there are {}", known.join(", "))
 }
 
-/// Runs scenarios one after the other; the result has a line for each.
+/// Runs scenarios one after the other; the result has a line for each. Those that were named (`is_named`) leave nothing out.
 ///
 /// # Errors
 /// The store can't be opened.
-pub fn run(chosen: &[&Scenario], seed: u64) -> Result<Vec<Line>> {
+pub fn run(chosen: &[&Scenario], is_named: bool, seed: u64) -> Result<Vec<Line>> {
     let store = Store::open()?;
     let builds = Builds::default();
     let mut lines = Vec::new();
@@ -217,6 +228,7 @@ pub fn run(chosen: &[&Scenario], seed: u64) -> Result<Vec<Line>> {
             builds: &builds,
             logs,
             seed,
+            is_named,
             bar,
             name: scenario.name,
             failures,
@@ -295,6 +307,7 @@ mod tests {
             error.contains("\"tcpi\"") && error.contains("tcp, tipc"),
             "{error}"
         );
-        assert_eq!(chosen(&[]).unwrap().len(), ALL.len());
+        let by_itself = chosen(&[]).unwrap();
+        assert!(by_itself.iter().all(|scenario| !scenario.is_by_name_only) && by_itself.len() > 4);
     }
 }
