@@ -8,6 +8,9 @@ use crate::lab::image::Placed;
 use crate::lab::kernel::{Flavor, Kernel};
 use crate::lab::protocol::PORT;
 
+/// In front of the names of tests in a guest.
+const TEST: &str = "test-";
+
 /// What a guest is made of.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -93,6 +96,17 @@ impl Plan {
             is_program: true,
         });
         format!("/bin/{name}")
+    }
+
+    /// Brings along a test binary. The name of a test may be that of one of the guest's tools, which its setup calls: `tipc`, `rdma`.
+    pub fn test(&mut self, file: &Path, name: &str) {
+        self.program_as(file, &format!("{TEST}{name}"));
+    }
+
+    /// Where the guest has the test binary of this name.
+    #[must_use]
+    pub fn test_path(name: &str) -> String {
+        format!("/bin/{TEST}{name}")
     }
 }
 

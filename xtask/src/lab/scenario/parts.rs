@@ -27,7 +27,7 @@ pub(super) fn suites(stage: &Stage<'_>, presets: &[Preset], names: &[&str]) -> R
     for name in names {
         // The file has a number in its name. One that is missing fails in its turn.
         if let Ok(file) = stage.builds.program(Set::TransportTests, name) {
-            plan.program_as(&file, name);
+            plan.test(&file, name);
         }
     }
     stage.says("starts a guest");
@@ -45,7 +45,7 @@ pub(super) fn suites(stage: &Stage<'_>, presets: &[Preset], names: &[&str]) -> R
 /// Runs a test binary that the guest has.
 pub(super) fn suite(stage: &Stage<'_>, guest: &Guest, name: &str) -> Result<Value> {
     stage.says(format!("{name} in guest {}", guest.plan.name));
-    let counts = test_binary::run(guest, &format!("/bin/{name}"), SUITE_LIMIT)?;
+    let counts = test_binary::run(guest, &Plan::test_path(name), SUITE_LIMIT)?;
     stage.notes(format!("{name}: {} tests passed", counts.passed));
     Ok(json!({ "passed": counts.passed }))
 }

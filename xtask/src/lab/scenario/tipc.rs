@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::Stage;
 use super::parts::{gateway_pair, gateways, suites};
 use crate::lab::builds::Set;
+use crate::lab::guest::Plan;
 use crate::lab::pair::{Between, Pair};
 use crate::lab::preset::Preset;
 use crate::lab::protocol::Job;
@@ -34,11 +35,18 @@ fn crowd(stage: &Stage<'_>) -> Result<Value> {
     stage.says("many senders on the wire between two guests");
     let logs = stage.logs.join("crowd");
     let pair = Pair::start(stage.store, &logs, &[Preset::Tipc], Between::Wire, |plan| {
-        plan.program_as(&file, "tipc");
+        plan.test(&file, "tipc");
     })?;
     let mut running = Vec::new();
     for (guest, side) in pair.guests.iter().zip(["one", "two"]) {
-        let words = ["/bin/tipc", "--include-ignored", "--nocapture", "--exact", CROWD];
+        let test = Plan::test_path("tipc");
+        let words = [
+            test.as_str(),
+            "--include-ignored",
+            "--nocapture",
+            "--exact",
+            CROWD,
+        ];
         running.push(guest.spawn(Job {
             words: words.map(str::to_owned).to_vec(),
             environment: [("BUSWAY_TIPC_SIDE".to_owned(), side.to_owned())].into(),
