@@ -1,5 +1,5 @@
-//! What only buses over RDMA have: payload that crosses without a copy, devices that go away, peers that are killed, memory that
-//! can't be registered. One device, RoCE or iWARP, named `…0` after its driver, on `eth0`; run as root.
+//! What only buses over RDMA have: payload that crosses without a copy, peers that are killed. One device, RoCE or iWARP, on `eth0`. Devices that go away
+//! are the lab's (`cargo xtask lab roce`).
 
 #[allow(unused_macros, unused_imports)] // The macro is for the contract suites.
 mod contract;
@@ -17,8 +17,6 @@ use contract::harness::{Buffer, LANE, PATIENCE, Pair, fill, identity, is_filled,
 use contract::hostile::Anything;
 use contract::rdma::Place;
 use contract::{BusUnderTest, Side};
-use rustix::process::{Resource, Rlimit, setrlimit};
-use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 /// The place of a process that a test has started.
 const PLACE: &str = "BUSWAY_TEST_PLACE";
@@ -400,105 +398,4 @@ fn a_killed_peer_fails_its_channels_with_a_reason_and_the_next_process_is_served
         );
         pair.until("the link is down", |pair| pair.host(Side::One).take_down());
     }
-}
-
-/// `rdma link …` of iproute2.
-fn rdma_link(words: &str) -> std::process::Output {
-    Command::new("rdma")
-        .arg("link")
-        .args(words.split_whitespace())
-        .output()
-        .expect("iproute2 is installed")
-}
-
-#[test]
-#[ignore = "needs RDMA in the kernel: cargo xtask lab runs it"]
-fn a_device_removed_under_load_fails_its_channels_for_that_reason_and_the_link_comes_back_with_it() {
-    let device = std::fs::read_dir("/sys/class/infiniband")
-        .expect("there is RDMA")
-        .find_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .expect("there is a device");
-    let driver = device.trim_end_matches('0').to_owned();
-    let mut pair = Pair::<RdmaSend>::up();
-    let mut channel = pair.open(Side::One, &queue(8, 4096));
-    channel.send(Buffer::new(1, 0, 3000));
-    channel.until_delivered(1);
-    let delete = format!("delete {device}");
-    let removal = std::thread::spawn(move || rdma_link(&delete));
-    let (mut of_sender, mut of_receiver, mut sequence) = (None, None, 1);
-    pair.until("both ends have failed", |_| {
-        if of_sender.is_none() {
-            sequence += u64::from(channel.sender.send(Buffer::new(sequence + 1, 0, 3000)).is_ok());
-            of_sender = channel.sender.flush().err();
-        }
-        if of_receiver.is_none() {
-            of_receiver = channel.receiver.poll(&mut channel.sink, 100).err();
-        }
-        (of_sender.is_some() && of_receiver.is_some()).then_some(())
-    });
-    for error in [of_sender, of_receiver].into_iter().flatten() {
-        assert!(error.to_string().contains("was removed"), "{error}");
-    }
-    drop(channel);
-    for side in Side::BOTH {
-        let why = pair.until("the link is down", |pair| pair.host(side).take_down());
-        assert!(!why.is_empty());
-    }
-    pair.until("the device is gone", |_| removal.is_finished().then_some(()));
-    let removed = removal.join().expect("it ran");
-    assert!(removed.status.success(), "{removed:?}");
-    let added = rdma_link(&format!("add {device} type {driver} netdev eth0"));
-    assert!(added.status.success(), "{added:?}");
-    pair.wait_up();
-    let mut channel = pair.open(Side::Two, &queue(8, 4096));
-    channel.send(Buffer::new(1, 0, 3000));
-    channel.until_delivered(1);
-}
-
-/// May lock this much memory, as programs without privileges.
-fn limit_locked_memory(len_bytes: u64) {
-    let limit = Rlimit {
-        current: Some(len_bytes),
-        maximum: None,
-    };
-    setrlimit(Resource::Memlock, limit).expect("the limit is set");
-}
-
-/// Opens channels with little memory to lock.
-#[test]
-#[ignore = "a role: memory_that_can_t_be_registered… starts it as a process of its own"]
-fn role_of_a_poor_process() {
-    if place_of_parent().is_none() {
-        return;
-    }
-    // First of all: the kernel takes no orders from a thread that has changed since it opened the device.
-    let mut sets = capabilities(None).expect("this thread has capabilities");
-    sets.effective.remove(CapabilitySet::IPC_LOCK);
-    set_capabilities(None, sets).expect("fewer are always allowed");
-    let mut pair = Pair::<RdmaSend>::up();
-    limit_locked_memory(128 << 10);
-    let id = pair.next_channel();
-    let refused = pair
-        .host(Side::Two)
-        .link
-        .open_receiver(id, &queue(32, 1 << 20), LANE);
-    match refused {
-        Err(OpenError::NoRoom(why)) => assert!(why.contains("ulimit -l"), "{why}"),
-        other => panic!("{other:?}"),
-    }
-    let mut small = pair.open(Side::One, &queue(4, 100));
-    small.send(Buffer::new(1, 0, 50));
-    small.until_delivered(1);
-    limit_locked_memory(64 << 20);
-    let mut large = pair.open(Side::One, &queue(32, 1 << 20));
-    large.send(Buffer::new(1, 0, 1 << 20));
-    large.until_delivered(1);
-}
-
-#[test]
-#[ignore = "needs RDMA in the kernel: cargo xtask lab runs it"]
-fn memory_that_can_t_be_registered_refuses_the_channel_with_the_mend_and_nothing_else() {
-    let mut other = Other::start("role_of_a_poor_process", Place::new("rdma-send").address());
-    let status = other.0.wait().expect("it ends");
-    assert!(status.success(), "{status}");
 }
