@@ -72,7 +72,7 @@ const CASES: [(&str, Faults, bool); 7] = [
             reordering: 0.1,
             ..PERFECT
         },
-        true,
+        false,
     ),
     (
         "cut for 4 s",
