@@ -17,6 +17,7 @@ use contract::harness::{Buffer, LANE, PATIENCE, Pair, fill, identity, is_filled,
 use contract::hostile::Anything;
 use contract::rdma::Place;
 use contract::{BusUnderTest, Side};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// The place of a process that a test has started.
 const PLACE: &str = "BUSWAY_TEST_PLACE";
@@ -398,4 +399,13 @@ fn a_killed_peer_fails_its_channels_with_a_reason_and_the_next_process_is_served
         );
         pair.until("the link is down", |pair| pair.host(Side::One).take_down());
     }
+}
+
+/// May lock this much memory, as programs without privileges.
+fn limit_locked_memory(len_bytes: u64) {
+    let limit = Rlimit {
+        current: Some(len_bytes),
+        maximum: None,
+    };
+    setrlimit(Resource::Memlock, limit).expect("the limit is set");
 }
