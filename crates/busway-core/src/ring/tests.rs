@@ -241,7 +241,7 @@ fn a_message_whose_bytes_do_not_fit_its_checksum_has_not_arrived_until_patience_
         let line = layout.line_offset(1);
         pair.memory.store(line + TIME, 10).unwrap();
         pair.consumer = pair.consumer.with_patience_bytes(3 * LINE_BYTES as u64 + 300);
-        let found = (0..4).find_map(|_| pair.consumer.peek().err());
+        let found = (0..100).find_map(|_| pair.consumer.peek().err());
         assert!(
             matches!(
                 found,
