@@ -245,6 +245,7 @@ proptest! {
     ) {
         let layout = ring::Layout::new(4, 512, 100).unwrap().with_checksum().unwrap();
         let (memory, credit) = (window_of(vec![0; layout.required_bytes() / 8]), window_of(vec![0; 8]));
+        layout.prepare_credits(&mut credit.clone(), start).unwrap();
         let far = Unordered::new(memory.clone());
         let mut producer = RingProducer::new(far.clone(), layout, start, credit.clone()).unwrap();
         let mut consumer = RingConsumer::new(memory, layout, start, credit).unwrap();
