@@ -22,11 +22,22 @@ pub enum Set {
 }
 
 impl Set {
+    /// The selection of packages and targets is that of `.ci/run` and of the README's commands: cargo gives other selections other features, and would build nearly
+    /// everything again.
     fn arguments(self) -> &'static [&'static str] {
         match self {
-            Set::TransportTests => &["test", "--no-run", "-p", "busway-transport", "--tests"],
-            // As continuous integration has built them: a selection of packages has other features, and nearly everything would be built again.
-            Set::Programs => &["build", "--workspace", "--bins"],
+            Set::TransportTests => &[
+                "test",
+                "--workspace",
+                "--no-run",
+                "--test",
+                "contract_*",
+                "--test",
+                "tipc",
+                "--test",
+                "rdma",
+            ],
+            Set::Programs => &["build", "--workspace", "--bins", "--examples"],
         }
     }
 }

@@ -175,7 +175,7 @@ pub struct Placed {
 /// A file can't be read, a program's library is not on the host.
 pub fn with_files(store: &Store, base: &Path, files: &[Placed], to: &Path) -> Result<()> {
     let init = Placed {
-        from: std::env::current_exe()?,
+        from: own_program(store)?,
         to: "/init".to_owned(),
         is_program: true,
     };
@@ -192,6 +192,13 @@ pub fn with_files(store: &Store, base: &Path, files: &[Placed], to: &Path) -> Re
         }
     }
     archive.finish()
+}
+
+/// This very program, as it runs: cargo may have replaced its file while it built the programs under test.
+fn own_program(store: &Store) -> Result<PathBuf> {
+    let bytes = fs::read("/proc/self/exe").context("this program's own file can't be read")?;
+    let name = format!("own/init-{:016x}", checksum(&bytes));
+    store.once(&name, |to| Ok(fs::write(to, &bytes)?))
 }
 
 /// The program without debugging information, which would be most of it.
