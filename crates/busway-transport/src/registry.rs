@@ -6,6 +6,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::link::{Link, LinkIdentity, OpenError};
@@ -24,6 +25,28 @@ pub struct SettingError {
     pub problem: String,
     /// What would be right.
     pub mend: String,
+}
+
+/// The two hosts' tables of one link over one bus, as one of them sees it; what most buses have as their `LinkSettings`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tables<H> {
+    /// This host's table.
+    pub local: H,
+    /// The peer's table.
+    pub peer: H,
+    /// Whether this host comes first in the link's `hosts`.
+    pub local_is_first: bool,
+}
+
+impl<H> Tables<H> {
+    /// Joins two hosts' tables.
+    pub fn new(local: H, peer: H, local_is_first: bool) -> Tables<H> {
+        Tables {
+            local,
+            peer,
+            local_is_first,
+        }
+    }
 }
 
 /// Two hosts that a system file shall join: what whoever writes one by program (the benchmark, the demonstration, tests) knows of them.
@@ -103,10 +126,11 @@ macro_rules! buses {
             String::new()
         }
 
-        /// What this machine lacks for the bus of this name, and the mend, as the end of "needs …".
+        /// What this machine lacks for the bus of this name, and the mend, as the end of "needs …". It is looked for once in a process.
         pub fn missing(bus: &str) -> Option<String> {
             $(if bus == crate::$module::NAME {
-                return crate::$module::missing();
+                static FOUND: OnceLock<Option<String>> = OnceLock::new();
+                return FOUND.get_or_init(crate::$module::missing).clone();
             })+
             None
         }

@@ -271,11 +271,11 @@ impl Outlet {
                 continue;
             }
             let publisher = sample.header().publisher_id().value();
-            let lost = self.queues.taken(publisher);
-            let lost = if self.safe_overflow { lost } else { 0 };
+            let taken = self.queues.taken(publisher);
+            let lost = if self.safe_overflow { taken.lost } else { 0 };
             return Some((
                 LocalSample {
-                    has_one_segment: self.queues.has_one_segment(publisher),
+                    has_one_segment: taken.has_one_segment,
                     sample,
                     user_header_bytes: self.user_header_bytes,
                 },

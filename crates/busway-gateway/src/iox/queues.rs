@@ -88,6 +88,30 @@ impl SourceQueue {
     fn queue(&self) -> Option<&QueueMirror> {
         self.mirror()?.channels.first().map(|channel| &channel.submission)
     }
+
+    /// How many samples were lost since this was last asked.
+    fn newly_lost(&mut self) -> u64 {
+        // Relaxed: a count that only grows; the lane compares it with its own.
+        let Some(position) = self
+            .queue()
+            .map(|queue| queue.read_position.load(Ordering::Relaxed))
+        else {
+            return 0;
+        };
+        let lost = position.saturating_sub(self.taken);
+        let new = lost.saturating_sub(self.reported);
+        self.reported += new;
+        new
+    }
+}
+
+/// What is known of a sample's publisher once the sample was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// How many of this publisher's samples were lost since the last one.
+    pub lost: u64,
+    /// Whether all its samples lie in one data segment for as long as it lives.
+    pub has_one_segment: bool,
 }
 
 /// The queues of one subscriber, one for each publisher that has sent something.
@@ -117,16 +141,8 @@ impl SourceQueues {
         })
     }
 
-    /// Whether all samples of `publisher`, of which one was taken, lie in one data segment for as long as it lives.
-    pub fn has_one_segment(&self, publisher: u128) -> bool {
-        let source = self.sources.iter().find(|source| source.publisher == publisher);
-        source
-            .and_then(SourceQueue::mirror)
-            .is_some_and(|connection| connection.number_of_segments == 1)
-    }
-
-    /// A sample of `publisher` was taken. Returns how many of that publisher's were lost since the last one.
-    pub fn taken(&mut self, publisher: u128) -> u64 {
+    /// A sample of `publisher` was taken.
+    pub fn taken(&mut self, publisher: u128) -> Taken {
         let index = self
             .sources
             .iter()
@@ -146,17 +162,12 @@ impl SourceQueues {
         });
         let source = &mut self.sources[index];
         source.taken += 1;
-        // Relaxed: a count that only grows; the lane compares it with its own.
-        let Some(position) = source
-            .queue()
-            .map(|queue| queue.read_position.load(Ordering::Relaxed))
-        else {
-            return 0;
-        };
-        let lost = position.saturating_sub(source.taken);
-        let new = lost.saturating_sub(source.reported);
-        source.reported += new;
-        new
+        Taken {
+            lost: source.newly_lost(),
+            has_one_segment: source
+                .mirror()
+                .is_some_and(|connection| connection.number_of_segments == 1),
+        }
     }
 
     /// A publisher that is gone has taken its connection's name with it.
@@ -226,7 +237,7 @@ mod tests {
             assert!(!is_known || counter.has_waiting());
             while let Some(sample) = subscriber.receive().expect("received") {
                 received += 1;
-                lost += counter.taken(sample.header().publisher_id().value());
+                lost += counter.taken(sample.header().publisher_id().value()).lost;
             }
         }
         assert!(!counter.has_waiting());
@@ -259,8 +270,7 @@ mod tests {
             sample.send().expect("sent");
             let sample = subscriber.receive().expect("received").expect("a sample");
             let id = sample.header().publisher_id().value();
-            queues.taken(id);
-            assert_eq!(queues.has_one_segment(id), is_lasting);
+            assert_eq!(queues.taken(id).has_one_segment, is_lasting);
         }
     }
 }

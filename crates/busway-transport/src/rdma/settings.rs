@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::one_sided::OneSided;
-use crate::registry::{SettingError, Site, duration};
+use crate::registry::{SettingError, Site, Tables, duration};
 use crate::tcp;
 
 /// One host's table: `rdma-send.vision = { listen = "192.0.2.1:7400" }`.
@@ -63,29 +63,12 @@ impl HostSettings {
 }
 
 /// The two tables of a link as one host sees them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkSettings {
-    /// This host's table.
-    pub local: HostSettings,
-    /// The peer's table.
-    pub peer: HostSettings,
-    /// Whether this host comes first in the link's `hosts`.
-    pub local_is_first: bool,
-}
+pub type LinkSettings = Tables<HostSettings>;
 
 // The bus writes the other host's memory, but by a queue pair, which programs don't have.
 impl OneSided for LinkSettings {}
 
 impl LinkSettings {
-    /// Joins two hosts' tables.
-    pub fn new(local: HostSettings, peer: HostSettings, local_is_first: bool) -> LinkSettings {
-        LinkSettings {
-            local,
-            peer,
-            local_is_first,
-        }
-    }
-
     /// Checks both tables, alone and against each other.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::memory::settings::Size;
 use crate::one_sided::OneSided;
-use crate::registry::{SettingError, Site, duration, validate_heartbeat};
+use crate::registry::{SettingError, Site, Tables, duration, validate_heartbeat};
 pub use crate::stream::Role;
 
 /// One host's table: `tcp.vision = { listen = "192.0.2.1:7400" }`.
@@ -44,29 +44,12 @@ impl Default for HostSettings {
 }
 
 /// The two tables of a link as one host sees them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkSettings {
-    /// This host's table.
-    pub local: HostSettings,
-    /// The peer's table.
-    pub peer: HostSettings,
-    /// Whether this host comes first in the link's `hosts`.
-    pub local_is_first: bool,
-}
+pub type LinkSettings = Tables<HostSettings>;
 
 // Messages are moved: a connection has no memory of the other host.
 impl OneSided for LinkSettings {}
 
 impl LinkSettings {
-    /// Joins two hosts' tables.
-    pub fn new(local: HostSettings, peer: HostSettings, local_is_first: bool) -> LinkSettings {
-        LinkSettings {
-            local,
-            peer,
-            local_is_first,
-        }
-    }
-
     /// Checks both tables, alone and against each other.
     ///
     /// # Errors

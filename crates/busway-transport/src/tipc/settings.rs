@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::address::ServiceAddress;
 use crate::one_sided::OneSided;
-use crate::registry::{SettingError, Site, duration};
+use crate::registry::{SettingError, Site, Tables, duration};
 use crate::stream::Role;
 
 /// Service type of Busway's links where the system file names none: the bytes `BUSW`.
@@ -81,30 +81,13 @@ fn some_duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Op
     duration(deserializer).map(Some)
 }
 
-/// The two tables of a link as one host sees them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkSettings {
-    /// This host's table.
-    pub local: HostSettings,
-    /// The peer's table.
-    pub peer: HostSettings,
-    /// Whether this host comes first in the link's `hosts`: it accepts the connections, the other one makes them.
-    pub local_is_first: bool,
-}
+/// The two tables of a link as one host sees them. The first host accepts the connections, the second one makes them.
+pub type LinkSettings = Tables<HostSettings>;
 
 // Messages are moved: a connection has no memory of the other host.
 impl OneSided for LinkSettings {}
 
 impl LinkSettings {
-    /// Joins two hosts' tables.
-    pub fn new(local: HostSettings, peer: HostSettings, local_is_first: bool) -> LinkSettings {
-        LinkSettings {
-            local,
-            peer,
-            local_is_first,
-        }
-    }
-
     /// Checks both tables, alone and against each other.
     ///
     /// # Errors
