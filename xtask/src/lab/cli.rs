@@ -83,6 +83,9 @@ struct Setup {
     /// The guest's memory
     #[arg(long, default_value_t = 512)]
     memory_mib: u32,
+    /// The guest's processors
+    #[arg(long, default_value_t = 1)]
+    processors: u8,
     /// Seconds after which the program is given up
     #[arg(long, default_value_t = 300)]
     timeout: u64,
@@ -164,6 +167,7 @@ impl Setup {
         plan.flavor = self.kernel;
         plan.kernel_words = self.append.clone();
         plan.memory_mib = self.memory_mib;
+        plan.processors = self.processors;
         plan.wire = Some(wire);
         self.with.iter().for_each(|preset| preset.prepare(&mut plan));
         for copied in &self.copy {

@@ -2,8 +2,11 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Mutex;
 
 use anyhow::{Context, Result, bail};
+
+use super::lock;
 
 /// A program that the lab runs on the host and the Debian package that has it.
 struct Need {
@@ -70,7 +73,11 @@ pub fn ensure_for_modules() -> Result<()> {
     ensure_all(&FOR_MODULES)
 }
 
+/// Held while it is seen to that nothing is missing: only one installs.
+static INSTALLING: Mutex<()> = Mutex::new(());
+
 fn ensure_all(needs: &[Need]) -> Result<()> {
+    let _alone = lock(&INSTALLING);
     let missing: Vec<&str> = needs
         .iter()
         .filter(|need| find(need.program).is_none())

@@ -10,17 +10,19 @@ mod tipc;
 
 use std::cell::RefCell;
 use std::fmt;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::builds::Builds;
-use super::host;
 use super::store::Store;
+use super::{host, lock};
 
 /// A scenario.
 pub struct Scenario {
@@ -30,6 +32,8 @@ pub struct Scenario {
     pub about: &'static str,
     /// Whether a run without names leaves it out, so that it takes less than ten minutes.
     is_by_name_only: bool,
+    /// Whether it takes times: then nothing else runs beside it.
+    is_timed: bool,
     /// Runs it; an error is its failure.
     run: fn(&Stage<'_>) -> Result<Value>,
 }
@@ -40,42 +44,49 @@ pub const ALL: &[Scenario] = &[
         name: "tcp",
         about: "TCP, which the others are held against: the contract of a bus, and gateways of two guests",
         is_by_name_only: true,
+        is_timed: false,
         run: tcp::run,
     },
     Scenario {
         name: "tipc",
         about: "TIPC: the same",
         is_by_name_only: false,
+        is_timed: false,
         run: tipc::run,
     },
     Scenario {
         name: "roce",
         about: "RDMA over RoCE: the same, two-sided and one-sided; and a device removed under load",
         is_by_name_only: false,
+        is_timed: false,
         run: rdma::roce,
     },
     Scenario {
         name: "iwarp",
         about: "RDMA over iWARP: the same",
         is_by_name_only: false,
+        is_timed: false,
         run: rdma::iwarp,
     },
     Scenario {
         name: "preempt-rt",
         about: "a PREEMPT_RT kernel with an isolated processor: the contract and gateways over TCP",
         is_by_name_only: false,
+        is_timed: false,
         run: preempt_rt::run,
     },
     Scenario {
         name: "faulty-wire",
         about: "a wire that cuts, delays, loses, duplicates and reorders: what arrives over each bus",
         is_by_name_only: false,
+        is_timed: true,
         run: faulty_wire::run,
     },
     Scenario {
         name: "speed",
         about: "channels beside the kernel's own tools, in the same guests: ratios of latency and throughput",
         is_by_name_only: true,
+        is_timed: true,
         run: speed::run,
     },
 ];
@@ -92,6 +103,7 @@ pub struct Stage<'a> {
     pub seed: u64,
     /// Whether the scenario was asked for by name: then it leaves nothing out, however long it takes.
     pub is_named: bool,
+    bars: &'a MultiProgress,
     bar: ProgressBar,
     name: &'static str,
     failures: RefCell<Vec<String>>,
@@ -115,7 +127,7 @@ impl Stage<'_> {
     /// Says for good what was seen.
     pub fn notes(&self, what: impl fmt::Display) {
         let after_s = self.bar.elapsed().as_secs();
-        self.bar
+        self.bars
             .suspend(|| println!("  {}: {what} (at {after_s} s)", self.name));
     }
 }
@@ -209,48 +221,88 @@ fn unknown(name: &str) -> String {
     format!("there is no scenario {name:?}; there are {}", known.join(", "))
 }
 
-/// Runs scenarios one after the other; the result has a line for each. Those that were named (`is_named`) leave nothing out.
+/// Scenarios that run at a time: a guest of one of them mostly waits, and has one processor.
+const AT_A_TIME: usize = 2;
+
+/// Runs scenarios, [`AT_A_TIME`] of them, those that take times by themselves; the result has a line for each. Those that were named (`is_named`) leave nothing
+/// out.
 ///
 /// # Errors
 /// The store can't be opened.
-pub fn run(chosen: &[&Scenario], is_named: bool, seed: u64) -> Result<Vec<Line>> {
-    let store = Store::open()?;
-    let builds = Builds::default();
-    let mut lines = Vec::new();
-    for scenario in chosen {
-        let bar = ProgressBar::new_spinner()
-            .with_style(ProgressStyle::with_template("{spinner} {elapsed:>4} {msg}")?);
+pub fn run(chosen: &[&'static Scenario], is_named: bool, seed: u64) -> Result<Vec<Line>> {
+    let run = Run {
+        store: Store::open()?,
+        builds: Builds::default(),
+        bars: MultiProgress::new(),
+        is_named,
+        seed,
+    };
+    let (timed, others): (Vec<_>, Vec<_>) = chosen.iter().partition(|scenario| scenario.is_timed);
+    let waiting = Mutex::new(others.into_iter());
+    let mut lines: Vec<Line> = std::thread::scope(|scope| {
+        let workers = [(); AT_A_TIME].map(|()| {
+            scope.spawn(|| {
+                let next = || lock(&waiting).next();
+                std::iter::from_fn(next)
+                    .map(|scenario| run.of(scenario))
+                    .collect::<Vec<_>>()
+            })
+        });
+        let of_each = workers.map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        of_each.into_iter().flatten().collect()
+    });
+    lines.extend(timed.into_iter().map(|scenario| run.of(scenario)));
+    let place = |line: &Line| chosen.iter().position(|scenario| scenario.name == line.scenario);
+    lines.sort_by_key(place);
+    Ok(lines)
+}
+
+/// What the scenarios of one run share.
+struct Run {
+    store: Store,
+    builds: Builds,
+    bars: MultiProgress,
+    is_named: bool,
+    seed: u64,
+}
+
+impl Run {
+    fn of(&self, scenario: &'static Scenario) -> Line {
+        let bar = self.bars.add(ProgressBar::new_spinner());
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed:>4} {msg}") {
+            bar.set_style(style);
+        }
         bar.enable_steady_tick(Duration::from_millis(200));
-        let logs = store.path("logs").join(scenario.name);
-        let failures = RefCell::default();
         let stage = Stage {
-            store: &store,
-            builds: &builds,
-            logs,
-            seed,
-            is_named,
+            store: &self.store,
+            builds: &self.builds,
+            logs: self.store.path("logs").join(scenario.name),
+            seed: self.seed,
+            is_named: self.is_named,
+            bars: &self.bars,
             bar,
             name: scenario.name,
-            failures,
+            failures: RefCell::default(),
         };
         stage.says("begins");
         let begin = Instant::now();
         let outcome = stage.run(scenario.run);
         stage.bar.finish_and_clear();
         if let Outcome::Failed { why } = &outcome {
-            eprintln!(
-                "{}: {why}\nlogs of its guests: {}",
-                scenario.name,
-                stage.logs.display()
-            );
+            self.bars.suspend(|| {
+                eprintln!(
+                    "{}: {why}\nlogs of its guests: {}",
+                    scenario.name,
+                    stage.logs.display()
+                );
+            });
         }
-        lines.push(Line {
+        Line {
             scenario: scenario.name,
             duration_s: begin.elapsed().as_secs_f64(),
             outcome,
-        });
+        }
     }
-    Ok(lines)
 }
 
 /// Whether a run with these results is one that may land: nothing failed, and nothing was skipped in continuous integration.

@@ -50,8 +50,12 @@ pub(super) fn suite(stage: &Stage<'_>, guest: &Guest, name: &str) -> Result<Valu
     Ok(json!({ "passed": counts.passed }))
 }
 
-/// Two guests with the programs that [`gateways`] needs.
-pub(super) fn gateway_pair(stage: &Stage<'_>, presets: &[Preset]) -> Result<Pair> {
+/// Two guests with the programs that [`gateways`] needs; `prepare` adds what else they have.
+pub(super) fn gateway_pair(
+    stage: &Stage<'_>,
+    presets: &[Preset],
+    prepare: impl Fn(&mut Plan),
+) -> Result<Pair> {
     stage.says("builds the programs");
     let programs = Programs::build(stage.builds)?;
     stage.says("starts two guests");
@@ -60,7 +64,10 @@ pub(super) fn gateway_pair(stage: &Stage<'_>, presets: &[Preset]) -> Result<Pair
         &stage.logs.join("gateways"),
         presets,
         Between::Wire,
-        |plan| programs.place(plan),
+        |plan| {
+            programs.place(plan);
+            prepare(plan);
+        },
     )
 }
 

@@ -8,7 +8,7 @@ use super::parts::{gateway_pair, gateways, suites};
 
 pub(super) fn run(stage: &Stage<'_>) -> Result<Value> {
     let suites = stage.part("suites", suites(stage, &[], &["contract_tcp"]));
-    let pair = gateway_pair(stage, &[])?;
+    let pair = gateway_pair(stage, &[], |_| ())?;
     let gateways = gateways(stage, &pair, &["tcp"]);
     Ok(json!({ "suites": suites, "gateways": gateways }))
 }

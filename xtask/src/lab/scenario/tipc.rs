@@ -24,7 +24,7 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<Value> {
         suites(stage, &[Preset::Tipc], &["contract_tipc", "tipc"]),
     );
     let crowd = stage.part("crowd", crowd(stage));
-    let pair = gateway_pair(stage, &[Preset::Tipc])?;
+    let pair = gateway_pair(stage, &[Preset::Tipc], |_| ())?;
     let gateways = gateways(stage, &pair, &["tipc"]);
     Ok(json!({ "suites": suites, "crowd": crowd, "gateways": gateways }))
 }
