@@ -3,6 +3,7 @@
 //! * [`rig`]: hosts, their gateways, the system file.
 //! * [`program`]: child processes that report.
 //! * [`role`]: what the Rust program under test can be told to do.
+//! * [`outage`]: two links, one of them out of order.
 //! * [`ports`]: ARINC 653 partitions on those hosts.
 //! * [`quiet`]: when nothing is under way between ports any more.
 //! * [`stream`]: messages from one host to another, and what the gateways count of them.
@@ -13,6 +14,7 @@
 //! themselves, which open ports in the hosts' iceoryx2 domains as any user would. `busway` is the binary beside the tests
 //! (`cargo test --workspace` builds it), or the one that the environment variable `BUSWAY_BIN` names.
 
+pub mod outage;
 pub mod ports;
 pub mod program;
 pub mod quiet;

@@ -64,6 +64,8 @@ pub struct PortStatus {
     pub channel: String,
     /// The other host.
     pub peer: String,
+    /// The bus that it takes, or took last.
+    pub bus: String,
     /// Whether messages can pass.
     pub open: bool,
     /// By name.

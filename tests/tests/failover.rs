@@ -1,120 +1,11 @@
 //! Two links between two hosts: one is lost under load, the other takes over, and nothing breaks when the first one is back.
 
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::Duration;
-
+use busway_tests::outage::{Outage, other, start, two_links};
 use busway_tests::role::{Runner, Seen, Settings};
-use busway_tests::skip::skipped;
 use busway_tests::stream::{DEEP, flows, kept_back, stream, taken};
-use busway_tests::{Bus, Rig, eventually, on_each_bus};
+use busway_tests::{Bus, Rig, eventually, holds_for, on_each_bus};
 
 const SERVICE: &str = "failover";
-/// Offset in a window of the writer's conversation number (`busway-transport`, `memory/layout.rs`).
-const CONVERSATION_AT: u64 = 40;
-/// The two windows of the rig's memory link lie one behind the other.
-const WINDOW_BYTES: u64 = 32 << 20;
-
-/// One of the two links, out of order until it is mended.
-enum Outage {
-    Cable,
-    /// Somebody overwrites both headers of the window all the time. The gateways mend them, so the link comes up for moments.
-    Header(Arc<AtomicBool>, JoinHandle<()>),
-    /// A directory lies where the window's file should be.
-    NoWindow(PathBuf),
-}
-
-impl Outage {
-    fn begin(rig: &Rig, link: usize, bus: Bus) -> Outage {
-        let outage = match bus {
-            Bus::Tcp => {
-                rig.hosts.set_cable(0, 1, false).expect("a cable");
-                Outage::Cable
-            }
-            Bus::Memory => {
-                let path = rig.hosts.shared.join(format!("window{link}"));
-                let window = std::fs::File::options()
-                    .write(true)
-                    .open(path)
-                    .expect("the window");
-                let stop = Arc::new(AtomicBool::new(false));
-                let stopped = stop.clone();
-                let vandal = std::thread::spawn(move || {
-                    // Relaxed: a flag on its own.
-                    while !stopped.load(Ordering::Relaxed) {
-                        for start in [0, WINDOW_BYTES] {
-                            window
-                                .write_all_at(&[0; 8], start + CONVERSATION_AT)
-                                .expect("written");
-                        }
-                        std::thread::sleep(Duration::from_micros(200));
-                    }
-                });
-                Outage::Header(stop, vandal)
-            }
-        };
-        for host in [0, 1] {
-            eventually(&format!("host {host} sees that its link is lost"), || {
-                rig.is_up(host, bus).filter(|up| !up)
-            });
-        }
-        outage
-    }
-
-    /// The link is out of order from the beginning, before gateways start.
-    fn from_the_start(rig: &Rig, link: usize, bus: Bus) -> Outage {
-        match bus {
-            Bus::Tcp => {
-                rig.hosts.set_cable(0, 1, false).expect("a cable");
-                Outage::Cable
-            }
-            Bus::Memory => {
-                let path = rig.hosts.shared.join(format!("window{link}"));
-                std::fs::create_dir(&path).expect("the directory is ours");
-                Outage::NoWindow(path)
-            }
-        }
-    }
-
-    fn end(self, rig: &Rig) {
-        match self {
-            Outage::NoWindow(path) => std::fs::remove_dir(path).expect("it is empty"),
-            Outage::Cable => rig.hosts.set_cable(0, 1, true).expect("a cable"),
-            Outage::Header(stop, vandal) => {
-                stop.store(true, Ordering::Relaxed);
-                vandal.join().expect("it only writes");
-            }
-        }
-        for host in [0, 1] {
-            rig.links_up(host);
-        }
-    }
-}
-
-fn other(bus: Bus) -> Bus {
-    match bus {
-        Bus::Memory => Bus::Tcp,
-        Bus::Tcp => Bus::Memory,
-    }
-}
-
-/// Two links, the one over `preferred` first, and no gateway yet; `None` where there is no cable to cut.
-fn two_links(preferred: Bus) -> Option<Rig> {
-    let links = [(0, 1, preferred), (0, 1, other(preferred))];
-    let rig = Rig::isolated_pair_over(&links, "");
-    rig.map_err(|what| skipped(&what)).ok()
-}
-
-fn start(rig: &mut Rig) {
-    rig.start_gateways();
-    for host in [0, 1] {
-        rig.links_up(host);
-    }
-}
-
 /// Ends the publisher and waits for its last message; everything is counted at the receiving end.
 fn conclude(rig: &Rig, publisher: Runner, subscriber: &Runner) -> (u64, Seen) {
     let published = publisher.finish().sent;
@@ -131,7 +22,7 @@ fn conclude(rig: &Rig, publisher: Runner, subscriber: &Runner) -> (u64, Seen) {
 }
 
 fn data_continues_over_the_other_link_and_every_loss_is_counted(preferred: Bus) {
-    let Some(mut rig) = two_links(preferred) else {
+    let Some(mut rig) = two_links(preferred, "") else {
         return;
     };
     start(&mut rig);
@@ -166,7 +57,7 @@ fn data_continues_over_the_other_link_and_every_loss_is_counted(preferred: Bus) 
 }
 
 fn losing_the_link_that_is_not_used_loses_nothing(preferred: Bus) {
-    let Some(mut rig) = two_links(preferred) else {
+    let Some(mut rig) = two_links(preferred, "") else {
         return;
     };
     start(&mut rig);
@@ -186,7 +77,7 @@ const STRICT: Settings = Settings {
 };
 
 fn a_link_that_comes_back_costs_a_service_without_overflow_nothing(preferred: Bus) {
-    let Some(mut rig) = two_links(preferred) else {
+    let Some(mut rig) = two_links(preferred, "") else {
         return;
     };
     let outage = Outage::from_the_start(&rig, 0, preferred);
@@ -199,7 +90,58 @@ fn a_link_that_comes_back_costs_a_service_without_overflow_nothing(preferred: Bu
     assert_eq!((seen.first, seen.received), (1, published), "{seen:?}");
 }
 
+fn rule(buses: &[Bus]) -> String {
+    let names: Vec<&str> = buses.iter().map(|bus| bus.name()).collect();
+    format!("[[service]]\nname = {SERVICE:?}\nbuses = {names:?}\n")
+}
+
+fn a_service_takes_the_buses_in_the_order_that_its_rule_names(first: Bus) {
+    // The link over the other bus comes first in the file.
+    let Some(mut rig) = two_links(other(first), &rule(&[first, other(first)])) else {
+        return;
+    };
+    start(&mut rig);
+    let (publisher, subscriber) = stream(&rig, SERVICE, STRICT);
+    let outage = Outage::begin(&rig, 0, other(first));
+    flows(
+        &publisher,
+        &subscriber,
+        1,
+        "over the bus that the rule names first",
+    );
+    outage.end(&rig);
+    let (published, seen) = conclude(&rig, publisher, &subscriber);
+    assert_eq!((seen.first, seen.received), (1, published), "{seen:?}");
+}
+
+fn a_service_waits_for_the_only_bus_that_its_rule_names(only: Bus) {
+    let Some(mut rig) = two_links(only, &rule(&[only])) else {
+        return;
+    };
+    start(&mut rig);
+    let (publisher, subscriber) = stream(&rig, SERVICE, DEEP);
+    let outage = Outage::begin(&rig, 0, only);
+    // What was under way has arrived; nothing may come over the other bus.
+    let last = eventually("what was under way has arrived", || {
+        let before = subscriber.seen(1).last;
+        holds_still(|| subscriber.seen(1).last == before).then_some(before)
+    });
+    holds_for(std::time::Duration::from_millis(500), "nothing arrives", || {
+        subscriber.seen(1).last == last
+    });
+    outage.end(&rig);
+    flows(&publisher, &subscriber, 1, "once the bus is back");
+    conclude(&rig, publisher, &subscriber);
+}
+
+fn holds_still(look: impl Fn() -> bool) -> bool {
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    look()
+}
+
 on_each_bus!(
+    a_service_takes_the_buses_in_the_order_that_its_rule_names,
+    a_service_waits_for_the_only_bus_that_its_rule_names,
     data_continues_over_the_other_link_and_every_loss_is_counted,
     losing_the_link_that_is_not_used_loses_nothing,
     a_link_that_comes_back_costs_a_service_without_overflow_nothing,

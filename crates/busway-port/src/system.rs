@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use busway_system::{self as file, Carrier, System, Way};
+use busway_system::{self as file, Carrier, Hop, System, Way};
 use busway_transport::one_sided::Role;
 
 use crate::config::{
@@ -46,6 +46,8 @@ pub struct Crossing {
     pub carrier: Carrier,
     /// How the two hosts compare times.
     pub clock: file::Clock,
+    /// Where the messages go while that bus is down, the best first.
+    pub fallbacks: Vec<Hop>,
     /// Index in [`System::lanes`] of the lane that moves the messages.
     pub lane: usize,
 }
@@ -246,6 +248,7 @@ fn crossings(system: &System, host: &str, index: usize, channel: &file::Channel)
             bus,
             carrier,
             clock,
+            fallbacks: route.fallbacks,
             lane: channel.lane,
         });
     }

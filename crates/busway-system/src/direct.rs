@@ -11,7 +11,7 @@ use busway_transport::registry;
 
 use crate::System;
 use crate::ports::Channel;
-use crate::route::{host_of, link_between};
+use crate::route::{hops_between, host_of};
 
 /// Registers begin at multiples of this, in bytes: CPUs fetch lines in pairs.
 const ALIGNMENT_BYTES: u64 = 128;
@@ -87,7 +87,10 @@ impl System {
         }
         let goes_there = channel.destinations.iter().any(|destination| {
             let there = host_of(self, *destination);
-            there != writer && link_between(self, channel, writer, there) == Some((link, bus))
+            there != writer
+                && hops_between(&self.links, &channel.buses, writer, there)
+                    .next()
+                    .is_some_and(|hop| (hop.link, hop.bus) == (link, bus))
         });
         let max_size_bytes = self.port(channel.source).max_size_bytes as usize;
         // A shape that is impossible is no business of this function: the ports say so.

@@ -55,7 +55,7 @@ pub use ports::{
     Channel, Clock, Direction, Discipline, MAX_MESSAGE_BYTES, MAX_MESSAGES, MAX_NAME_BYTES, Partition, Port,
     PortKind, PortRef, WhenFull,
 };
-pub use route::{Carrier, Route, Way};
+pub use route::{Carrier, Hop, Route, Way};
 
 /// The XML namespace of Busway's elements in an ARINC 653 module: `Place`, `Rate`, `Bus` and `Queue`.
 pub const XML_NAMESPACE: &str = xml::NAMESPACE;
@@ -173,6 +173,7 @@ impl System {
             rule,
             keep: rule.and_then(|at| self.services[at].keep),
             lane: lane.unwrap_or(0),
+            buses: rule.map_or(&[], |at| &self.services[at].buses),
         }
     }
 }

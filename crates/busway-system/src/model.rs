@@ -92,6 +92,8 @@ pub struct ServiceRule {
     pub keep: Option<KeepRule>,
     /// Name of a lane; `None`: the lane whose own `services` match, else the default lane.
     pub lane: Option<String>,
+    /// The buses that may carry it, the best first; empty: all of the links, in their order.
+    pub buses: Vec<String>,
 }
 
 /// How a lane waits while none of its channels has work.
@@ -153,4 +155,6 @@ pub struct ServicePlan<'a> {
     pub keep: Option<KeepRule>,
     /// Index in [`crate::System::lanes`].
     pub lane: usize,
+    /// As [`ServiceRule::buses`].
+    pub buses: &'a [String],
 }

@@ -112,8 +112,8 @@ pub struct Channel {
     pub source: PortRef,
     /// At least one, all of the source's kind and size.
     pub destinations: Vec<PortRef>,
-    /// The bus that the file asks for between hosts; `None`: the best of each link.
-    pub bus: Option<String>,
+    /// The buses that may carry it between hosts, the best first; empty: all of the links, in their order.
+    pub buses: Vec<String>,
     /// Slots of the register of a sampling channel, 3 to 4096; `None` for a queuing channel. Every host computes the same.
     pub slots: Option<u32>,
     /// What becomes of a message for a full queue; `None` for a sampling channel. Every host comes to the same.

@@ -17,6 +17,19 @@ pub struct Route {
     /// How messages get there.
     #[serde(flatten)]
     pub way: Way,
+    /// Where they go while `way` is down, the best first. None inside a host, and where the source's partition writes the other host's memory itself.
+    pub fallbacks: Vec<Hop>,
+}
+
+/// One bus of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Hop {
+    /// Index in [`System::links`].
+    pub link: usize,
+    /// The bus, one of the link's.
+    pub bus: &'static str,
+    /// How the two hosts compare times.
+    pub clock: Clock,
 }
 
 /// How messages get to a destination.
@@ -52,24 +65,35 @@ impl System {
     /// The ways of a channel, in the order of its destinations.
     pub fn routes_of(&self, channel: &Channel) -> Vec<Route> {
         let here = host_of(self, channel.source);
-        let way = |destination: PortRef| {
+        let route = |&destination: &PortRef| {
             let there = host_of(self, destination);
             if here == there {
-                return Some(Way::InsideHost);
+                return Route {
+                    destination,
+                    way: Way::InsideHost,
+                    fallbacks: Vec::new(),
+                };
             }
-            let (link, bus) = link_between(self, channel, here, there)?;
-            Some(Way::Link {
-                link,
-                bus,
-                carrier: self.carrier(channel, link, bus),
-                clock: self.links[link].clock,
-            })
+            let mut hops = hops_between(&self.links, &channel.buses, here, there);
+            let Hop { link, bus, clock } = hops
+                .next()
+                .expect("a System's channels have been validated: a link has the bus");
+            let carrier = self.carrier(channel, link, bus);
+            Route {
+                destination,
+                way: Way::Link {
+                    link,
+                    bus,
+                    carrier,
+                    clock,
+                },
+                fallbacks: match carrier {
+                    Carrier::Partition => Vec::new(),
+                    Carrier::Gateways => hops.collect(),
+                },
+            }
         };
-        let routes = channel.destinations.iter().map(|&destination| Route {
-            destination,
-            way: way(destination).expect("a System's channels have been validated: a link has the bus"),
-        });
-        routes.collect()
+        channel.destinations.iter().map(route).collect()
     }
 
     fn carrier(&self, channel: &Channel, link: usize, bus: &str) -> Carrier {
@@ -93,22 +117,27 @@ pub(crate) fn host_of(system: &System, at: PortRef) -> &str {
     &system.partitions[at.partition].host
 }
 
-/// The link, by its index, and the bus that take a channel from one host to another: the first link that has the wanted bus, else its first
-/// bus.
-pub(crate) fn link_between(
-    system: &System,
-    channel: &Channel,
-    here: &str,
-    there: &str,
-) -> Option<(usize, &'static str)> {
-    let wanted = channel.bus.as_deref();
-    links_between(&system.links, here, there).find_map(|(link, joins)| {
-        let mut buses = joins.buses.iter().map(LinkBus::name);
-        Some((
-            link,
-            buses.find(|bus| wanted.is_none_or(|wanted| wanted == *bus))?,
-        ))
-    })
+/// The buses that can take messages from one host to another, the best first: those of `wanted` in its order, or, if it is empty, all in the order of the file.
+pub(crate) fn hops_between<'a>(
+    links: &'a [Link],
+    wanted: &'a [String],
+    here: &'a str,
+    there: &'a str,
+) -> impl Iterator<Item = Hop> {
+    let all = move || {
+        links_between(links, here, there).flat_map(|(link, joins)| {
+            let hop = move |bus: &LinkBus| Hop {
+                link,
+                bus: bus.name(),
+                clock: joins.clock,
+            };
+            joins.buses.iter().map(hop)
+        })
+    };
+    let named = wanted
+        .iter()
+        .flat_map(move |name| all().filter(move |hop| hop.bus == name));
+    named.chain(all().filter(|_| wanted.is_empty()))
 }
 
 /// Links that join two hosts, with their index, in the order of the file.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use busway_transport::{ChannelEnd, ChannelId, ChannelSpec, Direction, Link, LinkEvent, PeerHello, WaitFor};
 
 use super::Gateway;
+use super::port_channel::Asked;
 use super::ports::Ports;
 use super::service::{InLane, InPhase, OutPhase};
 use crate::clock::{measured, monotonic_ns};
@@ -315,9 +316,12 @@ impl Gateway<'_> {
                 spec,
                 landing,
             } => {
-                let links = &mut self.links;
-                self.ports
-                    .open_sender(key(channel), &name, spec.into(), &landing, links);
+                let asked = Asked {
+                    key: key(channel),
+                    spec: spec.into(),
+                    landing,
+                };
+                self.ports.open_sender(asked, &name, &mut self.links, &self.lanes);
             }
             Say::Close { channel, .. } if self.ports.owns(Direction::Send, key(channel)) => {
                 self.ports

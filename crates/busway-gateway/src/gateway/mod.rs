@@ -11,6 +11,7 @@
 
 mod clocks;
 mod links;
+mod port_channel;
 mod ports;
 mod reconcile;
 mod service;
@@ -197,7 +198,7 @@ impl<'a> Gateway<'a> {
         }
         self.next_tick = now + TICK;
         self.expire_offers(now);
-        self.ports.tick(now, &mut self.links);
+        self.ports.tick(now, &mut self.links, &self.lanes);
         let timed = self.services.iter().filter(|(_, service)| service.needs_tick());
         self.dirty.extend(timed.map(|(name, _)| name.clone()));
         let free = &mut self.free_lane_numbers;
@@ -327,6 +328,7 @@ impl<'a> Gateway<'a> {
                 crosses: plan.crosses,
                 keep: plan.keep,
                 lane: plan.lane,
+                buses: plan.buses.to_vec(),
             };
             self.names.insert(flow, name.to_string());
             self.services

@@ -8,20 +8,21 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use busway_port::carry::{Spout, Tap};
 use busway_port::peer_clock::PeerClock;
-use busway_port::system::{Crossing, crossings_of, module_of, root_of};
-use busway_port::{Partition, PortKind, Store};
+use busway_port::system::{crossings_of, module_of, root_of};
+use busway_port::{Partition, Store};
 use busway_system::{Carrier, Clock, System};
-use busway_transport::{ChannelEnd, ChannelId, ChannelSpec, Direction, HEAD_BYTES, Keep};
+use busway_transport::{ChannelEnd, ChannelId, Direction, Keep};
 
 use super::clocks::Clocks;
 use super::links::LinkState;
+use super::port_channel::{Asked, Channel, Phase, ways_of};
 use crate::GatewayError;
 use crate::clock::{Estimator, Wire, monotonic_ns};
-use crate::counters::{PortCounters, add};
+use crate::counters::add;
 use crate::iox::ports::Outgoing;
 use crate::lane::port_in::PortIn;
 use crate::lane::port_out::PortOut;
@@ -29,41 +30,8 @@ use crate::lane::{ChannelKey, Command, FlowId, Lane, PortEnd};
 use crate::protocol::Say;
 use crate::status::PortStatus;
 
-/// A channel that failed is opened anew after this time.
-const RETRY: Duration = Duration::from_secs(1);
 /// Flows of ports are told from those of services by this bit.
 const PORT_FLOW: FlowId = 1 << 31;
-/// Messages under way at most; the queues themselves may be deeper.
-const MOST_UNDER_WAY: usize = 256;
-
-/// How far a channel is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Closed,
-    /// The bus makes this side's end.
-    Opening,
-    /// The lane has it.
-    Open,
-    /// The lane was told to give it up.
-    Ending,
-    /// Receiving side: the peer was asked to give its end up.
-    Closing,
-}
-
-/// One crossing.
-struct Channel {
-    crossing: Crossing,
-    flow: FlowId,
-    /// The gateway's place in the store.
-    partition: Arc<Partition>,
-    /// Index in the gateway's links.
-    link: usize,
-    phase: Phase,
-    key: Option<ChannelKey>,
-    retry_at: Option<Instant>,
-    complaint: Option<String>,
-    counters: Arc<PortCounters>,
-}
 
 /// See the module.
 pub struct Ports {
@@ -71,46 +39,6 @@ pub struct Ports {
     by_key: HashMap<(Direction, ChannelKey), usize>,
     clocks: Clocks,
     session: u64,
-}
-
-impl Channel {
-    fn direction(&self) -> Direction {
-        if self.crossing.leaves {
-            Direction::Send
-        } else {
-            Direction::Receive
-        }
-    }
-
-    fn spec(&self) -> ChannelSpec {
-        let keep = match self.crossing.kind {
-            PortKind::Sampling => Keep::Latest,
-            PortKind::Queuing { max_messages } => Keep::All {
-                depth: max_messages.clamp(1, MOST_UNDER_WAY) as u32,
-            },
-        };
-        ChannelSpec {
-            keep,
-            message_bytes: (HEAD_BYTES + self.crossing.max_message_size_bytes) as u64,
-        }
-    }
-
-    fn complain(&mut self, complaint: String) {
-        if self.complaint.as_ref() != Some(&complaint) {
-            tracing::warn!(
-                "channel {:?} {} {:?}: {complaint}",
-                self.crossing.channel,
-                if self.crossing.leaves { "to" } else { "from" },
-                self.crossing.peer
-            );
-        }
-        self.complaint = Some(complaint);
-    }
-
-    fn fail(&mut self, complaint: String) {
-        self.complain(complaint);
-        self.retry_at = Some(Instant::now() + RETRY);
-    }
 }
 
 impl Ports {
@@ -153,31 +81,19 @@ impl Ports {
                     partition
                 }
             };
-            let link = links
-                .iter()
-                .position(|link| link.number == crossing.link && link.bus() == crossing.bus)
-                .expect("a route takes one of this host's links");
-            let is_estimated = crossing.clock == Clock::Estimated;
-            if crossing.carrier == Carrier::Partition {
-                if is_estimated {
-                    ports.clocks.need_for(link, &partition);
+            let ways = ways_of(&crossing, links);
+            for way in ways.iter().filter(|way| way.clock == Clock::Estimated) {
+                if crossing.carrier == Carrier::Partition {
+                    ports.clocks.need_for(way.link, &partition);
+                } else if !crossing.leaves {
+                    ports.clocks.need(way.link);
                 }
-                continue;
             }
-            if is_estimated && !crossing.leaves {
-                ports.clocks.need(link);
+            if crossing.carrier == Carrier::Gateways {
+                let flow = PORT_FLOW | ports.channels.len() as FlowId;
+                let channel = Channel::new(crossing, flow, partition, ways);
+                ports.channels.push(channel);
             }
-            ports.channels.push(Channel {
-                crossing,
-                flow: PORT_FLOW | ports.channels.len() as FlowId,
-                partition,
-                link,
-                phase: Phase::Closed,
-                key: None,
-                retry_at: None,
-                complaint: None,
-                counters: Arc::default(),
-            });
         }
         Ok(ports)
     }
@@ -195,33 +111,44 @@ impl Ports {
     /// Whether [`tick`](Self::tick) has something to do soon.
     pub fn needs_tick(&self) -> bool {
         !self.clocks.is_empty()
-            || self
-                .channels
-                .iter()
-                .any(|channel| channel.retry_at.is_some() && channel.phase == Phase::Closed)
+            || self.channels.iter().any(|channel| match channel.phase {
+                Phase::Closed => channel.retry_at.is_some(),
+                Phase::Open => channel.at > 0 && !channel.crossing.leaves,
+                _ => false,
+            })
     }
 
     /// A link came up: its peer may be another process than before.
     pub fn link_up(&mut self, index: usize, links: &mut [LinkState]) {
         self.clocks.link_up(index, &mut links[index]);
-        for channel in self.channels.iter_mut().filter(|channel| channel.link == index) {
+        let its = |channel: &&mut Channel| channel.way_over(index).is_some();
+        for channel in self.channels.iter_mut().filter(its) {
             channel.retry_at = None;
         }
         self.open_receivers(Instant::now(), links);
     }
 
-    /// A link went down, and its channels with it.
+    /// A link went down, and its channels with it: those that have another way take it.
     pub fn link_down(&mut self, index: usize, links: &mut [LinkState], lanes: &[Lane]) {
         for number in 0..self.channels.len() {
-            if self.channels[number].link != index {
+            let channel = &mut self.channels[number];
+            if channel
+                .asked
+                .as_ref()
+                .is_some_and(|asked| asked.key.link == index)
+            {
+                channel.asked = None;
+            }
+            if channel.key.is_none_or(|key| key.link != index) {
                 continue;
             }
-            if matches!(self.channels[number].phase, Phase::Open | Phase::Ending) {
-                let channel = &self.channels[number];
+            if matches!(channel.phase, Phase::Open | Phase::Ending | Phase::Leaving) {
                 lanes[channel.crossing.lane].tell(Command::EndPort(channel.flow));
             }
             self.forget(number, links);
+            self.open_asked(number, links);
         }
+        self.open_receivers(Instant::now(), links);
     }
 
     /// Closes this side's end and begins anew.
@@ -236,9 +163,39 @@ impl Ports {
     }
 
     /// Does what time brings about.
-    pub fn tick(&mut self, now: Instant, links: &mut [LinkState]) {
+    pub fn tick(&mut self, now: Instant, links: &mut [LinkState], lanes: &[Lane]) {
         self.clocks.tick(now, links);
+        self.leave_worse_ways(links, lanes);
         self.open_receivers(now, links);
+    }
+
+    /// The best way of a channel over which it can be received now.
+    fn best_way(&self, channel: &Channel, links: &[LinkState]) -> Option<usize> {
+        channel.ways.iter().position(|way| {
+            let has_clock = way.clock != Clock::Estimated
+                || self
+                    .clocks
+                    .of(way.link)
+                    .is_some_and(|clock| clock.best(monotonic_ns()).is_some());
+            links[way.link].is_usable() && has_clock
+        })
+    }
+
+    /// Ends what is received over a way while a better one is there. What was sent and not confirmed comes again over that one.
+    fn leave_worse_ways(&mut self, links: &[LinkState], lanes: &[Lane]) {
+        for number in 0..self.channels.len() {
+            let channel = &self.channels[number];
+            if channel.crossing.leaves || channel.phase != Phase::Open || channel.at == 0 {
+                continue;
+            }
+            if self
+                .best_way(channel, links)
+                .is_some_and(|best| best < channel.at)
+            {
+                lanes[channel.crossing.lane].tell(Command::EndPort(channel.flow));
+                self.channels[number].phase = Phase::Leaving;
+            }
+        }
     }
 
     /// A peer has answered.
@@ -251,21 +208,22 @@ impl Ports {
     /// Asks for every channel that should come and does not.
     fn open_receivers(&mut self, now: Instant, links: &mut [LinkState]) {
         for number in 0..self.channels.len() {
-            let channel = &mut self.channels[number];
+            let channel = &self.channels[number];
             let is_due = channel.retry_at.is_none_or(|at| now >= at);
-            let link = &mut links[channel.link];
-            if channel.crossing.leaves || channel.phase != Phase::Closed || !is_due || !link.is_usable() {
+            if channel.crossing.leaves || channel.phase != Phase::Closed || !is_due {
                 continue;
             }
-            let needs_offset = channel.crossing.clock == Clock::Estimated;
-            let clock = self.clocks.of(channel.link);
-            if needs_offset && clock.is_none_or(|clock| clock.best(monotonic_ns()).is_none()) {
+            let Some(best) = self.best_way(channel, links) else {
                 continue;
-            }
+            };
+            let channel = &mut self.channels[number];
+            channel.at = best;
             channel.retry_at = None;
+            let index = channel.way().link;
+            let link = &mut links[index];
             let id = link.new_channel();
             let key = ChannelKey {
-                link: channel.link,
+                link: index,
                 channel: id.0,
             };
             let spec = channel.spec();
@@ -287,58 +245,80 @@ impl Ports {
     }
 
     /// A peer wants the messages of the channel `name`.
-    pub fn open_sender(
-        &mut self,
-        key: ChannelKey,
-        name: &str,
-        spec: ChannelSpec,
-        landing: &[u8],
-        links: &mut [LinkState],
-    ) {
-        if let Err(reason) = self.try_open_sender(key, name, spec, landing, links) {
-            let link = &mut links[key.link];
-            tracing::warn!("{:?} asks for channel {name:?}: {reason}", link.peer);
-            link.say(&Say::Closed {
-                channel: key.channel,
-                reason: Some(reason),
-            });
+    pub fn open_sender(&mut self, asked: Asked, name: &str, links: &mut [LinkState], lanes: &[Lane]) {
+        let key = asked.key;
+        if let Err(reason) = self.try_open_sender(asked, name, links, lanes) {
+            refuse(key, name, reason, &mut links[key.link]);
         }
     }
 
     fn try_open_sender(
         &mut self,
-        key: ChannelKey,
+        asked: Asked,
         name: &str,
-        spec: ChannelSpec,
-        landing: &[u8],
         links: &mut [LinkState],
+        lanes: &[Lane],
     ) -> Result<(), String> {
+        let key = asked.key;
         if self.owns(Direction::Send, key) {
             return Err("that channel number is taken".into());
         }
         let found = self.channels.iter().position(|channel| {
-            channel.crossing.leaves && channel.link == key.link && channel.crossing.channel == name
+            channel.crossing.leaves
+                && channel.crossing.channel == name
+                && channel.way_over(key.link).is_some()
         });
         let number = found.ok_or("by this host's system file it does not go that way")?;
         let channel = &mut self.channels[number];
-        if channel.phase != Phase::Closed {
-            return Err("it is still open; try again".into());
-        }
         let ours = channel.spec();
-        let is_alike = ours.message_bytes == spec.message_bytes
-            && (ours.keep == Keep::Latest) == (spec.keep == Keep::Latest);
+        let is_alike = ours.message_bytes == asked.spec.message_bytes
+            && (ours.keep == Keep::Latest) == (asked.spec.keep == Keep::Latest);
         if !is_alike {
             return Err("it has another kind or size by this host's system file".into());
         }
+        match channel.key {
+            None => return self.begin_sender(number, asked, links),
+            Some(present) if present.link == key.link => return Err("it is still open; try again".into()),
+            // The receiving side has left that way, be it that this side has not noticed yet.
+            Some(_) => channel.asked = Some(asked),
+        }
+        match channel.phase {
+            Phase::Open => {
+                channel.phase = Phase::Ending;
+                lanes[channel.crossing.lane].tell(Command::EndPort(channel.flow));
+            }
+            Phase::Opening => self.ended(number, None, links),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Has the bus make the sending end of a channel that has none.
+    fn begin_sender(&mut self, number: usize, asked: Asked, links: &mut [LinkState]) -> Result<(), String> {
+        let channel = &mut self.channels[number];
+        let Asked { key, spec, landing } = asked;
         let lane = channel.crossing.lane as u32;
         links[key.link]
             .link
-            .open_sender(ChannelId(key.channel), &spec, landing, lane)
+            .open_sender(ChannelId(key.channel), &spec, &landing, lane)
             .map_err(|error| error.to_string())?;
+        channel.at = channel.way_over(key.link).unwrap_or(channel.at);
         channel.phase = Phase::Opening;
         channel.key = Some(key);
         self.by_key.insert((Direction::Send, key), number);
         Ok(())
+    }
+
+    /// Goes on with what a peer asked for over another way, now that the former end is gone.
+    fn open_asked(&mut self, number: usize, links: &mut [LinkState]) {
+        let Some(asked) = self.channels[number].asked.take() else {
+            return;
+        };
+        let key = asked.key;
+        if let Err(reason) = self.begin_sender(number, asked, links) {
+            let name = &self.channels[number].crossing.channel;
+            refuse(key, name, reason, &mut links[key.link]);
+        }
     }
 
     /// The bus has made an end, or could not.
@@ -362,8 +342,8 @@ impl Ports {
             return;
         }
         let no_clock = Estimator::default();
-        let clock = self.clocks.of(channel.link).unwrap_or(&no_clock);
-        let wire = Wire::new(channel.crossing.clock, clock);
+        let clock = self.clocks.of(key.link).unwrap_or(&no_clock);
+        let wire = Wire::new(channel.way().clock, clock);
         let (partition, name) = (&channel.partition, &channel.crossing.port.port);
         let counters = channel.counters.clone();
         let link = &mut links[key.link];
@@ -425,7 +405,12 @@ impl Ports {
                 lanes[channel.crossing.lane].tell(Command::EndPort(channel.flow));
             }
             Phase::Ending => {}
-            _ => self.forget(number, links),
+            // The lane will tell.
+            Phase::Leaving => channel.phase = Phase::Ending,
+            _ => {
+                self.forget(number, links);
+                self.open_receivers(Instant::now(), links);
+            }
         }
     }
 
@@ -461,6 +446,7 @@ impl Ports {
                 channel: key.channel,
                 reason,
             });
+            self.open_asked(number, links);
         } else if channel.phase == Phase::Ending {
             // The peer has given its end up before.
             self.forget(number, links);
@@ -482,12 +468,12 @@ impl Ports {
             channel: channel.crossing.channel.clone(),
             peer: channel.crossing.peer.clone(),
             leaves: channel.crossing.leaves,
-            bus: channel.crossing.bus.to_string(),
+            bus: channel.way().bus.to_string(),
             open: channel.phase == Phase::Open,
             complaint: channel.complaint.clone(),
             clock_error_ns: self
                 .clocks
-                .of(channel.link)
+                .of(channel.way().link)
                 .filter(|_| !channel.crossing.leaves)
                 .and_then(|clock| clock.best(now_ns))
                 .map(|best| best.error_at_ns(now_ns)),
@@ -495,4 +481,13 @@ impl Ports {
         };
         self.channels.iter().map(status).collect()
     }
+}
+
+/// Tells a peer that it does not get the messages of a channel.
+fn refuse(key: ChannelKey, name: &str, reason: String, link: &mut LinkState) {
+    tracing::warn!("{:?} asks for channel {name:?}: {reason}", link.peer);
+    link.say(&Say::Closed {
+        channel: key.channel,
+        reason: Some(reason),
+    });
 }

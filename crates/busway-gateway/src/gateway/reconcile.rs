@@ -100,6 +100,8 @@ impl Gateway<'_> {
             is_published: false,
         };
         let mut complaint = None;
+        let plan = self.services.get(name).map(|service| &service.plan);
+        let rank = |index: usize| plan.map_or(Some(0), |plan| plan.rank_of(self.links[index].bus()));
         for (index, link) in self.links.iter().enumerate() {
             let Some(offer) = link.offers.get(name) else {
                 continue;
@@ -125,8 +127,14 @@ impl Gateway<'_> {
             offers.fitting.push(index);
             if offer.publishes {
                 offers.is_published = true;
-                if offer.lapses_at.is_none() && link.is_usable() {
-                    offers.sources.entry(link.peer.clone()).or_insert(index);
+                if offer.lapses_at.is_none()
+                    && link.is_usable()
+                    && let Some(own) = rank(index)
+                {
+                    let best = offers.sources.entry(link.peer.clone()).or_insert(index);
+                    if rank(*best).is_some_and(|best| own < best) {
+                        *best = index;
+                    }
                 }
             }
         }
@@ -358,19 +366,19 @@ impl Gateway<'_> {
         if service.inbound.is_some() {
             return Ok(());
         }
-        let (flow, plan) = (service.flow, service.plan);
+        let (flow, lane) = (service.flow, service.plan.lane);
         let (_, description) = service.factory.as_ref().ok_or("the service is not open")?;
-        let may_wait = publisher_waits(&plan, description);
+        let may_wait = publisher_waits(&service.plan, description);
         let patience = Arc::new(Patience::default());
         if let Some(out) = &service.outbound {
             patience.set_own_subscriber(out.outlet_id);
         }
         let inlet = self.make_inlet(name, &patience)?;
         let lane = if may_wait {
-            self.own_lane(name, plan.lane)
+            self.own_lane(name, lane)
                 .map_err(|error| format!("no thread for it: {error}"))?
         } else {
-            InLane::Shared(plan.lane)
+            InLane::Shared(lane)
         };
         let service = self.services.get_mut(name).expect("made by reconcile");
         let setup = InboundSetup {

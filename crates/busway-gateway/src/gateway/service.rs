@@ -92,7 +92,7 @@ pub struct OutState {
 }
 
 /// How the service is carried, from the system file.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     /// Whether it crosses at all.
     pub crosses: bool,
@@ -100,6 +100,18 @@ pub struct Plan {
     pub keep: Option<busway_system::KeepRule>,
     /// Its lane.
     pub lane: usize,
+    /// The buses that may carry it, the best first; empty: all of the links, in their order.
+    pub buses: Vec<String>,
+}
+
+impl Plan {
+    /// How well a bus carries it, less is better; `None` if it may not. Links of the same rank are taken in the order of the file.
+    pub fn rank_of(&self, bus: &str) -> Option<usize> {
+        if self.buses.is_empty() {
+            return Some(0);
+        }
+        self.buses.iter().position(|named| named == bus)
+    }
 }
 
 /// One service.

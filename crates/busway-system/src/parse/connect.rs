@@ -275,7 +275,7 @@ impl Module<'_> {
             when_full,
             source,
             destinations,
-            bus: written.bus.as_ref().map(|(bus, _)| bus.clone()),
+            buses: written.wanted_buses().map(|(bus, _)| bus.clone()).collect(),
             slots_from_file: slots.is_some() && asked.is_some(),
             slots,
         }
@@ -416,16 +416,21 @@ impl Module<'_> {
                 ),
                 format!("add a [[link]] with hosts = [{here:?}, {there:?}]"),
             );
-        } else if let Some((bus, spot)) = &written.bus
-            && !buses.contains(&bus.as_str())
-        {
+        }
+        for (bus, spot) in written.wanted_buses() {
+            if buses.is_empty() || buses.contains(&bus.as_str()) {
+                continue;
+            }
             notes.error_at(
                 &spot.place,
                 &spot.key,
                 format!("no link between {here:?} and {there:?} has the bus {bus:?}"),
                 match nearest(bus, buses.iter().copied()) {
                     Some(near) => format!("write {near:?}"),
-                    None => format!("write {}, or add {bus:?} to the link", one_of(buses)),
+                    None => format!(
+                        "write {}, or add {bus:?} to the link",
+                        one_of(buses.iter().copied())
+                    ),
                 },
             );
         }
@@ -479,7 +484,7 @@ impl Module<'_> {
         notes: &mut Notes<'_>,
     ) {
         let inside = |at: &PortRef| self.host(*at) == self.host(source);
-        if let Some((bus, spot)) = &written.bus
+        if let Some((bus, spot)) = written.wanted_buses().next()
             && destinations.iter().all(inside)
         {
             notes.warning_at(

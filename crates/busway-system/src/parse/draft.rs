@@ -54,11 +54,21 @@ pub(crate) struct DraftChannel {
     pub(crate) destinations: Vec<DraftEnd>,
     /// Whether an end could not be read or lies outside of the system: then a channel without ends is no mistake of its own.
     pub(crate) ends_elsewhere: bool,
+    /// The only bus that may carry it.
     pub(crate) bus: Option<(String, Spot)>,
+    /// The buses that may carry it, the best first; empty if `bus` says it, or nothing does.
+    pub(crate) buses: Vec<(String, Spot)>,
     pub(crate) slots: Option<(u32, Spot)>,
     pub(crate) when_full: Option<(WhenFull, Spot)>,
     pub(crate) lane: Option<(String, Spot)>,
     pub(crate) spot: Spot,
+}
+
+impl DraftChannel {
+    /// The buses that may carry it, the best first, by either key; none: all of the links.
+    pub(crate) fn wanted_buses(&self) -> impl Iterator<Item = &(String, Spot)> {
+        self.buses.iter().chain(&self.bus)
+    }
 }
 
 /// The name of a port that a channel joins.

@@ -129,7 +129,7 @@ fn ends(link: &Fields<'_, '_>, hosts: &[Host], notes: &mut Notes<'_>) -> Option<
     known.then(|| [first.to_string(), second.to_string()])
 }
 
-/// The known buses of `buses`, with their places.
+/// The known buses of a link, with their places.
 fn buses<'a>(link: &Fields<'a, '_>, notes: &mut Notes<'_>) -> Vec<At<&'a str>> {
     if link.get("buses").is_none() {
         notes.error(
@@ -139,12 +139,17 @@ fn buses<'a>(link: &Fields<'a, '_>, notes: &mut Notes<'_>) -> Vec<At<&'a str>> {
             format!("add {BUSES_EXAMPLE}"),
         );
     }
-    let Some(names) = link.texts("buses", BUSES_EXAMPLE, notes) else {
+    bus_list(link, notes)
+}
+
+/// The known buses of the list `buses` of a table, the best first, with their places; none if there is no such list.
+pub(super) fn bus_list<'a>(table: &Fields<'a, '_>, notes: &mut Notes<'_>) -> Vec<At<&'a str>> {
+    let Some(names) = table.texts("buses", BUSES_EXAMPLE, notes) else {
         return Vec::new();
     };
     let mut buses: Vec<At<&str>> = Vec::new();
     for (index, (name, span)) in names.iter().enumerate() {
-        let key = format!("{}[{index}]", link.key_of("buses"));
+        let key = format!("{}[{index}]", table.key_of("buses"));
         if buses.iter().any(|(earlier, _)| earlier == name) {
             notes.error(
                 span,
@@ -159,10 +164,10 @@ fn buses<'a>(link: &Fields<'a, '_>, notes: &mut Notes<'_>) -> Vec<At<&'a str>> {
         }
     }
     if names.is_empty() {
-        let span = link.get("buses").map_or(link.span.clone(), Spanned::span);
+        let span = table.get("buses").map_or(table.span.clone(), Spanned::span);
         notes.error(
             &span,
-            link.key_of("buses"),
+            table.key_of("buses"),
             "there is no bus",
             format!("write {BUSES_EXAMPLE}"),
         );

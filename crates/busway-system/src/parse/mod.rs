@@ -67,7 +67,7 @@ pub(crate) fn system(text: &str, file: &Path, files: &mut Files<'_>) -> Result<S
     across::check(&root, &links, &mut notes);
     let gateway = rules::gateway(&root, &mut notes);
     let lanes = rules::lanes(&root, &mut notes);
-    let services = rules::services(&root, &lanes, &mut notes);
+    let services = rules::services(&root, &links, &lanes, &mut notes);
     let mut draft = Draft::default();
     let module = module::read(&root, file, files, &mut draft, &mut notes);
     partitions::read(&root, &mut draft, &mut notes);
@@ -98,6 +98,7 @@ fn xml_alone(text: &str, file: &Path, files: &mut Files<'_>) -> Result<System, S
     }
     for channel in &mut module.draft.channels {
         channel.bus = None;
+        channel.buses.clear();
         channel.lane = None;
     }
     let hosts = vec![Host {

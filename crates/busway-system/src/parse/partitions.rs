@@ -2,6 +2,7 @@
 
 use crate::diagnostic::Notes;
 use crate::parse::draft::{Draft, DraftChannel, DraftEnd, DraftPartition, DraftPort, Spot, check_name};
+use crate::parse::links::bus_list;
 use crate::ports::{Direction, Discipline, MAX_MESSAGE_BYTES, MAX_MESSAGES, Port, PortKind, WhenFull};
 use crate::read::{At, Fields};
 use crate::slots::{MAX_SLOTS, MIN_SLOTS};
@@ -17,11 +18,12 @@ const PORT_KEYS: [&str; 8] = [
     "max_messages",
     "discipline",
 ];
-const CHANNEL_KEYS: [&str; 7] = [
+const CHANNEL_KEYS: [&str; 8] = [
     "name",
     "source",
     "destinations",
     "bus",
+    "buses",
     "lane",
     "slots",
     "when_full",
@@ -205,6 +207,7 @@ fn channel(table: &Fields<'_, '_>, notes: &mut Notes<'_>) -> DraftChannel {
         ends_elsewhere: unreadable || destinations.len() < count,
         destinations,
         bus: text(table, "bus", "memory", notes),
+        buses: buses(table, notes),
         lane: text(table, "lane", "control-loop", notes),
         slots: slots(table, notes),
         when_full: table.get("when_full").and_then(|value| {
@@ -220,6 +223,23 @@ fn text(table: &Fields<'_, '_>, field: &str, example: &str, notes: &mut Notes<'_
     table.get(field)?;
     let (text, span) = table.required(field, example, notes)?;
     Some((text.to_string(), Spot::new(span, table.key_of(field))))
+}
+
+/// The order of buses.
+fn buses(table: &Fields<'_, '_>, notes: &mut Notes<'_>) -> Vec<(String, Spot)> {
+    if let (Some(value), Some(_)) = (table.get("buses"), table.get("bus")) {
+        let problem = "stands beside `bus`, which names the only one";
+        notes.error(
+            &value.span(),
+            table.key_of("buses"),
+            problem,
+            "remove one of the two",
+        );
+    }
+    let named = bus_list(table, notes).into_iter();
+    named
+        .map(|(bus, span)| (bus.to_string(), Spot::new(span, table.key_of("buses"))))
+        .collect()
 }
 
 fn slots(table: &Fields<'_, '_>, notes: &mut Notes<'_>) -> Option<(u32, Spot)> {

@@ -1,13 +1,15 @@
 //! `[gateway]`, `[[service]]` and `[[lane]]`.
 
 use super::draft::Draft;
+use super::links::bus_list;
 use crate::diagnostic::{Notes, nearest};
+use crate::link::{Link, LinkBus};
 use crate::model::{DEFAULT_LANE, GatewayRules, KeepRule, Lane, MAX_DEPTH, Policy, ServiceRule, Wait};
 use crate::pattern::Pattern;
 use crate::read::Fields;
 
 const GATEWAY_KEYS: [&str; 2] = ["allow", "deny"];
-const SERVICE_KEYS: [&str; 5] = ["name", "keep", "depth", "policy", "lane"];
+const SERVICE_KEYS: [&str; 6] = ["name", "keep", "depth", "policy", "lane", "buses"];
 const LANE_KEYS: [&str; 6] = ["name", "services", "wait", "cpu", "priority", "lock_memory"];
 
 const POLICIES: [(&str, Policy); 3] = [
@@ -110,12 +112,18 @@ fn lane(name: &str, table: &Fields<'_, '_>, notes: &mut Notes<'_>) -> Lane {
     lane
 }
 
-pub(super) fn services(root: &Fields<'_, '_>, lanes: &[Lane], notes: &mut Notes<'_>) -> Vec<ServiceRule> {
+pub(super) fn services(
+    root: &Fields<'_, '_>,
+    links: &[Link],
+    lanes: &[Lane],
+    notes: &mut Notes<'_>,
+) -> Vec<ServiceRule> {
     let mut rules: Vec<ServiceRule> = Vec::new();
     for table in root.tables("service", notes) {
         table.only(&SERVICE_KEYS, notes);
         let keep = keep(&table, notes);
         let lane = lane_of(&table, lanes, notes);
+        let buses = buses(&table, links, notes);
         let Some((name, span)) = table.required("name", "camera/*", notes) else {
             continue;
         };
@@ -132,9 +140,31 @@ pub(super) fn services(root: &Fields<'_, '_>, lanes: &[Lane], notes: &mut Notes<
                 "put this rule before it, or remove it",
             );
         }
-        rules.push(ServiceRule { name, keep, lane });
+        rules.push(ServiceRule {
+            name,
+            keep,
+            lane,
+            buses,
+        });
     }
     rules
+}
+
+/// The order of buses of a rule, all of which some link has.
+fn buses(table: &Fields<'_, '_>, links: &[Link], notes: &mut Notes<'_>) -> Vec<String> {
+    let named = bus_list(table, notes);
+    let mut known = links.iter().flat_map(|link| link.buses.iter().map(LinkBus::name));
+    for (bus, span) in &named {
+        if !known.clone().any(|known| known == *bus) {
+            let problem = format!("no link has the bus {bus:?}");
+            let mend = match known.next() {
+                Some(known) => format!("write {known:?}, or add {bus:?} to a link"),
+                None => "add a [[link]]".to_string(),
+            };
+            notes.error(span, table.key_of("buses"), problem, mend);
+        }
+    }
+    named.into_iter().map(|(bus, _)| bus.to_string()).collect()
 }
 
 fn keep(table: &Fields<'_, '_>, notes: &mut Notes<'_>) -> Option<KeepRule> {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use busway_bench::copy_time::{self, CopyTime};
 use busway_system::slots::{longest_read_ns, slots_without_retry};
-use busway_system::{Channel, Host, Partition, PortKind, PortRef, System, Way, WhenFull};
+use busway_system::{Channel, Hop, Host, Partition, PortKind, PortRef, System, Way, WhenFull};
 use serde::Serialize;
 
 /// A channel and all its ways.
@@ -42,6 +42,9 @@ pub struct RouteReport<'a> {
     pub to: End<'a>,
     #[serde(flatten)]
     pub way: Way,
+    /// Where messages go while that way is down, the best first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fallbacks: Vec<Hop>,
 }
 
 /// The register of a sampling channel.
@@ -113,6 +116,7 @@ fn report<'a>(
     let routes = system.routes_of(channel).into_iter().map(|route| RouteReport {
         to: end(system, route.destination),
         way: route.way,
+        fallbacks: route.fallbacks,
     });
     let routes: Vec<RouteReport<'_>> = routes.collect();
     let crosses = routes.iter().any(|route| matches!(route.way, Way::Link { .. }));

@@ -138,7 +138,13 @@ fn way_text(route: &RouteReport<'_>, is_sampling: bool) -> String {
             } else {
                 ""
             };
-            format!("{said} ({bus}{why}), {clock}")
+            let others: Vec<&str> = route.fallbacks.iter().map(|hop| hop.bus).collect();
+            let others = if others.is_empty() {
+                String::new()
+            } else {
+                format!("; while that is down over {}", others.join(", then "))
+            };
+            format!("{said} ({bus}{why}), {clock}{others}")
         }
     }
 }

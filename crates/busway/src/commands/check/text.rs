@@ -217,6 +217,9 @@ fn rule_text(rule: &ServiceRule) -> String {
     if let Some(lane) = &rule.lane {
         text.push_str(&format!(", on lane {lane}"));
     }
+    if !rule.buses.is_empty() {
+        text.push_str(&format!(", over {}", rule.buses.join(", else ")));
+    }
     text
 }
 

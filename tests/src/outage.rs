@@ -1,0 +1,119 @@
+//! Two hosts joined by two links, and ways to put one of the links out of order under load.
+
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::rig::{Bus, Rig};
+use crate::skip::skipped;
+use crate::wait::eventually;
+
+/// Offset in a window of the writer's conversation number (`busway-transport`, `memory/layout.rs`).
+const CONVERSATION_AT: u64 = 40;
+/// The two windows of the rig's memory link lie one behind the other.
+const WINDOW_BYTES: u64 = 32 << 20;
+
+/// One of the two links, out of order until it is mended.
+pub enum Outage {
+    /// The cable is pulled.
+    Cable,
+    /// Somebody overwrites both headers of the window all the time. The gateways mend them, so the link comes up for moments.
+    Header(Arc<AtomicBool>, JoinHandle<()>),
+    /// A directory lies where the window's file should be.
+    NoWindow(PathBuf),
+}
+
+impl Outage {
+    /// Begins, and waits until both gateways have noticed.
+    pub fn begin(rig: &Rig, link: usize, bus: Bus) -> Outage {
+        let outage = match bus {
+            Bus::Tcp => {
+                rig.hosts.set_cable(0, 1, false).expect("a cable");
+                Outage::Cable
+            }
+            Bus::Memory => {
+                let path = rig.hosts.shared.join(format!("window{link}"));
+                let window = std::fs::File::options()
+                    .write(true)
+                    .open(path)
+                    .expect("the window");
+                let stop = Arc::new(AtomicBool::new(false));
+                let stopped = stop.clone();
+                let vandal = std::thread::spawn(move || {
+                    // Relaxed: a flag on its own.
+                    while !stopped.load(Ordering::Relaxed) {
+                        for start in [0, WINDOW_BYTES] {
+                            window
+                                .write_all_at(&[0; 8], start + CONVERSATION_AT)
+                                .expect("written");
+                        }
+                        std::thread::sleep(Duration::from_micros(200));
+                    }
+                });
+                Outage::Header(stop, vandal)
+            }
+        };
+        for host in [0, 1] {
+            eventually(&format!("host {host} sees that its link is lost"), || {
+                rig.is_up(host, bus).filter(|up| !up)
+            });
+        }
+        outage
+    }
+
+    /// The link is out of order from the beginning, before gateways start.
+    pub fn from_the_start(rig: &Rig, link: usize, bus: Bus) -> Outage {
+        match bus {
+            Bus::Tcp => {
+                rig.hosts.set_cable(0, 1, false).expect("a cable");
+                Outage::Cable
+            }
+            Bus::Memory => {
+                let path = rig.hosts.shared.join(format!("window{link}"));
+                std::fs::create_dir(&path).expect("the directory is ours");
+                Outage::NoWindow(path)
+            }
+        }
+    }
+
+    /// Mends it, and waits until both gateways have all links.
+    pub fn end(self, rig: &Rig) {
+        match self {
+            Outage::NoWindow(path) => std::fs::remove_dir(path).expect("it is empty"),
+            Outage::Cable => rig.hosts.set_cable(0, 1, true).expect("a cable"),
+            Outage::Header(stop, vandal) => {
+                stop.store(true, Ordering::Relaxed);
+                vandal.join().expect("it only writes");
+            }
+        }
+        for host in [0, 1] {
+            rig.links_up(host);
+        }
+    }
+}
+
+/// The other one of the two buses.
+pub fn other(bus: Bus) -> Bus {
+    match bus {
+        Bus::Memory => Bus::Tcp,
+        Bus::Tcp => Bus::Memory,
+    }
+}
+
+/// Two links, the one over `preferred` first, with more lines in the system file, and no gateway yet; `None` where there is no cable to cut.
+pub fn two_links(preferred: Bus, more: &str) -> Option<Rig> {
+    let links = [(0, 1, preferred), (0, 1, other(preferred))];
+    let rig = Rig::isolated_pair_over(&links, more);
+    rig.map_err(|what| skipped(&what)).ok()
+}
+
+/// Starts the gateways and waits until both have both links.
+pub fn start(rig: &mut Rig) {
+    rig.start_gateways();
+    for host in [0, 1] {
+        rig.links_up(host);
+    }
+}

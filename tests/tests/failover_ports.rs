@@ -1,0 +1,145 @@
+//! Channels of ARINC 653 ports between two hosts with two links: each link is lost under load, in both orders, and nothing is lost, repeated or out of order.
+
+use std::time::{Duration, Instant};
+
+use busway_port::apex::{OperatingMode, Validity, set_partition_mode};
+use busway_port::{Discipline, Partition, QueuingDestination};
+use busway_tests::outage::{Outage, other, start, two_links};
+use busway_tests::ports::{Task, join, read, receive, run};
+use busway_tests::{Bus, Rig, eventually, on_each_bus};
+
+/// A second: far more than a message takes, far less than a test waits.
+const REFRESH_NS: i64 = 1_000_000_000;
+
+const SYSTEM: &str = r#"
+[[partition]]
+name = "source"
+host = "a"
+ports = [{ name = "OUT", kind = "queuing", direction = "source", max_size = 8, max_messages = 64 }]
+[[partition]]
+name = "sink"
+host = "b"
+ports = [{ name = "IN", kind = "queuing", direction = "destination", max_size = 8, max_messages = 64 }]
+[[partition]]
+name = "newest"
+host = "a"
+ports = [{ name = "OUT", kind = "sampling", direction = "source", max_size = 8 }]
+[[partition]]
+name = "reader"
+host = "b"
+ports = [{ name = "IN", kind = "sampling", direction = "destination", max_size = 8, refresh_period = "1s" }]
+[[channel]]
+name = "queue"
+source = "source/OUT"
+destinations = ["sink/IN"]
+[[channel]]
+name = "variable"
+source = "newest/OUT"
+destinations = ["reader/IN"]
+buses = ["tcp", "memory"]
+"#;
+
+/// How often a link is cut; continuous integration has time for a few, `BUSWAY_CUTS=100` for a long run.
+fn cuts() -> usize {
+    std::env::var("BUSWAY_CUTS").map_or(4, |cuts| cuts.parse().expect("BUSWAY_CUTS is a number"))
+}
+
+fn normal(partition: &Partition) {
+    set_partition_mode(partition, OperatingMode::Normal).expect("it was starting");
+}
+
+/// Receives until `more` further messages have come; each must be the one after `last`.
+fn in_order(port: QueuingDestination<'_>, last: &mut u64, more: u64) {
+    for expected in *last + 1..=*last + more {
+        let next = eventually("the next message", || receive(port, Duration::from_secs(1)));
+        assert_eq!(next, (expected, false));
+    }
+    *last += more;
+}
+
+/// Waits until both gateways say that a channel is open over this bus; `meanwhile` is done in between.
+fn takes(rig: &Rig, channel: &str, bus: Bus, mut meanwhile: impl FnMut()) {
+    for host in [0, 1] {
+        eventually(&format!("host {host} has {channel} over {}", bus.name()), || {
+            meanwhile();
+            let status = rig.status(host)?;
+            let found = status.ports.iter().find(|port| port.channel == channel)?;
+            (found.open && found.bus == bus.name()).then_some(())
+        });
+    }
+}
+
+fn a_queue_moves_to_the_other_bus_and_back_and_loses_and_repeats_nothing(preferred: Bus) {
+    let Some(mut rig) = two_links(preferred, SYSTEM) else {
+        return;
+    };
+    start(&mut rig);
+    let sink = join(&rig.system, "sink");
+    let port = sink
+        .queuing_destination("IN", Discipline::Fifo)
+        .expect("configured");
+    normal(&sink);
+    let forever = Task::Send {
+        from: 1,
+        to: u64::MAX,
+    };
+    let _source = run(&rig, 0, "source", "OUT", forever);
+    let mut last = 0;
+    in_order(port, &mut last, 100);
+    for cut in 0..cuts() {
+        // The link in use and the one that is not, in turn.
+        let (link, bus) = [(0, preferred), (1, other(preferred))][cut % 2];
+        let begin = Instant::now();
+        let outage = Outage::begin(&rig, link, bus);
+        in_order(port, &mut last, 200);
+        println!(
+            "cut {cut} of {}: 200 messages later after {:?}",
+            bus.name(),
+            begin.elapsed()
+        );
+        takes(&rig, "queue", [other(preferred), preferred][cut % 2], || {
+            in_order(port, &mut last, 10);
+        });
+        outage.end(&rig);
+        takes(&rig, "queue", preferred, || in_order(port, &mut last, 10));
+        in_order(port, &mut last, 200);
+    }
+}
+
+fn a_sampling_port_stays_valid_while_its_bus_is_lost_and_never_goes_back(preferred: Bus) {
+    let Some(mut rig) = two_links(preferred, SYSTEM) else {
+        return;
+    };
+    start(&mut rig);
+    let reader = join(&rig.system, "reader");
+    let port = reader.sampling_destination("IN", REFRESH_NS).expect("configured");
+    normal(&reader);
+    let _source = run(&rig, 0, "newest", "OUT", Task::Write);
+    let mut newest = 0;
+    let mut grows = |when: &str| {
+        let target = newest + 50;
+        eventually(when, || {
+            let (number, read) = read(port)?;
+            assert!(number >= newest, "{number} after {newest}");
+            newest = number;
+            (number > target && read.validity == Validity::Valid).then_some(())
+        });
+    };
+    grows("at first");
+    // The channel names its own order, whichever link stands first in the file.
+    takes(&rig, "variable", Bus::Tcp, || ());
+    let tcp = usize::from(preferred != Bus::Tcp);
+    for round in 0..2 {
+        let outage = Outage::begin(&rig, tcp, Bus::Tcp);
+        grows(&format!("over memory, round {round}"));
+        takes(&rig, "variable", Bus::Memory, || ());
+        outage.end(&rig);
+        takes(&rig, "variable", Bus::Tcp, || ());
+        grows(&format!("over TCP again, round {round}"));
+    }
+}
+
+on_each_bus!(
+    a_queue_moves_to_the_other_bus_and_back_and_loses_and_repeats_nothing,
+    a_sampling_port_stays_valid_while_its_bus_is_lost_and_never_goes_back,
+);
