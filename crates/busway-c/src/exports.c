@@ -1,0 +1,140 @@
+/*
+ * The inline functions of the headers as symbols that Rust can call, once for each width of words.
+ *
+ * Contract: `storage` is private memory of STORAGE_BYTES on a multiple of 8, the same from an init function on. Called by
+ * this crate's `ffi` module only.
+ */
+#include "busway/register.h"
+#include "busway/ring.h"
+
+#define JOIN_AGAIN(prefix, name) prefix##name
+#define JOIN(prefix, name) JOIN_AGAIN(prefix, name)
+#define EXPORT(name) JOIN(PREFIX, name)
+
+#define STORAGE_BYTES 256
+/* An array of negative size where a structure outgrows its storage. */
+typedef char writer_fits[sizeof(struct busway_register_writer) <= STORAGE_BYTES ? 1 : -1];
+typedef char reader_fits[sizeof(struct busway_register_reader) <= STORAGE_BYTES ? 1 : -1];
+typedef char producer_fits[sizeof(struct busway_ring_producer) <= STORAGE_BYTES ? 1 : -1];
+typedef char consumer_fits[sizeof(struct busway_ring_consumer) <= STORAGE_BYTES ? 1 : -1];
+
+uint32_t EXPORT(register_writer)(void *storage, uint32_t slots, size_t max_size_bytes, uint32_t has_checksum, void *memory,
+                                 size_t memory_bytes, uint64_t start);
+uint32_t EXPORT(register_writer)(void *storage, uint32_t slots, size_t max_size_bytes, uint32_t has_checksum, void *memory,
+                                 size_t memory_bytes, uint64_t start)
+{
+    struct busway_register_layout layout;
+    enum busway_status status = busway_register_layout(&layout, slots, max_size_bytes, has_checksum != 0);
+    if (status != BUSWAY_OK) {
+        return status;
+    }
+    return busway_register_writer_init(storage, &layout, memory, memory_bytes, start);
+}
+
+uint32_t EXPORT(register_write)(void *storage, const void *payload, size_t len_bytes, uint64_t time_ns);
+uint32_t EXPORT(register_write)(void *storage, const void *payload, size_t len_bytes, uint64_t time_ns)
+{
+    return busway_register_write(storage, payload, len_bytes, time_ns);
+}
+
+void EXPORT(register_prepare)(void *memory, uint64_t start);
+void EXPORT(register_prepare)(void *memory, uint64_t start)
+{
+    busway_register_prepare(memory, start);
+}
+
+uint32_t EXPORT(register_reader)(void *storage, uint32_t slots, size_t max_size_bytes, uint32_t has_checksum, void *memory,
+                                 size_t memory_bytes, uint64_t start);
+uint32_t EXPORT(register_reader)(void *storage, uint32_t slots, size_t max_size_bytes, uint32_t has_checksum, void *memory,
+                                 size_t memory_bytes, uint64_t start)
+{
+    struct busway_register_layout layout;
+    enum busway_status status = busway_register_layout(&layout, slots, max_size_bytes, has_checksum != 0);
+    if (status != BUSWAY_OK) {
+        return status;
+    }
+    return busway_register_reader_init(storage, &layout, memory, memory_bytes, start);
+}
+
+uint32_t EXPORT(register_read)(void *storage, void *buffer, size_t buffer_bytes, uint64_t sample[3]);
+uint32_t EXPORT(register_read)(void *storage, void *buffer, size_t buffer_bytes, uint64_t sample[3])
+{
+    struct busway_sample found = {0, 0, 0};
+    enum busway_status status = busway_register_read(storage, buffer, buffer_bytes, &found);
+    sample[0] = found.sequence;
+    sample[1] = found.time_ns;
+    sample[2] = found.len_bytes;
+    return status;
+}
+
+uint32_t EXPORT(register_has_news)(const void *storage);
+uint32_t EXPORT(register_has_news)(const void *storage)
+{
+    return busway_register_has_news(storage);
+}
+
+uint32_t EXPORT(ring_producer)(void *storage, uint32_t lines, size_t data_bytes, size_t max_size_bytes, uint32_t has_checksum,
+                               void *memory, size_t memory_bytes, void *credit, size_t credit_bytes, uint64_t start);
+uint32_t EXPORT(ring_producer)(void *storage, uint32_t lines, size_t data_bytes, size_t max_size_bytes, uint32_t has_checksum,
+                               void *memory, size_t memory_bytes, void *credit, size_t credit_bytes, uint64_t start)
+{
+    struct busway_ring_layout layout;
+    enum busway_status status = busway_ring_layout(&layout, lines, data_bytes, max_size_bytes, has_checksum != 0);
+    if (status != BUSWAY_OK) {
+        return status;
+    }
+    return busway_ring_producer_init(storage, &layout, memory, memory_bytes, credit, credit_bytes, start);
+}
+
+void EXPORT(ring_prepare_credits)(void *credit, uint64_t start);
+void EXPORT(ring_prepare_credits)(void *credit, uint64_t start)
+{
+    busway_ring_prepare_credits(credit, start);
+}
+
+uint32_t EXPORT(ring_stage)(void *storage, const void *payload, size_t len_bytes, uint64_t time_ns);
+uint32_t EXPORT(ring_stage)(void *storage, const void *payload, size_t len_bytes, uint64_t time_ns)
+{
+    return busway_ring_stage(storage, payload, len_bytes, time_ns);
+}
+
+void EXPORT(ring_commit)(void *storage);
+void EXPORT(ring_commit)(void *storage)
+{
+    busway_ring_commit(storage);
+}
+
+uint32_t EXPORT(ring_unreleased)(void *storage);
+uint32_t EXPORT(ring_unreleased)(void *storage)
+{
+    return busway_ring_unreleased(storage);
+}
+
+uint32_t EXPORT(ring_consumer)(void *storage, uint32_t lines, size_t data_bytes, size_t max_size_bytes, uint32_t has_checksum,
+                               void *memory, size_t memory_bytes, void *credit, size_t credit_bytes, uint64_t start);
+uint32_t EXPORT(ring_consumer)(void *storage, uint32_t lines, size_t data_bytes, size_t max_size_bytes, uint32_t has_checksum,
+                               void *memory, size_t memory_bytes, void *credit, size_t credit_bytes, uint64_t start)
+{
+    struct busway_ring_layout layout;
+    enum busway_status status = busway_ring_layout(&layout, lines, data_bytes, max_size_bytes, has_checksum != 0);
+    if (status != BUSWAY_OK) {
+        return status;
+    }
+    return busway_ring_consumer_init(storage, &layout, memory, memory_bytes, credit, credit_bytes, start);
+}
+
+uint32_t EXPORT(ring_pop)(void *storage, void *buffer, size_t buffer_bytes, uint64_t message[2]);
+uint32_t EXPORT(ring_pop)(void *storage, void *buffer, size_t buffer_bytes, uint64_t message[2])
+{
+    struct busway_message found = {0, 0};
+    enum busway_status status = busway_ring_pop(storage, buffer, buffer_bytes, &found);
+    message[0] = found.time_ns;
+    message[1] = found.len_bytes;
+    return status;
+}
+
+void EXPORT(ring_flush_credits)(void *storage);
+void EXPORT(ring_flush_credits)(void *storage)
+{
+    busway_ring_flush_credits(storage);
+}

@@ -1,0 +1,90 @@
+//! Memory that two sides reach through mappings of their own, as two computers would.
+//!
+//! Contract: every mapping ends at an inaccessible page and, so far as its length allows, begins behind one, so that an access
+//! outside ends the test. Mappings live for ever: a test makes few. Called by [`crate::sides`] and the tests.
+#![allow(unsafe_code)] // Mapping memory.
+
+use std::os::fd::OwnedFd;
+use std::ptr;
+
+use busway_core::{Medium, Window};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
+
+const PAGE_BYTES: usize = 4096;
+
+/// Bytes that several mappings show.
+#[derive(Debug)]
+pub struct Memory {
+    file: OwnedFd,
+    len_bytes: usize,
+}
+
+impl Memory {
+    /// `len_bytes` (a multiple of 8) zeros.
+    ///
+    /// # Panics
+    /// If the kernel gives no memory.
+    #[must_use]
+    pub fn new(len_bytes: usize) -> Self {
+        let file = memfd_create("busway-c", MemfdFlags::CLOEXEC).expect("memfd_create");
+        ftruncate(&file, len_bytes.next_multiple_of(PAGE_BYTES) as u64).expect("ftruncate");
+        Self { file, len_bytes }
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    /// A fresh mapping, as C takes it: its first byte. A store to one that is not `writable` ends the program.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    #[must_use]
+    pub fn map(&self, writable: bool) -> *mut u8 {
+        let all_bytes = self.len_bytes.next_multiple_of(PAGE_BYTES);
+        let protection = if writable {
+            ProtFlags::READ | ProtFlags::WRITE
+        } else {
+            ProtFlags::READ
+        };
+        // SAFETY: a fresh reservation is made and the file is mapped over its inside only; it is never undone.
+        unsafe {
+            let guarded = mmap_anonymous(
+                ptr::null_mut(),
+                all_bytes + 2 * PAGE_BYTES,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE,
+            )
+            .expect("reserve addresses");
+            let inside = guarded.byte_add(PAGE_BYTES);
+            let flags = MapFlags::SHARED | MapFlags::FIXED;
+            let base = mmap(inside, all_bytes, protection, flags, &self.file, 0).expect("map the file");
+            // At the end of the last page, so that one byte too far hits the guard.
+            base.cast::<u8>().add(all_bytes - self.len_bytes)
+        }
+    }
+
+    /// A fresh mapping, as Rust takes it.
+    #[must_use]
+    pub fn window(&self, writable: bool) -> Window {
+        // SAFETY: the mapping is as long, begins at a multiple of 8 since its length is one, lives for ever, and is reached
+        // through this window only: the other side has another mapping, as another process would.
+        unsafe { Window::from_raw_parts(self.map(writable), self.len_bytes, Medium::Coherent) }
+    }
+
+    /// All bytes, while nobody writes.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len_bytes];
+        self.window(false).read(0, &mut bytes).expect("inside");
+        bytes
+    }
+
+    /// Overwrites the first bytes, while nobody reads.
+    pub fn fill(&self, bytes: &[u8]) {
+        self.window(true).write(0, &[], &[bytes]).expect("inside");
+    }
+}
