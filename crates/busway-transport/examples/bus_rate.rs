@@ -1,12 +1,19 @@
 //! How fast a bus is by itself: messages and bytes a second, and half round trips, between two processes.
 //!
 //! ```text
-//! cargo run --release -p busway-transport --example bus_rate -- tcp [--spin] [--touch] [--depth N] [--seconds S] [SIZE…]
+//! cargo run --release -p busway-transport --example bus_rate -- tcp [--spin] [--touch] [--named] [--depth N] [--seconds S] [--pings N] [SIZE…]
 //! ```
 //!
-//! Knows no bus: `tcp` and `memory` are opened through the registry. `bare-tcp` is the floor of the first: the same bytes over
-//! one socket by `write_all` and `read_exact`, without heads. `--touch` fills and checks every byte on both sides; `--spin` polls
-//! instead of sleeping. CPU time is of both processes together.
+//! Knows no bus: any is opened through the registry. `tcp` and `memory` need nothing more; others are given the hosts' tables of the
+//! system file, and on two machines one program runs on each:
+//!
+//! ```text
+//! bus_rate rdma-send --role one --one 'listen = "10.77.0.1:7500"' --two 'device = "10.77.0.2"'
+//! ```
+//!
+//! `bare-tcp` is the floor of `tcp`: the same bytes over one socket by `write_all` and `read_exact`, without heads. `--touch` fills and
+//! checks every byte on both sides; `--spin` polls instead of sleeping; `--named` gives messages and landings memory that a bus may
+//! register. CPU time is of both processes together. The last two columns say of how many messages in a hundred each end copied the payload.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,18 +24,118 @@ use std::time::{Duration, Instant};
 use busway_transport::registry::{Buses, link_settings, parse_host};
 use busway_transport::{
     ChannelEnd, ChannelId, ChannelSpec, Direction, Doorbell, Flushed, Head, Keep, Kind, Landing, Link,
-    LinkEvent, LinkIdentity, Message, Receiver, Refused, Sender, Sink, Verdict, WaitFor,
+    LinkEvent, LinkIdentity, Message, Receiver, Refused, SegmentId, Sender, Sink, Verdict, WaitFor,
 };
 use rustix::event::{PollFd, PollFlags};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-type Pool = Arc<Mutex<Vec<Vec<u8>>>>;
+/// Buffers made at once: they lie in one segment.
+const BLOCK: usize = 16;
 
-/// A message whose buffer goes back to a pool.
+/// A buffer that is never freed, so that the name of its memory always means it.
+struct Buffer {
+    bytes: &'static mut [u8],
+    segment: SegmentId,
+}
+
+/// Buffers of one length that nobody uses.
+struct Free {
+    buffers: Vec<Buffer>,
+    len_bytes: usize,
+    blocks: u32,
+    is_named: bool,
+}
+
+#[derive(Clone)]
+struct Pool(Arc<Mutex<Free>>);
+
+impl Pool {
+    fn new(options: &Options) -> Pool {
+        Pool(Arc::new(Mutex::new(Free {
+            buffers: Vec::new(),
+            len_bytes: options.longest_bytes(),
+            blocks: 0,
+            is_named: options.named,
+        })))
+    }
+
+    fn take(&self) -> Buffer {
+        let mut free = self.0.lock().expect("no panic holds it");
+        if free.buffers.is_empty() {
+            free.blocks += 1;
+            let block: &'static mut [u8] = vec![0; free.len_bytes * BLOCK].leak();
+            let segment = SegmentId {
+                owner: 1,
+                generation: free.blocks,
+            };
+            let len_bytes = free.len_bytes;
+            free.buffers.extend(
+                block
+                    .chunks_exact_mut(len_bytes)
+                    .map(|bytes| Buffer { bytes, segment }),
+            );
+        }
+        free.buffers.pop().expect("a block has some")
+    }
+
+    fn give(&self, buffer: Buffer) {
+        self.0.lock().expect("no panic holds it").buffers.push(buffer);
+    }
+
+    fn name(&self, buffer: &Buffer) -> Option<SegmentId> {
+        self.0
+            .lock()
+            .expect("no panic holds it")
+            .is_named
+            .then_some(buffer.segment)
+    }
+}
+
+/// A buffer of a pool, which gets it back.
+struct Lent {
+    /// `None` only while it is dropped.
+    buffer: Option<Buffer>,
+    segment: Option<SegmentId>,
+    len_bytes: usize,
+    pool: Pool,
+}
+
+impl Lent {
+    fn new(pool: &Pool, len_bytes: usize) -> Lent {
+        let buffer = pool.take();
+        Lent {
+            segment: pool.name(&buffer),
+            buffer: Some(buffer),
+            len_bytes,
+            pool: pool.clone(),
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.buffer
+            .as_ref()
+            .map_or(&[], |buffer| &buffer.bytes[..self.len_bytes])
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.buffer
+            .as_mut()
+            .map_or(&mut [], |buffer| &mut buffer.bytes[..self.len_bytes])
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            self.pool.give(buffer);
+        }
+    }
+}
+
+/// A message whose buffer goes back to its pool.
 struct Loan {
     head: Head,
-    payload: Vec<u8>,
-    pool: Pool,
+    payload: Lent,
 }
 
 impl Message for Loan {
@@ -39,24 +146,17 @@ impl Message for Loan {
         &[]
     }
     fn payload(&self) -> &[u8] {
-        &self.payload
+        self.payload.bytes()
     }
-}
-
-impl Drop for Loan {
-    fn drop(&mut self) {
-        self.pool
-            .lock()
-            .expect("no panic holds it")
-            .push(std::mem::take(&mut self.payload));
+    fn segment(&self) -> Option<SegmentId> {
+        self.payload.segment
     }
 }
 
 fn loan(pool: &Pool, sequence: u64, kind: Kind, size: usize, touch: bool) -> Loan {
-    let mut payload = pool.lock().expect("no panic holds it").pop().unwrap_or_default();
-    payload.resize(size, 0);
+    let mut payload = Lent::new(pool, size);
     if touch {
-        payload.fill(sequence as u8);
+        payload.bytes_mut().fill(sequence as u8);
     }
     let head = Head {
         sequence,
@@ -67,36 +167,41 @@ fn loan(pool: &Pool, sequence: u64, kind: Kind, size: usize, touch: bool) -> Loa
         user_header_bytes: 0,
         kind,
     };
-    Loan {
-        head,
-        payload,
-        pool: pool.clone(),
-    }
+    Loan { head, payload }
 }
 
 /// Counts, and checks if asked to.
-#[derive(Default)]
 struct Counter {
     touch: bool,
     messages: u64,
     ended: bool,
-    payload: Vec<u8>,
-    size: usize,
+    payload: Lent,
+}
+
+impl Counter {
+    fn new(pool: &Pool, touch: bool) -> Counter {
+        Counter {
+            touch,
+            messages: 0,
+            ended: false,
+            payload: Lent::new(pool, 0),
+        }
+    }
 }
 
 impl Sink for Counter {
     fn land(&mut self, head: &Head) -> Verdict {
-        self.size = head.payload_bytes as usize;
-        if self.payload.len() < self.size {
-            self.payload.resize(self.size, 0);
-        }
+        self.payload.len_bytes = head.payload_bytes as usize;
         Verdict::Land
     }
     fn landing(&mut self) -> Landing<'_> {
         Landing {
             user_header: &mut [],
-            payload: &mut self.payload[..self.size],
+            payload: self.payload.bytes_mut(),
         }
+    }
+    fn segment(&mut self) -> Option<SegmentId> {
+        self.payload.segment
     }
     fn deliver(&mut self, head: &Head) {
         if head.kind == Kind::Notify {
@@ -105,7 +210,7 @@ impl Sink for Counter {
         }
         self.messages += 1;
         if self.touch {
-            check(&self.payload[..self.size], head.sequence);
+            check(self.payload.bytes(), head.sequence);
         }
     }
     fn abandon(&mut self) {}
@@ -123,10 +228,22 @@ struct Options {
     child: bool,
     spin: bool,
     touch: bool,
+    named: bool,
     depth: u32,
     seconds: f64,
+    pings: u64,
     place: String,
+    /// The other program is started elsewhere.
+    is_apart: bool,
+    /// The hosts' tables, where they were given.
+    tables: [Option<String>; 2],
     sizes: Vec<usize>,
+}
+
+impl Options {
+    fn longest_bytes(&self) -> usize {
+        self.sizes.iter().copied().max().unwrap_or(0).max(16)
+    }
 }
 
 fn options() -> Options {
@@ -135,9 +252,13 @@ fn options() -> Options {
         child: false,
         spin: false,
         touch: false,
+        named: false,
         depth: 64,
         seconds: 1.0,
+        pings: 3000,
         place: String::new(),
+        is_apart: false,
+        tables: [None, None],
         sizes: Vec::new(),
     };
     let mut arguments = std::env::args().skip(1);
@@ -147,9 +268,21 @@ fn options() -> Options {
             "--child" => options.child = true,
             "--spin" => options.spin = true,
             "--touch" => options.touch = true,
+            "--named" => options.named = true,
             "--depth" => options.depth = value().parse().expect("a number"),
             "--seconds" => options.seconds = value().parse().expect("a number"),
+            "--pings" => options.pings = value().parse().expect("a number"),
             "--place" => options.place = value(),
+            "--one" => options.tables[0] = Some(value()),
+            "--two" => options.tables[1] = Some(value()),
+            "--role" => {
+                options.is_apart = true;
+                options.child = match value().as_str() {
+                    "one" => false,
+                    "two" => true,
+                    other => panic!("there is no role {other}: one and two there are"),
+                };
+            }
             size if size.starts_with(|c: char| c.is_ascii_digit()) => {
                 options.sizes.push(size.parse().expect("a size in bytes"));
             }
@@ -164,6 +297,7 @@ fn options() -> Options {
 
 fn main() {
     let mut options = options();
+    lock_much_memory();
     if options.place.is_empty() {
         let spare = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
         options.place = spare.expect("a free port").to_string();
@@ -175,21 +309,42 @@ fn main() {
             child(&options)
         };
     }
-    let mut command = std::process::Command::new(std::env::current_exe().expect("this program has a path"));
-    command
-        .args(std::env::args().skip(1))
-        .args(["--child", "--place", &options.place]);
-    let mut process = command.spawn().expect("this program starts again");
+    let other = (!options.is_apart).then(|| {
+        let mut command =
+            std::process::Command::new(std::env::current_exe().expect("this program has a path"));
+        command
+            .args(std::env::args().skip(1))
+            .args(["--child", "--place", &options.place]);
+        command.spawn().expect("this program starts again")
+    });
     println!(
-        "{:>10} {:>10} {:>12} {:>9} {:>12} {:>22} {:>10}",
-        "bus", "bytes", "messages/s", "GB/s", "CPU s/GiB", "half RTT p50 (p99) us", "CPU us/msg"
+        "{:>10} {:>10} {:>12} {:>9} {:>12} {:>22} {:>10} {:>15}",
+        "bus",
+        "bytes",
+        "messages/s",
+        "GB/s",
+        "CPU s/GiB",
+        "half RTT p50 (p99) us",
+        "CPU us/msg",
+        "% copied (both)"
     );
     if options.bus == "bare-tcp" {
         bare_parent(&options)
     } else {
         parent(&options)
     }
-    process.wait().expect("the child ends");
+    if let Some(mut process) = other {
+        process.wait().expect("the child ends");
+    }
+}
+
+/// Memory is locked in whole blocks, and some devices count it for root, too. Where it can't be raised the bus copies, which the table shows.
+fn lock_much_memory() {
+    let limit = rustix::process::Rlimit {
+        current: None,
+        maximum: None,
+    };
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Memlock, limit);
 }
 
 fn open(options: &Options) -> Box<dyn Link<Loan>> {
@@ -199,12 +354,15 @@ fn open(options: &Options) -> Box<dyn Link<Loan>> {
         ("one", "two")
     };
     let table = |host: &str| {
-        let mut table = toml::Table::new();
+        let given = &options.tables[usize::from(host == "two")];
+        let mut table: toml::Table = given
+            .as_deref()
+            .map_or_else(toml::Table::new, |text| text.parse().expect("TOML"));
         match (options.bus.as_str(), host) {
-            ("tcp", "one") => {
+            ("tcp", "one") if given.is_none() => {
                 table.insert("listen".into(), options.place.clone().into());
             }
-            ("memory", _) => {
+            ("memory", _) if given.is_none() => {
                 let name = options.place.replace([':', '.'], "-");
                 table.insert("path".into(), format!("/dev/shm/bus-rate-{name}").into());
             }
@@ -227,8 +385,11 @@ fn open(options: &Options) -> Box<dyn Link<Loan>> {
 fn pump<T>(link: &mut dyn Link<Loan>, mut pick: impl FnMut(LinkEvent<Loan>) -> Option<T>) -> T {
     loop {
         while let Some(event) = link.poll(Instant::now()) {
-            if let LinkEvent::Down(why) | LinkEvent::Refused(why) = &event {
-                panic!("{why}");
+            match &event {
+                LinkEvent::Down(why) => panic!("{why}"),
+                // The other program may come later.
+                LinkEvent::Refused(why) => eprintln!("{why}"),
+                _ => {}
             }
             if let Some(found) = pick(event) {
                 return found;
@@ -241,7 +402,7 @@ fn pump<T>(link: &mut dyn Link<Loan>, mut pick: impl FnMut(LinkEvent<Loan>) -> O
 /// Opens one channel each way; the first is from the parent to the child.
 fn ends(link: &mut dyn Link<Loan>, options: &Options) -> (Box<dyn Sender<Loan>>, Box<dyn Receiver>) {
     pump(link, |event| matches!(event, LinkEvent::Up(_)).then_some(()));
-    let message_bytes = *options.sizes.iter().max().expect("there is one") as u64 + 48;
+    let message_bytes = options.longest_bytes() as u64 + 48;
     let spec = ChannelSpec {
         keep: Keep::All { depth: options.depth },
         message_bytes,
@@ -370,22 +531,31 @@ fn seconds(time: Timespec) -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-fn report(options: &Options, size: usize, count: u64, elapsed_s: f64, cpu_s: f64, mut half_ns: Vec<u64>) {
-    half_ns.sort_unstable();
-    let at = |part: f64| half_ns[((half_ns.len() - 1) as f64 * part) as usize] as f64 / 1000.0;
-    let rate = count as f64 / elapsed_s;
-    println!(
-        "{:>10} {size:>10} {rate:>12.0} {:>9.3} {:>12.3} {:>12.1} ({:>7.1}) {:>10.2}",
-        options.bus,
-        rate * size as f64 / 1e9,
-        cpu_s / (count as f64 * size as f64 / f64::from(1u32 << 30)),
-        at(0.5),
-        at(0.99),
-        cpu_s / count as f64 * 1e6,
-    );
+struct Measured {
+    count: u64,
+    elapsed_s: f64,
+    cpu_s: f64,
+    half_ns: Vec<u64>,
+    /// Messages copied by the sender and by the receiver, in a hundred.
+    copied: [f64; 2],
 }
 
-const PINGS: u64 = 3000;
+fn report(options: &Options, size: usize, mut measured: Measured) {
+    let (count, half_ns) = (measured.count, &mut measured.half_ns);
+    half_ns.sort_unstable();
+    let at = |part: f64| half_ns[((half_ns.len() - 1) as f64 * part) as usize] as f64 / 1000.0;
+    let rate = count as f64 / measured.elapsed_s;
+    let [at_sender, at_receiver] = measured.copied;
+    println!(
+        "{:>10} {size:>10} {rate:>12.0} {:>9.4} {:>12.3} {:>12.1} ({:>7.1}) {:>10.2} {at_sender:>7.0} {at_receiver:>7.0}",
+        options.bus,
+        rate * size as f64 / 1e9,
+        measured.cpu_s / (count as f64 * size as f64 / f64::from(1u32 << 30)),
+        at(0.5),
+        at(0.99),
+        measured.cpu_s / count as f64 * 1e6,
+    );
+}
 
 fn parent(options: &Options) {
     let mut link = open(options);
@@ -395,8 +565,9 @@ fn parent(options: &Options) {
         bell: link.doorbell(0),
     };
     keep_alive(link);
-    let pool = Pool::default();
+    let pool = Pool::new(options);
     for &size in &options.sizes {
+        let copied_before = sender.copied();
         let (begin, cpu) = (Instant::now(), cpu_s());
         let mut count = 0;
         while begin.elapsed().as_secs_f64() < options.seconds {
@@ -405,22 +576,34 @@ fn parent(options: &Options) {
                 wait.send(&mut *sender, loan(&pool, count, Kind::Data, size, options.touch));
             }
         }
+        let copied = sender.copied();
         wait.send(&mut *sender, loan(&pool, 0, Kind::Notify, 0, false));
         wait.flush(&mut *sender);
-        let mut sink = Counter::default();
+        let mut sink = Counter::new(&pool, false);
         wait.receive(&mut *receiver, &mut sink);
         let elapsed_s = begin.elapsed().as_secs_f64();
-        let child_cpu_s = f64::from_le_bytes(sink.payload[..8].try_into().expect("8 bytes"));
-        let cpu = cpu_s() - cpu + child_cpu_s;
-        let mut half_ns = Vec::new();
-        for sequence in 1..=PINGS {
+        let answer: [u8; 16] = sink.payload.bytes().try_into().expect("16 bytes");
+        let [of_child, copied_by_child] =
+            [0, 8].map(|at| f64::from_le_bytes(answer[at..at + 8].try_into().expect("8 bytes")));
+        let in_hundred = |copied: f64| copied * 100.0 / count as f64;
+        let own = copied
+            .zip(copied_before)
+            .map(|(after, before)| (after - before) as f64);
+        let mut measured = Measured {
+            count,
+            elapsed_s,
+            cpu_s: cpu_s() - cpu + of_child,
+            half_ns: Vec::new(),
+            copied: [own.unwrap_or(f64::NAN), copied_by_child].map(in_hundred),
+        };
+        for sequence in 1..=options.pings {
             let sent = Instant::now();
             wait.send(&mut *sender, loan(&pool, sequence, Kind::Data, size, false));
             wait.flush(&mut *sender);
             wait.receive(&mut *receiver, &mut sink);
-            half_ns.push(sent.elapsed().as_nanos() as u64 / 2);
+            measured.half_ns.push(sent.elapsed().as_nanos() as u64 / 2);
         }
-        report(options, size, count, elapsed_s, cpu, half_ns);
+        report(options, size, measured);
     }
 }
 
@@ -432,23 +615,27 @@ fn child(options: &Options) {
         bell: link.doorbell(0),
     };
     keep_alive(link);
-    let pool = Pool::default();
-    for &size in &options.sizes {
-        let cpu = cpu_s();
-        let mut sink = Counter {
-            touch: options.touch,
-            ..Counter::default()
-        };
+    let pool = Pool::new(options);
+    for _ in &options.sizes {
+        let (cpu, copied_before) = (cpu_s(), receiver.copied());
+        let mut sink = Counter::new(&pool, options.touch);
         while !sink.ended {
             wait.receive(&mut *receiver, &mut sink);
         }
-        let mut answer = loan(&pool, 0, Kind::Data, 8, false);
-        answer.payload.copy_from_slice(&(cpu_s() - cpu).to_le_bytes());
+        let copied = receiver
+            .copied()
+            .zip(copied_before)
+            .map_or(f64::NAN, |(after, before)| (after - before) as f64);
+        let mut answer = loan(&pool, 0, Kind::Data, 16, false);
+        let bytes = answer.payload.bytes_mut();
+        bytes[..8].copy_from_slice(&(cpu_s() - cpu).to_le_bytes());
+        bytes[8..].copy_from_slice(&copied.to_le_bytes());
         wait.send(&mut *sender, answer);
         wait.flush(&mut *sender);
         sink.touch = false;
-        for sequence in 1..=PINGS {
+        for sequence in 1..=options.pings {
             wait.receive(&mut *receiver, &mut sink);
+            let size = sink.payload.len_bytes;
             wait.send(&mut *sender, loan(&pool, sequence, Kind::Data, size, false));
             wait.flush(&mut *sender);
         }
@@ -483,13 +670,20 @@ fn bare_parent(options: &Options) {
         let elapsed_s = begin.elapsed().as_secs_f64();
         let cpu = cpu_s() - cpu + f64::from_le_bytes(answer);
         let mut half_ns = Vec::new();
-        for _ in 0..PINGS {
+        for _ in 0..options.pings {
             let sent = Instant::now();
             stream.write_all(&buffer).expect("the child reads");
             stream.read_exact(&mut buffer).expect("the child answers");
             half_ns.push(sent.elapsed().as_nanos() as u64 / 2);
         }
-        report(options, size, count, elapsed_s, cpu, half_ns);
+        let measured = Measured {
+            count,
+            elapsed_s,
+            cpu_s: cpu,
+            half_ns,
+            copied: [f64::NAN; 2],
+        };
+        report(options, size, measured);
     }
 }
 
@@ -519,7 +713,7 @@ fn bare_child(options: &Options) {
         stream
             .write_all(&(cpu_s() - cpu).to_le_bytes())
             .expect("the parent reads");
-        for _ in 0..PINGS {
+        for _ in 0..options.pings {
             stream.read_exact(&mut buffer).expect("the parent writes");
             stream.write_all(&buffer).expect("the parent reads");
         }
