@@ -1,5 +1,9 @@
 //! How many slots a receiver has, and how long they are. It chooses; the sender reads it, as hostile bytes, from the landing
 //! description: `slot_bytes` and `slots`, 4 bytes each, little-endian.
+//!
+//! Each message on its way takes a slot, however short it is, and a channel laid out for long messages may carry short ones (a
+//! service of slices does). So slots are as long as a message only where that leaves one for each of `depth` messages; else they
+//! are shorter, and long messages take several.
 
 use super::wire::PIECE_BYTES;
 use crate::link::{ChannelSpec, Keep};
@@ -7,12 +11,16 @@ use crate::link::{ChannelSpec, Keep};
 /// Slots are as long as the messages that the channel is laid out for, within these bounds, in bytes.
 const MIN_SLOT_BYTES: u32 = 256;
 const MAX_SLOT_BYTES: u32 = 64 << 10;
+/// Slots are cut no shorter than this for the sake of their number: one packet of RoCE at its largest MTU, so that a message in
+/// several slots takes no more packets than in one.
+const CUT_SLOT_BYTES: u32 = 4 << 10;
 /// Slots begin at multiples of this.
 const ALIGNMENT_BYTES: u32 = 64;
 /// One for the end mark, and at least so many in all.
 const MIN_SLOTS: u32 = 4;
 const MAX_SLOTS: u32 = 1024;
-/// Long slots are at most so many that this many bytes are on their way; more would fill no gap, and locked memory is scarce.
+/// Slots are at most so many that this many bytes are on their way, for locked memory is scarce: 255 short messages in slots of 4 KiB,
+/// 5000 a second where a round trip takes 50 ms.
 const WINDOW_BYTES: u32 = 1 << 20;
 /// But so many that one can be filled while others travel and are emptied.
 const MIN_LONG_SLOTS: u32 = 8;
@@ -36,10 +44,13 @@ impl Layout {
             Keep::All { depth } => depth,
         };
         let message_bytes = u32::try_from(spec.message_bytes).unwrap_or(u32::MAX);
-        let slot_bytes = message_bytes
+        let whole_bytes = message_bytes
             .saturating_add(PIECE_BYTES as u32)
             .clamp(MIN_SLOT_BYTES, MAX_SLOT_BYTES)
             .next_multiple_of(ALIGNMENT_BYTES);
+        // One more for the end mark.
+        let share_bytes = WINDOW_BYTES / depth.saturating_add(1) / ALIGNMENT_BYTES * ALIGNMENT_BYTES;
+        let slot_bytes = share_bytes.max(CUT_SLOT_BYTES).min(whole_bytes);
         let pieces = message_bytes.div_ceil(slot_bytes - PIECE_BYTES as u32).max(1);
         let most = (WINDOW_BYTES / slot_bytes).clamp(MIN_LONG_SLOTS, MAX_SLOTS);
         let slots = depth
@@ -111,6 +122,19 @@ mod tests {
                     assert_eq!(Layout::decode(&small.encode()), Ok(small));
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_deep_channel_for_long_messages_has_a_slot_for_each_of_many_short_ones() {
+        for (depth, at_least) in [(8, 8), (15, 15), (100, 100), (250, 250), (1024, 255)] {
+            let spec = ChannelSpec {
+                keep: Keep::All { depth },
+                message_bytes: 64 << 10,
+            };
+            let layout = Layout::of(&spec);
+            assert!(layout.slots > at_least, "depth {depth}: {layout:?}");
+            assert!(layout.bytes() <= WINDOW_BYTES as usize, "{layout:?}");
         }
     }
 
