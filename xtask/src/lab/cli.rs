@@ -30,6 +30,9 @@ pub struct Lab {
     /// For the faults of wires: the same seed decides alike
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Of `faulty-wire`, only rows in whose bus and fault, such as "rdma-send over RoCE: delay of 20 ms", this text stands
+    #[arg(long, default_value = "")]
+    only: String,
 }
 
 #[derive(Debug, Subcommand)]
@@ -112,7 +115,12 @@ impl Lab {
 
     fn scenarios(&self) -> Result<ExitCode> {
         let is_named = !self.scenarios.is_empty();
-        let lines = scenario::run(&scenario::chosen(&self.scenarios)?, is_named, self.seed)?;
+        let lines = scenario::run(
+            &scenario::chosen(&self.scenarios)?,
+            is_named,
+            self.seed,
+            &self.only,
+        )?;
         if let Some(path) = &self.json {
             let text = serde_json::to_string_pretty(&lines)?;
             std::fs::write(path, text).with_context(|| format!("{} can't be written", path.display()))?;

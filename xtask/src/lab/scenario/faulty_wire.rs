@@ -126,17 +126,22 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<Value> {
     let programs = Programs::build(stage.builds)?;
     let mut rows = Vec::new();
     for (presets, buses) in BUSES {
+        if !buses
+            .iter()
+            .any(|bus| cases(stage, &shown(bus, presets[0])).next().is_some())
+        {
+            continue;
+        }
         stage.says("starts two guests");
         let logs = stage.logs.join(format!("{:?}", presets[0]).to_lowercase());
         let pair = Pair::start(stage.store, &logs, presets, Between::Relay(stage.seed), |plan| {
             programs.place(plan)
         })?;
         for bus in buses {
-            let shown = match presets[0] {
-                Preset::Tipc => (*bus).to_owned(),
-                Preset::Roce => format!("{bus} over RoCE"),
-                Preset::Iwarp => format!("{bus} over iWARP"),
-            };
+            let shown = shown(bus, presets[0]);
+            if cases(stage, &shown).next().is_none() {
+                continue;
+            }
             let before = rows.len();
             let outcome = over(stage, &pair, bus, &shown, &mut rows);
             stage.part(&shown, outcome.map(|()| Value::Null));
@@ -146,15 +151,30 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<Value> {
     Ok(json!({ "seed": stage.seed, "rows": rows, "markdown": table(&rows) }))
 }
 
+fn shown(bus: &str, preset: Preset) -> String {
+    match preset {
+        Preset::Tipc => bus.to_owned(),
+        Preset::Roce => format!("{bus} over RoCE"),
+        Preset::Iwarp => format!("{bus} over iWARP"),
+    }
+}
+
+/// What is done to the wire under this bus.
+fn cases(stage: &Stage<'_>, shown: &str) -> impl Iterator<Item = (&'static str, Faults)> {
+    CASES
+        .iter()
+        .filter(move |(fault, _, is_short)| {
+            (*is_short || stage.is_named) && format!("{shown}: {fault}").contains(stage.only)
+        })
+        .map(|(fault, faults, _)| (*fault, *faults))
+}
+
 fn over(stage: &Stage<'_>, pair: &Pair, bus: &str, shown: &str, rows: &mut Vec<Row>) -> Result<()> {
     let gateways = Gateways::start(pair, bus, "")?;
     let subscriber = STREAM.subscriber(&pair.guests[1])?;
     let publisher = STREAM.publisher(&pair.guests[0])?;
     with_logs(flows(&publisher, &subscriber, "at first"), &gateways)?;
-    let cases = CASES
-        .iter()
-        .filter(|(_, _, is_short)| *is_short || stage.is_named);
-    for (fault, faults, _) in cases.copied() {
+    for (fault, faults) in cases(stage, shown) {
         stage.says(format!("{shown}: {fault}"));
         let watched = Watched {
             pair,

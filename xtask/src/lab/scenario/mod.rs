@@ -104,6 +104,8 @@ pub struct Stage<'a> {
     /// Whether the scenario was asked for by name: then it leaves nothing out, however long it takes.
     pub is_named: bool,
     bars: &'a MultiProgress,
+    /// Rows of a table are left out in whose name this text does not stand.
+    pub only: &'a str,
     bar: ProgressBar,
     name: &'static str,
     failures: RefCell<Vec<String>>,
@@ -229,13 +231,14 @@ const AT_A_TIME: usize = 2;
 ///
 /// # Errors
 /// The store can't be opened.
-pub fn run(chosen: &[&'static Scenario], is_named: bool, seed: u64) -> Result<Vec<Line>> {
+pub fn run(chosen: &[&'static Scenario], is_named: bool, seed: u64, only: &str) -> Result<Vec<Line>> {
     let run = Run {
         store: Store::open()?,
         builds: Builds::default(),
         bars: MultiProgress::new(),
         is_named,
         seed,
+        only,
     };
     let (timed, others): (Vec<_>, Vec<_>) = chosen.iter().partition(|scenario| scenario.is_timed);
     let waiting = Mutex::new(others.into_iter());
@@ -258,15 +261,16 @@ pub fn run(chosen: &[&'static Scenario], is_named: bool, seed: u64) -> Result<Ve
 }
 
 /// What the scenarios of one run share.
-struct Run {
+struct Run<'a> {
     store: Store,
     builds: Builds,
     bars: MultiProgress,
     is_named: bool,
     seed: u64,
+    only: &'a str,
 }
 
-impl Run {
+impl Run<'_> {
     fn of(&self, scenario: &'static Scenario) -> Line {
         let bar = self.bars.add(ProgressBar::new_spinner());
         if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed:>4} {msg}") {
@@ -279,6 +283,7 @@ impl Run {
             logs: self.store.path("logs").join(scenario.name),
             seed: self.seed,
             is_named: self.is_named,
+            only: self.only,
             bars: &self.bars,
             bar,
             name: scenario.name,
