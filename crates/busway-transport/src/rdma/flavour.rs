@@ -14,6 +14,7 @@ use super::device::Device;
 use super::error::RdmaError;
 use super::lane::Lane;
 use super::queue_pair::QueuePair;
+use super::settings::LinkSettings;
 use crate::channel::{Receiver, Sender};
 use crate::link::ChannelSpec;
 use crate::message::Message;
@@ -85,11 +86,11 @@ pub trait Flavour: Sized + Send + 'static {
         request: &[u8],
     ) -> Result<Accepted, String>;
 
-    /// Judges the description that a peer gave of its landing place, for a sender that `lane` will poll.
+    /// Judges the description that a peer gave of its landing place, for a sender that `lane` will poll as the `settings` say.
     ///
     /// # Errors
     /// In words: what is wrong with it.
-    fn judge(description: &[u8], spec: &ChannelSpec, lane: &Arc<Lane>) -> Result<Self::Place, String>;
+    fn judge(description: &[u8], settings: &LinkSettings, lane: &Arc<Lane>) -> Result<Self::Place, String>;
 
     /// Makes the sending end towards that place, over an id whose route is resolved.
     ///

@@ -373,7 +373,7 @@ impl<F: Flavour, M: Message> Link<M> for RdmaLink<F, M> {
         };
         let landing = Landing::decode(landing).map_err(OpenError::BadLanding)?;
         let lane = self.lanes.lane(lane)?;
-        let place = F::judge(&landing.description, spec, &lane).map_err(OpenError::BadLanding)?;
+        let place = F::judge(&landing.description, &self.settings, &lane).map_err(OpenError::BadLanding)?;
         let context = Context {
             events,
             device: &ready.device,

@@ -29,7 +29,13 @@ pub struct HostSettings {
     /// Silence of the peer after which this host holds the link for lost; default 1500 ms, at least two heartbeats of the peer.
     #[serde(deserialize_with = "duration")]
     pub timeout: Duration,
+    /// Payload of so many bytes and more, which this host sends, crosses from sample to sample where the memory of both ends can be registered;
+    /// shorter payload is copied into slots, which spares it a round trip. Default 65,536.
+    pub zero_copy_from: u64,
 }
+
+/// The default of [`HostSettings::zero_copy_from`], in bytes.
+const ZERO_COPY_FROM_BYTES: u64 = 64 << 10;
 
 impl Default for HostSettings {
     fn default() -> Self {
@@ -41,6 +47,7 @@ impl Default for HostSettings {
             port: 0,
             heartbeat: of_tcp.heartbeat,
             timeout: of_tcp.timeout,
+            zero_copy_from: ZERO_COPY_FROM_BYTES,
         }
     }
 }

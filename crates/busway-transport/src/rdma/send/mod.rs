@@ -12,6 +12,7 @@
 //!
 //! Used by [`super::link`]; the pieces of a message and credits are in [`wire`], sizes in [`layout`].
 
+mod announcing;
 pub mod layout;
 mod receiver;
 mod sender;
@@ -25,6 +26,7 @@ use super::error::RdmaError;
 use super::flavour::{Accepted, Asking, Attic, Flavour};
 use super::lane::Lane;
 use super::queue_pair::{Capacity, QueuePair};
+use super::settings::LinkSettings;
 use crate::link::{ChannelSpec, Keep, Link, LinkIdentity, OpenError};
 use crate::message::Message;
 use layout::Layout;
@@ -61,6 +63,12 @@ pub(crate) fn open<M: Message>(
 /// Channels by SEND and RECV.
 struct TwoSided;
 
+/// A receiver's description, and what this host's settings say of sending to it.
+struct Judged {
+    layout: Layout,
+    zero_copy_from_bytes: usize,
+}
+
 /// The memory of a receiver whose sender has not connected.
 struct Prepared {
     layout: Layout,
@@ -71,7 +79,7 @@ struct Prepared {
 impl Flavour for TwoSided {
     const NAME: &'static str = NAME;
     type Prepared = Prepared;
-    type Place = Layout;
+    type Place = Judged;
 
     fn prepare(
         device: &Arc<Device>,
@@ -103,20 +111,33 @@ impl Flavour for TwoSided {
         })
     }
 
-    fn judge(description: &[u8], _spec: &ChannelSpec, _lane: &Arc<Lane>) -> Result<Layout, String> {
-        Layout::decode(description)
+    fn judge(description: &[u8], settings: &LinkSettings, _lane: &Arc<Lane>) -> Result<Judged, String> {
+        Ok(Judged {
+            layout: Layout::decode(description)?,
+            zero_copy_from_bytes: usize::try_from(settings.local.zero_copy_from).unwrap_or(usize::MAX),
+        })
     }
 
     fn connect<M: Message>(
-        layout: Layout,
+        judged: Judged,
         device: &Arc<Device>,
         id: CmId,
         spec: &ChannelSpec,
         attic: &Arc<Attic>,
     ) -> Result<Asking<M>, String> {
+        let Judged {
+            layout,
+            zero_copy_from_bytes,
+        } = judged;
         let pair = pair(id, device, layout)?;
-        let sender = SendSender::<M>::new(pair.clone(), layout, spec.keep, attic.clone())
-            .map_err(|error| error.to_string())?;
+        let sender = SendSender::<M>::new(
+            pair.clone(),
+            layout,
+            spec.keep,
+            zero_copy_from_bytes,
+            attic.clone(),
+        )
+        .map_err(|error| error.to_string())?;
         Ok(Asking {
             finish: Box::new(|_| Ok(Box::new(sender))),
             pair,

@@ -2,18 +2,16 @@
 //!
 //! A slot is written again when the SEND from it has completed and the credit for it has come, so that neither the device
 //! nor the receiver can still need it. Small pieces are taken inline by the queue pair, which spares the device the read.
-//! Long payload in registered memory is announced and, where the receiver grants its landing, written from where it lies; the
-//! message is held until the device has read it. What is staged is posted in runs, by one call of the driver. A message that does not fit the free slots is kept, one at
-//! most, and goes on with the next flush. Used by one lane; nothing here allocates after [`SendSender::new`], locks or waits.
+//! Long payload in registered memory is written from where it lies, as [`super::announcing`] says. What is staged is posted in runs, by one
+//! call of the driver. A message that does not fit the free slots is kept, one at most, and goes on with the next flush. Used by one lane;
+//! nothing here allocates after [`SendSender::new`], locks or waits.
 
-use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use super::announcing::{Announcing, Way};
 use super::layout::{LATEST_DEPTH, Layout};
-use super::wire::{
-    ANNOUNCE, Credit, DONE, END, Grant, MORE, PIECE_BYTES, REPLY_BYTES, Reply, START, START_BYTES,
-};
+use super::wire::{ANNOUNCE, Credit, DONE, END, Grant, MORE, PIECE_BYTES, REPLY_BYTES, Reply, START};
 use crate::channel::{ChannelError, Flushed, Refused, Sender, WaitFor};
 use crate::link::Keep;
 use crate::message::{HEAD_BYTES, Message};
@@ -22,14 +20,8 @@ use crate::rdma::device::{Access, Region};
 use crate::rdma::error::{PostError, RdmaError};
 use crate::rdma::flavour::{Attic, Lingering};
 use crate::rdma::queue_pair::{POST_MAX, Piece, QueuePair, Request, Work};
-use crate::rdma::registration::{Purpose, Registration, Remembered};
 use crate::stream::again;
 
-/// Payload from this length on is written straight from the message into the landing, where both lie in registered memory; the
-/// round trip that this takes is less than copying twice.
-const ZERO_COPY_BYTES: usize = 64 * 1024;
-/// One WRITE carries at most so many bytes (2^31, InfiniBand Architecture 1.4, 9.3); longer payload goes in pieces.
-const WRITE_MAX_BYTES: usize = 1 << 30;
 /// With so many pieces staged, `send` posts by itself rather than leave it to `flush`.
 const POST_AT: u64 = 8;
 
@@ -39,18 +31,6 @@ pub(super) struct SendSender<M: Message> {
     stream: Option<Stream<M>>,
     /// Where the stream goes when this end is dropped before everything has arrived.
     attic: Arc<Attic>,
-}
-
-/// How a message goes.
-enum Way {
-    /// In pieces.
-    Pieces,
-    /// By one WRITE from where it lies; it is to be announced.
-    Announce(Arc<Registration>),
-    /// It was announced; the receiver has not answered.
-    Announced(Arc<Registration>),
-    /// It may be written there.
-    Granted(Arc<Registration>, u64, u32),
 }
 
 /// A message that is on its way into the slots.
@@ -85,11 +65,7 @@ struct Stream<M: Message> {
     /// The receiver's last word.
     credit: Credit,
     current: Option<Current<M>>,
-    /// Messages that the device still reads, each with the number of the piece that follows its WRITE.
-    held: VecDeque<(M, u64)>,
-    remembered: Remembered,
-    /// The receiver's landings lie in no memory that can be registered.
-    is_refused: bool,
+    announcing: Announcing<M>,
     /// The message that waits for a credit on a channel that keeps the latest.
     pending: Option<M>,
     overwritten: u64,
@@ -99,11 +75,12 @@ struct Stream<M: Message> {
 }
 
 impl<M: Message> SendSender<M> {
-    /// Registers memory, and posts the RECVs for credits.
+    /// Registers memory, and posts the RECVs for credits. Payload of `zero_copy_from_bytes` and more is announced.
     pub(super) fn new(
         pair: Arc<QueuePair>,
         layout: Layout,
         keep: Keep,
+        zero_copy_from_bytes: usize,
         attic: Arc<Attic>,
     ) -> Result<Self, RdmaError> {
         let device = pair.device().clone();
@@ -130,10 +107,7 @@ impl<M: Message> SendSender<M> {
                 accepted: 0,
                 credit: Credit::default(),
                 current: None,
-                // Each is followed by a piece that has a slot.
-                held: VecDeque::with_capacity(layout.slots as usize),
-                remembered: Remembered::default(),
-                is_refused: false,
+                announcing: Announcing::new(zero_copy_from_bytes, layout),
                 pending: None,
                 overwritten: 0,
                 copied: 0,
@@ -244,7 +218,8 @@ impl<M: Message> Stream<M> {
 
     fn accept(&mut self, message: M) {
         self.accepted += 1;
-        let way = self.way_of(&message);
+        let device = self.completions.pair().device();
+        let way = self.announcing.way_of(device, &message);
         if let Way::Pieces = way {
             self.copied += u64::from(!message.payload().is_empty());
         }
@@ -256,22 +231,6 @@ impl<M: Message> Stream<M> {
             way,
         });
         self.stage();
-    }
-
-    fn way_of(&mut self, message: &M) -> Way {
-        let payload = message.payload();
-        let header_room_bytes = self.layout.slot_bytes as usize - START_BYTES;
-        if self.is_refused
-            || !(ZERO_COPY_BYTES..=WRITE_MAX_BYTES).contains(&payload.len())
-            || message.user_header().len() > header_room_bytes
-        {
-            return Way::Pieces;
-        }
-        let registration = message.segment().and_then(|segment| {
-            let device = self.completions.pair().device();
-            self.remembered.find(device, segment, Purpose::Sending, payload)
-        });
-        registration.map_or(Way::Pieces, Way::Announce)
     }
 
     /// Whether a slot is free for one more piece; the last one is kept for the end mark.
@@ -340,66 +299,39 @@ impl<M: Message> Stream<M> {
         if !self.has_slot(false) || self.posted < self.staged {
             return Ok(());
         }
-        let (message, registration, address, key) = match self.current.take() {
-            Some(Current {
-                message,
-                way: Way::Granted(registration, address, key),
-                ..
-            }) => (message, registration, address, key),
-            other => {
-                self.current = other;
-                return Ok(());
-            }
+        let Some(current) = self.current.take() else {
+            return Ok(());
         };
-        let pieces = [Piece::Foreign {
-            registration: &registration,
-            bytes: message.payload(),
-        }];
-        let request = Request {
-            work: Work::Write { address, key },
-            pieces: &pieces,
-            number: 0,
-            is_signalled: false,
+        let Way::Granted(place) = &current.way else {
+            self.current = Some(current);
+            return Ok(());
         };
-        match self.completions.pair().post(&[request]) {
+        match place.write(self.completions.pair(), current.message.payload()) {
             Ok(()) => {
                 self.lay(DONE, &[]);
-                self.held.push_back((message, self.staged));
+                self.announcing.hold(current.message, self.staged);
                 self.post()
             }
-            Err((_, PostError::Full)) => {
-                self.current = Some(Current {
-                    head: message.head().encode(),
-                    staged_bytes: message.user_header().len(),
-                    is_begun: true,
-                    way: Way::Granted(registration, address, key),
-                    message,
-                });
+            Err(PostError::Full) => {
+                self.current = Some(current);
                 Ok(())
             }
-            Err((_, PostError::Failed(error))) => self.fail(error.into()),
+            Err(PostError::Failed(error)) => self.fail(error.into()),
         }
     }
 
     /// Goes on with an announced message as the receiver says.
     fn granted(&mut self, grant: Grant) -> Result<(), ChannelError> {
-        let Some(Current {
-            way: way @ Way::Announced(_),
-            message,
-            ..
-        }) = &mut self.current
-        else {
-            return self.fail(ChannelError::Corrupt("a grant for no announced message"));
+        let Some(current) = &mut self.current else {
+            return self.fail(ChannelError::Corrupt("a grant without a message"));
         };
-        match (grant, std::mem::replace(way, Way::Pieces)) {
-            (Grant::Write { address, key }, Way::Announced(registration)) => {
-                *way = Way::Granted(registration, address, key);
+        match self.announcing.answered(&current.way, grant) {
+            Ok(Some(way)) => {
+                self.copied += u64::from(matches!(way, Way::Pieces));
+                current.way = way;
             }
-            (Grant::Discarded, _) => self.current = None,
-            (Grant::Copy | Grant::Write { .. }, _) => {
-                self.copied += u64::from(!message.payload().is_empty());
-                self.is_refused = true;
-            }
+            Ok(None) => self.current = None,
+            Err(what) => return self.fail(ChannelError::Corrupt(what)),
         }
         Ok(())
     }
@@ -535,13 +467,7 @@ impl<M: Message> Stream<M> {
                 self.completed = self.completed.max(completion.number);
             }
         }
-        while self
-            .held
-            .front()
-            .is_some_and(|(_, number)| *number <= self.completed)
-        {
-            self.held.pop_front();
-        }
+        self.announcing.release(self.completed);
         Ok(count > 0)
     }
 

@@ -24,6 +24,7 @@ use crate::rdma::error::{PostError, RdmaError};
 use crate::rdma::flavour::{Accepted, Asking, Attic, Flavour};
 use crate::rdma::lane::Lane;
 use crate::rdma::queue_pair::QueuePair;
+use crate::rdma::settings::LinkSettings;
 use crate::remote_write::ENTRY_BYTES;
 use crate::remote_write::receiver::{Bank, LatestReceiver, QueueReceiver, ReceiverBase};
 use crate::remote_write::sender::{LatestSender, QueueSender, SenderBase};
@@ -197,7 +198,7 @@ impl<C: Checking> Flavour for OneSided<C> {
         })
     }
 
-    fn judge(description: &[u8], _spec: &ChannelSpec, lane: &Arc<Lane>) -> Result<Judged, String> {
+    fn judge(description: &[u8], _settings: &LinkSettings, lane: &Arc<Lane>) -> Result<Judged, String> {
         let (place, parts) = Place::decode(description)?;
         Ok(Judged {
             place,
