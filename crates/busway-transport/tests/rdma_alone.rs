@@ -1,0 +1,225 @@
+//! What needs a process that nobody else has used: devices that go away (the kernel waits with the removal until no process has them open, and librdmacm
+//! opens each for good), and memory that can't be locked (which processes of root always may). So each test is a role in a process that it starts. One
+//! device, RoCE or iWARP, named `…0` after its driver, on `eth0`; run as root.
+
+#[allow(unused_macros, unused_imports)] // The macro is for the contract suites.
+mod contract;
+mod rdma_samples;
+
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use busway_transport::OpenError;
+use contract::Side;
+use contract::harness::{Buffer, LANE, Pair, queue};
+use contract::rdma::Place;
+use rdma_samples::{
+    LONG, Other, Places, RdmaSend, Samples, carry, limit_locked_memory, place_of_parent, places, samples,
+};
+use rustix::thread::{CapabilitySet, remove_capability_from_bounding_set};
+
+/// One role at a time: they share the device.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs a role in a process of its own.
+fn in_a_process(role: &str) {
+    let _turn = alone();
+    Other::start(role, Place::new("rdma-send").address()).succeed();
+}
+
+/// Runs a role in a process that may not lock more memory than its limit says.
+///
+/// A process has what the thread had that started it: so a thread that is of no other use gives up the capability, and the process has never
+/// had it. (One that gave it up by itself could no longer use what it had opened: the kernel takes orders on an open device only from the
+/// credentials that opened it.)
+fn in_a_poor_process(role: &'static str) {
+    let starter = std::thread::spawn(move || {
+        remove_capability_from_bounding_set(CapabilitySet::IPC_LOCK).expect("root may give it up");
+        in_a_process(role);
+    });
+    if let Err(panic) = starter.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// `rdma link …` of iproute2.
+fn rdma_link(words: &str) -> std::process::Output {
+    Command::new("rdma")
+        .arg("link")
+        .args(words.split_whitespace())
+        .output()
+        .expect("iproute2 is installed")
+}
+
+#[test]
+#[ignore = "needs RDMA in the kernel: cargo xtask lab runs it"]
+fn a_device_removed_under_load_fails_its_channels_for_that_reason_and_the_link_comes_back_with_it() {
+    let _restored = DeviceComesBack(first_device());
+    in_a_process("role_of_a_user_of_a_removed_device");
+}
+
+fn first_device() -> String {
+    std::fs::read_dir("/sys/class/infiniband")
+        .expect("there is RDMA")
+        .find_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .expect("there is a device")
+}
+
+fn add(device: &str) -> std::process::Output {
+    let driver = device.trim_end_matches('0');
+    rdma_link(&format!("add {device} type {driver} netdev eth0"))
+}
+
+/// The other tests find the device, however this one ends.
+struct DeviceComesBack(String);
+
+impl Drop for DeviceComesBack {
+    fn drop(&mut self) {
+        if !std::path::Path::new("/sys/class/infiniband")
+            .join(&self.0)
+            .exists()
+        {
+            let _ = add(&self.0);
+        }
+    }
+}
+
+#[test]
+#[ignore = "a role: a_device_removed… starts it as a process of its own"]
+fn role_of_a_user_of_a_removed_device() {
+    if place_of_parent().is_none() {
+        return;
+    }
+    let device = first_device();
+    let mut pair = Pair::<RdmaSend>::up();
+    let mut channel = pair.open(Side::One, &queue(8, 4096));
+    channel.send(Buffer::new(1, 0, 3000));
+    channel.until_delivered(1);
+    let delete = format!("delete {device}");
+    let removal = std::thread::spawn(move || rdma_link(&delete));
+    let (mut of_sender, mut of_receiver, mut sequence) = (None, None, 1);
+    pair.until("both ends have failed", |_| {
+        if of_sender.is_none() {
+            sequence += u64::from(channel.sender.send(Buffer::new(sequence + 1, 0, 3000)).is_ok());
+            of_sender = channel.sender.flush().err();
+        }
+        if of_receiver.is_none() {
+            of_receiver = channel.receiver.poll(&mut channel.sink, 100).err();
+        }
+        (of_sender.is_some() && of_receiver.is_some()).then_some(())
+    });
+    // Both hosts are on the one device. Who hears of the removal first closes the connection, and that may reach the other one before the removal does.
+    let said: Vec<String> = [of_sender, of_receiver]
+        .into_iter()
+        .flatten()
+        .map(|error| error.to_string())
+        .collect();
+    let is_reason = |what: &str| said.iter().any(|error| error.contains(what));
+    assert!(is_reason("was removed"), "{said:?}");
+    let known = ["was removed", "the peer closed the connection"];
+    assert!(
+        said.iter()
+            .all(|error| known.iter().any(|what| error.contains(what))),
+        "{said:?}"
+    );
+    drop(channel);
+    for side in Side::BOTH {
+        let why = pair.until("the link is down", |pair| pair.host(side).take_down());
+        assert!(!why.is_empty());
+    }
+    pair.until("the device is gone", |_| removal.is_finished().then_some(()));
+    let removed = removal.join().expect("it ran");
+    assert!(removed.status.success(), "{removed:?}");
+    let added = add(&device);
+    assert!(added.status.success(), "{added:?}");
+    pair.wait_up();
+    let mut channel = pair.open(Side::Two, &queue(8, 4096));
+    channel.send(Buffer::new(1, 0, 3000));
+    channel.until_delivered(1);
+}
+
+#[test]
+#[ignore = "needs RDMA in the kernel: cargo xtask lab runs it"]
+fn memory_that_can_t_be_registered_refuses_the_channel_with_the_mend_and_nothing_else() {
+    in_a_poor_process("role_of_one_who_opens_channels_with_little_memory_to_lock");
+}
+
+#[test]
+#[ignore = "a role: memory_that_can_t_be_registered… starts it as a process of its own"]
+fn role_of_one_who_opens_channels_with_little_memory_to_lock() {
+    if place_of_parent().is_none() {
+        return;
+    }
+    limit_locked_memory(128 << 10);
+    let mut pair = Pair::<RdmaSend>::up();
+    let id = pair.next_channel();
+    let refused = pair
+        .host(Side::Two)
+        .link
+        .open_receiver(id, &queue(32, 1 << 20), LANE);
+    match refused {
+        Err(OpenError::NoRoom(why)) => assert!(why.contains("ulimit -l"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    let mut small = pair.open(Side::One, &queue(4, 100));
+    small.send(Buffer::new(1, 0, 50));
+    small.until_delivered(1);
+    limit_locked_memory(64 << 20);
+    let mut large = pair.open(Side::One, &queue(32, 1 << 20));
+    large.send(Buffer::new(1, 0, 1 << 20));
+    large.until_delivered(1);
+}
+
+/// A page, which is less than any message's memory.
+const NOTHING_BYTES: u64 = 4096;
+
+#[test]
+#[ignore = "needs RDMA in the kernel: cargo xtask lab runs it"]
+fn long_payload_that_can_t_be_registered_at_either_end_is_copied_and_counted_and_none_is_lost() {
+    in_a_poor_process("role_of_one_whose_messages_can_t_be_locked");
+}
+
+#[test]
+#[ignore = "a role: long_payload_that_can_t_be_registered… starts it as a process of its own"]
+fn role_of_one_whose_messages_can_t_be_locked() {
+    if place_of_parent().is_none() {
+        return;
+    }
+    let all = LONG.len() as u64;
+    let mut samples = samples();
+    limit_locked_memory(NOTHING_BYTES);
+    let mut sink = places(true);
+    carry(&mut samples, &mut sink, &LONG);
+    assert_eq!(
+        copied(&samples),
+        (all, all),
+        "nothing can be locked at the sender"
+    );
+    drop(samples);
+
+    let mut samples = rdma_samples::samples();
+    let mut sink = places(true);
+    announce_one_and_lock_nothing_more(&mut samples, &mut sink);
+    assert_eq!(copied(&samples), (1, 1), "nothing can be locked at the receiver");
+    carry(&mut samples, &mut sink, &LONG);
+    assert_eq!(copied(&samples), (all + 1, all + 1));
+}
+
+fn copied(samples: &Samples) -> (u64, u64) {
+    let count = |copied: Option<u64>| copied.expect("the bus counts");
+    (count(samples.sender.copied()), count(samples.receiver.copied()))
+}
+
+/// Sends a long message from memory that is registered to a landing that can't be.
+fn announce_one_and_lock_nothing_more(samples: &mut Samples, sink: &mut Places) {
+    let message = rdma_samples::sample(1, 1 << 20);
+    let sent = samples.sender.send(message);
+    assert!(sent.is_ok(), "there is room");
+    samples.sender.flush().expect("the sender is well");
+    assert_eq!(copied(samples), (0, 0), "it is announced");
+    limit_locked_memory(NOTHING_BYTES);
+    rdma_samples::until_confirmed(samples, sink, 1);
+}
