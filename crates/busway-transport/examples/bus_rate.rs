@@ -641,7 +641,10 @@ fn child(options: &Options) {
         }
     }
     // The last answer is on its way.
-    std::thread::sleep(Duration::from_millis(100));
+    let give_up_at = Instant::now() + Duration::from_secs(5);
+    while sender.outstanding() > 0 && Instant::now() < give_up_at && sender.flush().is_ok() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 fn bare_parent(options: &Options) {
