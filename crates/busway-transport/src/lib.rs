@@ -16,12 +16,16 @@ pub mod link;
 pub mod message;
 
 // Under loom only the parts that make no system call exist, see `tests/loom.rs`.
+#[cfg(not(loom))]
+mod attic;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 #[cfg(not(loom))]
 pub mod memory;
 #[cfg(not(loom))]
 pub mod one_sided;
+#[cfg(not(loom))]
+mod place;
 #[cfg(not(loom))]
 mod rdma;
 #[cfg(not(loom))]

@@ -6,7 +6,6 @@
 //! made, and every RECV that the peer may use is posted, before [`Flavour::accept`] or [`Flavour::connect`] returns: from
 //! then on the peer may send. Called on the control thread.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::cm::CmId;
@@ -15,21 +14,10 @@ use super::error::RdmaError;
 use super::lane::Lane;
 use super::queue_pair::QueuePair;
 use super::settings::LinkSettings;
+use crate::attic::Attic;
 use crate::channel::{Receiver, Sender};
 use crate::link::ChannelSpec;
 use crate::message::Message;
-use crate::stream::Letterbox;
-
-/// A dropped sender whose last bytes have not arrived yet.
-pub trait Lingering: Send {
-    /// Readable when [`pump`](Self::pump) has something to do.
-    fn fd(&self) -> BorrowedFd<'_>;
-    /// Does what can be done now; whether it is over.
-    fn pump(&mut self) -> bool;
-}
-
-/// Where a sender goes that is dropped before everything has arrived. The link keeps it for 2 s at most.
-pub type Attic = Letterbox<Box<dyn Lingering>>;
 
 /// A receiver whose connection can be accepted.
 pub struct Accepted {

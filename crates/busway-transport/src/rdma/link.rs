@@ -18,13 +18,15 @@ use std::time::{Duration, Instant};
 use super::cm::{CmEventKind, CmId, EventChannel};
 use super::device::Device;
 use super::error::RdmaError;
-use super::flavour::{Attic, Flavour, Lingering};
-use super::landing::Landing;
+use super::flavour::Flavour;
+use super::landing::MAGIC;
 use super::lane::Lanes;
 use super::opens::{Context, Done, Opens};
 use super::settings::LinkSettings;
+use crate::attic::{Attic, Lingering};
 use crate::link::{ChannelId, ChannelSpec, Direction, Doorbell, Link, LinkEvent, LinkIdentity, OpenError};
 use crate::message::Message;
+use crate::place::Landing;
 use crate::stream::{Interest, Poller};
 use crate::tcp;
 
@@ -357,7 +359,7 @@ impl<F: Flavour, M: Message> Link<M> for RdmaLink<F, M> {
             description,
         };
         self.opens.expect(channel, landing.token, prepared);
-        Ok(landing.encode())
+        Ok(landing.encode(MAGIC))
     }
 
     fn open_sender(
@@ -371,7 +373,7 @@ impl<F: Flavour, M: Message> Link<M> for RdmaLink<F, M> {
         else {
             return Err(OpenError::Down);
         };
-        let landing = Landing::decode(landing).map_err(OpenError::BadLanding)?;
+        let landing = Landing::decode(landing, MAGIC).map_err(OpenError::BadLanding)?;
         let lane = self.lanes.lane(lane)?;
         let place = F::judge(&landing.description, &self.settings, &lane).map_err(OpenError::BadLanding)?;
         let context = Context {

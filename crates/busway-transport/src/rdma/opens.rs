@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 
 use super::cm::{CmEvent, CmEventKind, CmId, EventChannel};
 use super::device::Device;
-use super::flavour::{Attic, Flavour};
-use super::landing::{Landing, Request};
+use super::flavour::Flavour;
+use super::landing::Request;
 use super::queue_pair::QueuePair;
+use crate::attic::Attic;
 use crate::channel::{ChannelEnd, Receiver, Sender};
 use crate::link::{ChannelId, ChannelSpec, Direction};
 use crate::message::Message;
+use crate::place::Landing;
 
 /// A channel that is not open by then, though the peer should be ready for it, is reported as failed.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(5);

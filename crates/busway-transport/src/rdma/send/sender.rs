@@ -12,13 +12,13 @@ use std::sync::Arc;
 use super::announcing::{Announcing, Way};
 use super::layout::{LATEST_DEPTH, Layout};
 use super::wire::{ANNOUNCE, Credit, DONE, END, Grant, MORE, PIECE_BYTES, REPLY_BYTES, Reply, START};
+use crate::attic::{Attic, Lingering};
 use crate::channel::{ChannelError, Flushed, Refused, Sender, WaitFor};
 use crate::link::Keep;
 use crate::message::{HEAD_BYTES, Message};
 use crate::rdma::completion::{Completions, NOTHING};
 use crate::rdma::device::{Access, Region};
 use crate::rdma::error::{PostError, RdmaError};
-use crate::rdma::flavour::{Attic, Lingering};
 use crate::rdma::queue_pair::{POST_MAX, Piece, QueuePair, Request, Work};
 use crate::stream::again;
 
