@@ -8,11 +8,12 @@ fuzz_target!(|bytes: &[u8]| {
     let Some((which, bytes)) = bytes.split_first() else {
         return;
     };
-    match which % 5 {
+    match which % 6 {
         0 => fuzzing::opening(bytes),
         1 => fuzzing::window_place(bytes),
         2 => fuzzing::tipc_event(bytes),
         3 => fuzzing::rdma(bytes),
+        4 => fuzzing::udp(bytes),
         _ => fuzzing::head(bytes),
     }
 });

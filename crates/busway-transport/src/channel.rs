@@ -94,6 +94,12 @@ pub trait Sender<M: Message>: Send {
         None
     }
 
+    /// Whether [`flush`](Self::flush) must go on being called, whenever [`wait_for`](Self::wait_for) is ready, although it has said [`Flushed::Idle`]: on a bus that
+    /// loses things something may have to be sent again.
+    fn needs_flush(&self) -> bool {
+        false
+    }
+
     /// How to sleep until there is something to do for this end.
     fn wait_for(&self) -> WaitFor;
 }

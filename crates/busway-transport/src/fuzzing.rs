@@ -22,6 +22,11 @@ pub fn rdma(bytes: &[u8]) {
     crate::rdma::decode_all(bytes);
 }
 
+/// Datagrams of UDP channels, and what they do to the sender's side of the protocol.
+pub fn udp(bytes: &[u8]) {
+    crate::udp::decode_all(bytes);
+}
+
 /// The head of a message, and what it says of its length.
 pub fn head(bytes: &[u8]) {
     if let Some(head) = bytes.first_chunk().and_then(crate::Head::decode) {

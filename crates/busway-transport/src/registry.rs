@@ -217,6 +217,8 @@ buses! {
     Tcp => tcp,
     /// TIPC connections.
     Tipc => tipc,
+    /// UDP datagrams.
+    Udp => udp,
     /// RDMA, messages by SEND and RECV.
     RdmaSend => rdma_send,
     /// RDMA, remote-write protocols by WRITE.

@@ -43,6 +43,8 @@ pub(crate) use listener::Shared;
 pub(crate) use mailbox::Letterbox;
 pub(crate) use opens::draw_token;
 pub(crate) use poller::{Interest, Poller};
+pub(crate) use receiver::rest_of;
+pub(crate) use sender::segment_bytes;
 
 use crate::channel::ChannelError;
 use crate::link::Direction;

@@ -277,7 +277,7 @@ impl<S: Socket> Receiver for StreamReceiver<S> {
 }
 
 /// The parts of a landing that are still to be filled.
-fn rest_of<'a>(
+pub(crate) fn rest_of<'a>(
     landing: Landing<'a>,
     head: &Head,
     landed_bytes: usize,

@@ -437,7 +437,7 @@ impl<S: Socket, M: Message> Linger for Stream<S, M> {
 }
 
 /// Bytes of a message on the wire. Its slices lie in memory, so the sum can't overflow.
-fn segment_bytes<M: Message>(message: &M) -> usize {
+pub(crate) fn segment_bytes<M: Message>(message: &M) -> usize {
     debug_assert_eq!(
         message.user_header().len() as u64,
         u64::from(message.head().user_header_bytes)

@@ -1,0 +1,281 @@
+//! How much may be on its way: round-trip times and a congestion window that gives way to TCP.
+//!
+//! The round-trip time is estimated as in RFC 6298 (with RFC 9002's granularity). The window is steered by delay, as in LEDBAT (RFC 6817): it grows while the
+//! shortest round trip of a round is near the shortest of the last seconds, and shrinks when a queue stands in the way. TCP
+//! fills that queue until it loses something, so it is we who make room. Loss alone is no sign of congestion as long as no queue stands
+//! and it stays under [`LOSS_TOLERATED`]: a wire that corrupts one datagram in a hundred would otherwise cost nearly
+//! everything (Mathis et al. 1997: at 1 % loss a window of 12 datagrams). Loss together with a queue, or above the
+//! tolerance, halves the window, as TCP does (RFC 5681).
+//!
+//! Pure: driven by the times and numbers that [`super::sending`] gives. Times in nanoseconds of one monotonic clock.
+
+/// Queuing delay that is aimed at; RFC 6817 allows up to 100 ms, but the buffers of local networks are short.
+const TARGET_NS: u64 = 2_000_000;
+/// The shortest round trip is that of the last one to two times this (a route may change).
+const BASE_FOR_NS: u64 = 10_000_000_000;
+/// Datagrams that the window begins with (RFC 6928).
+const INITIAL_DATAGRAMS: u64 = 10;
+/// The window is never less.
+const MIN_DATAGRAMS: u64 = 2;
+/// Never more, in bytes.
+const MAX_WINDOW_BYTES: u64 = 64 << 20;
+/// One datagram in so many may be lost without a queue.
+const LOSS_TOLERATED: u64 = 32;
+/// Loss is judged over at least so many datagrams.
+const LOSS_SAMPLE: u64 = 256;
+/// Before anything is known of the path.
+const INITIAL_RTT_NS: u64 = 50_000_000;
+/// The variation counts for no less than this.
+const GRANULARITY_NS: u64 = 1_000_000;
+/// No answer is held for lost sooner: the receiver's lane may sleep.
+const MIN_TIMEOUT_NS: u64 = 5_000_000;
+/// A timeout that was doubled again and again ends here.
+const MAX_TIMEOUT_NS: u64 = 500_000_000;
+
+/// Round-trip times.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RoundTrip {
+    smoothed_ns: Option<u64>,
+    variation_ns: u64,
+    latest_ns: u64,
+}
+
+impl RoundTrip {
+    /// Takes in one measurement (RFC 6298, 2).
+    pub(super) fn measured(&mut self, ns: u64) {
+        self.latest_ns = ns;
+        match &mut self.smoothed_ns {
+            None => {
+                self.smoothed_ns = Some(ns);
+                self.variation_ns = ns / 2;
+            }
+            Some(smoothed) => {
+                self.variation_ns = (3 * self.variation_ns + smoothed.abs_diff(ns)) / 4;
+                *smoothed = (7 * *smoothed + ns) / 8;
+            }
+        }
+    }
+
+    /// What has not been answered for so long, while something later was, is lost (RFC 9002, 6.1.2).
+    pub(super) fn reordering_ns(&self) -> u64 {
+        let longest = self.smoothed_ns.unwrap_or(INITIAL_RTT_NS).max(self.latest_ns);
+        (longest + longest / 8).max(GRANULARITY_NS)
+    }
+
+    /// Silence after which the sender asks, for the n-th time (RFC 6298, 2.4 and 5.5; shorter bounds than there, since a
+    /// probe costs one datagram and reduces no window).
+    pub(super) fn timeout_ns(&self, attempt: u32) -> u64 {
+        let smoothed = self.smoothed_ns.unwrap_or(INITIAL_RTT_NS);
+        let once = (smoothed + (4 * self.variation_ns).max(GRANULARITY_NS)).max(MIN_TIMEOUT_NS);
+        once.saturating_mul(1 << attempt.min(10))
+            .min(MAX_TIMEOUT_NS.max(once))
+    }
+}
+
+/// The congestion window.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Congestion {
+    window_bytes: u64,
+    datagram_bytes: u64,
+    /// Until the first sign of a queue the window doubles each round.
+    is_starting: bool,
+    /// The shortest round trips of this and the last period.
+    base_ns: [u64; 2],
+    period_ends_ns: u64,
+    /// The packet with whose answer the round ends.
+    round_ends: u64,
+    round_min_ns: u64,
+    round_answered_bytes: u64,
+    /// Whether the window was what held the sender back in this round (RFC 7661).
+    round_is_full: bool,
+    answered: u64,
+    lost: u64,
+    lost_in_round: bool,
+}
+
+impl Congestion {
+    pub(super) fn new(datagram_bytes: u64) -> Congestion {
+        Congestion {
+            window_bytes: INITIAL_DATAGRAMS * datagram_bytes,
+            datagram_bytes,
+            is_starting: true,
+            base_ns: [u64::MAX; 2],
+            period_ends_ns: 0,
+            round_ends: 0,
+            round_min_ns: u64::MAX,
+            round_answered_bytes: 0,
+            round_is_full: false,
+            answered: 0,
+            lost: 0,
+            lost_in_round: false,
+        }
+    }
+
+    /// Bytes that may be on their way.
+    pub(super) fn window_bytes(&self) -> u64 {
+        self.window_bytes
+    }
+
+    /// The datagrams have another size from now on.
+    pub(super) fn set_datagram_bytes(&mut self, bytes: u64) {
+        self.datagram_bytes = bytes;
+        self.window_bytes = self.window_bytes.max(MIN_DATAGRAMS * bytes);
+    }
+
+    /// The window keeps the sender from sending.
+    pub(super) fn is_full(&mut self) {
+        self.round_is_full = true;
+    }
+
+    /// A datagram was answered, so long after it left.
+    pub(super) fn measured(&mut self, ns: u64, now_ns: u64) {
+        if now_ns >= self.period_ends_ns {
+            self.base_ns = [u64::MAX, self.base_ns[0]];
+            self.period_ends_ns = now_ns + BASE_FOR_NS;
+        }
+        self.base_ns[0] = self.base_ns[0].min(ns);
+        self.round_min_ns = self.round_min_ns.min(ns);
+    }
+
+    /// So many datagrams and bytes were newly answered.
+    pub(super) fn answered(&mut self, datagrams: u64, bytes: u64) {
+        self.answered += datagrams;
+        self.round_answered_bytes += bytes;
+    }
+
+    /// A datagram is held for lost.
+    pub(super) fn lost(&mut self) {
+        self.lost += 1;
+        self.lost_in_round = true;
+    }
+
+    /// An answer was taken in, of `largest` the latest packet; the next one to be sent is `next`.
+    pub(super) fn judge(&mut self, largest: u64, next: u64) {
+        if largest < self.round_ends {
+            return;
+        }
+        let base_ns = self.base_ns[0].min(self.base_ns[1]);
+        let queuing_ns = match self.round_min_ns {
+            u64::MAX => 0,
+            shortest => shortest.saturating_sub(base_ns),
+        };
+        let total = self.answered + self.lost;
+        let loses_much = total >= LOSS_SAMPLE && self.lost * LOSS_TOLERATED > total;
+        if loses_much || (self.lost_in_round && queuing_ns > TARGET_NS / 2) {
+            self.halve();
+        } else if queuing_ns > TARGET_NS {
+            // LEDBAT++ (draft-irtf-iccrg-ledbat-plus-plus, 4.2): in proportion to the excess, at most by half.
+            self.is_starting = false;
+            let excess_ns = (queuing_ns - TARGET_NS).min(TARGET_NS);
+            self.set_window(self.window_bytes - self.window_bytes / 2 * excess_ns / TARGET_NS);
+        } else if self.round_is_full {
+            self.is_starting &= queuing_ns < TARGET_NS / 2;
+            let more = if self.is_starting {
+                self.round_answered_bytes
+            } else {
+                // One datagram a round, or 1/64 of a large window, whose rounds are long.
+                self.datagram_bytes.max(self.window_bytes / 64)
+            };
+            self.set_window(self.window_bytes + more);
+        }
+        if total >= LOSS_SAMPLE {
+            (self.answered, self.lost) = (0, 0);
+        }
+        self.round_ends = next;
+        self.round_min_ns = u64::MAX;
+        self.round_answered_bytes = 0;
+        self.round_is_full = false;
+        self.lost_in_round = false;
+    }
+
+    fn halve(&mut self) {
+        self.is_starting = false;
+        self.set_window(self.window_bytes / 2);
+    }
+
+    /// Nothing was answered for long: begin anew (RFC 9002, 7.6).
+    pub(super) fn collapse(&mut self) {
+        self.is_starting = true;
+        self.set_window(0);
+    }
+
+    fn set_window(&mut self, bytes: u64) {
+        self.window_bytes = bytes.clamp(
+            MIN_DATAGRAMS * self.datagram_bytes,
+            MAX_WINDOW_BYTES.max(MIN_DATAGRAMS * self.datagram_bytes),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DATAGRAM: u64 = 1000;
+
+    /// Rounds of 100 datagrams each, answered after `rtt_ns`, of which `lost` are lost.
+    fn rounds(congestion: &mut Congestion, count: u64, rtt_ns: u64, lost: u64) {
+        for _ in 0..count {
+            congestion.is_full();
+            congestion.measured(rtt_ns, 0);
+            congestion.answered(100 - lost, (100 - lost) * DATAGRAM);
+            (0..lost).for_each(|_| congestion.lost());
+            let next = congestion.round_ends + 100;
+            congestion.judge(congestion.round_ends, next);
+        }
+    }
+
+    #[test]
+    fn one_datagram_in_a_hundred_lost_without_a_queue_does_not_shrink_the_window() {
+        let mut congestion = Congestion::new(DATAGRAM);
+        rounds(&mut congestion, 3, 100_000, 0);
+        let before = congestion.window_bytes();
+        rounds(&mut congestion, 50, 100_000, 1);
+        assert!(congestion.window_bytes() > before);
+    }
+
+    #[test]
+    fn a_queue_shrinks_the_window_down_to_its_least() {
+        let mut congestion = Congestion::new(DATAGRAM);
+        rounds(&mut congestion, 5, 100_000, 0);
+        let before = congestion.window_bytes();
+        rounds(&mut congestion, 1, 100_000 + 2 * TARGET_NS, 0);
+        assert!(congestion.window_bytes() <= before / 2 + 1);
+        rounds(&mut congestion, 40, 100_000 + 2 * TARGET_NS, 0);
+        assert_eq!(congestion.window_bytes(), MIN_DATAGRAMS * DATAGRAM);
+    }
+
+    #[test]
+    fn much_loss_or_loss_with_a_queue_halves_the_window() {
+        for (rtt_ns, lost, most_rounds) in [(100_000, 10, 3), (100_000 + TARGET_NS * 3 / 4, 1, 1)] {
+            let mut congestion = Congestion::new(DATAGRAM);
+            rounds(&mut congestion, 6, 100_000, 0);
+            let before = congestion.window_bytes();
+            rounds(&mut congestion, most_rounds, rtt_ns, lost);
+            assert!(congestion.window_bytes() < before, "{lost} lost");
+        }
+    }
+
+    #[test]
+    fn a_window_that_nobody_fills_does_not_grow() {
+        let mut congestion = Congestion::new(DATAGRAM);
+        let before = congestion.window_bytes();
+        for round in 0..100 {
+            congestion.measured(100_000, 0);
+            congestion.answered(1, DATAGRAM);
+            congestion.judge(round, round + 1);
+        }
+        assert_eq!(congestion.window_bytes(), before);
+    }
+
+    #[test]
+    fn timeouts_double_and_end_somewhere() {
+        let mut round_trip = RoundTrip::default();
+        round_trip.measured(10_000_000);
+        let timeouts: Vec<u64> = (0..12).map(|attempt| round_trip.timeout_ns(attempt)).collect();
+        assert_eq!(timeouts[0], 30_000_000, "one round trip and four variations");
+        assert_eq!(timeouts[1], 60_000_000);
+        assert!(timeouts.is_sorted());
+        assert_eq!(timeouts[11], MAX_TIMEOUT_NS);
+    }
+}

@@ -1,0 +1,153 @@
+//! Takes a channel's stream of bytes apart into messages, which land where the sink wants them.
+//!
+//! Contract: bytes come in order, in runs of any length; what was used is gone from the stream. A message that is not whole can be given up.
+//! Called by [`super::receiver`]; nothing here allocates, locks or waits.
+
+use crate::channel::{ChannelError, Sink, Verdict};
+use crate::message::{HEAD_BYTES, Head};
+use crate::stream::rest_of;
+
+/// Where the next byte belongs.
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// To a head, of which so many bytes are there.
+    Head(usize),
+    /// To this message, of which so many bytes (user header and payload) have landed.
+    Landing(Head, usize),
+    /// To a message that is thrown away: so many bytes are still to come.
+    Discarding(u64),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    state: State,
+    head: [u8; HEAD_BYTES],
+    /// Messages that the sink has taken, or that are given up.
+    pub(super) taken: u64,
+}
+
+/// How much one poll may still take.
+pub(super) struct Budget {
+    /// Messages, delivered or discarded.
+    pub(super) left: usize,
+    pub(super) delivered: usize,
+    /// The sink wants the next message later.
+    pub(super) is_put_off: bool,
+}
+
+impl Budget {
+    pub(super) fn new(messages: usize) -> Budget {
+        Budget {
+            left: messages,
+            delivered: 0,
+            is_put_off: false,
+        }
+    }
+
+    /// Whether this poll takes no more.
+    pub(super) fn is_spent(&self) -> bool {
+        self.left == 0 || self.is_put_off
+    }
+}
+
+impl Incoming {
+    pub(super) fn new() -> Incoming {
+        Incoming {
+            state: State::Head(0),
+            head: [0; HEAD_BYTES],
+            taken: 0,
+        }
+    }
+
+    /// Whether no message has begun.
+    pub(super) fn is_between(&self) -> bool {
+        matches!(self.state, State::Head(0))
+    }
+
+    /// Uses bytes until there are no more, or the budget is spent; returns how many.
+    ///
+    /// # Errors
+    /// The bytes are no messages.
+    pub(super) fn take(
+        &mut self,
+        bytes: &[u8],
+        sink: &mut dyn Sink,
+        budget: &mut Budget,
+    ) -> Result<usize, ChannelError> {
+        let mut rest = bytes;
+        loop {
+            match &mut self.state {
+                State::Head(there) => {
+                    if budget.is_spent() {
+                        break;
+                    }
+                    let (part, after) = rest.split_at(rest.len().min(HEAD_BYTES - *there));
+                    self.head[*there..*there + part.len()].copy_from_slice(part);
+                    *there += part.len();
+                    rest = after;
+                    if *there < HEAD_BYTES || !self.land(sink, budget)? {
+                        break;
+                    }
+                }
+                State::Landing(head, landed_bytes) => {
+                    let mut is_whole = true;
+                    for place in rest_of(sink.landing(), head, *landed_bytes)? {
+                        let (part, after) = rest.split_at(rest.len().min(place.len()));
+                        place[..part.len()].copy_from_slice(part);
+                        is_whole &= part.len() == place.len();
+                        *landed_bytes += part.len();
+                        rest = after;
+                    }
+                    if !is_whole {
+                        break;
+                    }
+                    sink.deliver(head);
+                    budget.delivered += 1;
+                    self.is_done(budget);
+                }
+                State::Discarding(left_bytes) => {
+                    let part = usize::try_from(*left_bytes).map_or(rest.len(), |left| left.min(rest.len()));
+                    rest = &rest[part..];
+                    *left_bytes -= part as u64;
+                    if *left_bytes > 0 {
+                        break;
+                    }
+                    self.is_done(budget);
+                }
+            }
+        }
+        Ok(bytes.len() - rest.len())
+    }
+
+    /// Asks the sink what shall become of the message whose head is there. False: later.
+    fn land(&mut self, sink: &mut dyn Sink, budget: &mut Budget) -> Result<bool, ChannelError> {
+        let head = Head::decode(&self.head).ok_or(ChannelError::Corrupt("a head of unknown kind"))?;
+        let total_bytes = head
+            .total_bytes()
+            .ok_or(ChannelError::Corrupt("a head whose lengths overflow"))?;
+        self.state = match sink.land(&head) {
+            Verdict::Later => {
+                budget.is_put_off = true;
+                return Ok(false);
+            }
+            Verdict::Land => State::Landing(head, 0),
+            Verdict::Discard => State::Discarding(total_bytes - HEAD_BYTES as u64),
+        };
+        Ok(true)
+    }
+
+    fn is_done(&mut self, budget: &mut Budget) {
+        self.state = State::Head(0);
+        self.taken += 1;
+        budget.left -= 1;
+    }
+
+    /// The rest of the message in progress will not come; the stream goes on at another head.
+    pub(super) fn give_up(&mut self, sink: &mut dyn Sink) {
+        if let State::Landing(..) = self.state {
+            sink.abandon();
+        }
+        self.state = State::Head(0);
+    }
+}

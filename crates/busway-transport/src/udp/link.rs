@@ -1,0 +1,299 @@
+//! A link over UDP: the conversation of a TCP link, and channels that are pairs of connected UDP sockets.
+//!
+//! The conversation (heartbeat, sessions, who is there) is the whole link of the TCP bus, held inside: what notices a dead host
+//! within the timeout is the same code on both buses. When it ends, so do all channels. One control thread polls it; the
+//! link's descriptor is an epoll set of the inner link's, the attic of dropped senders, those senders, and the sockets of
+//! channels that are being opened.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::opens::{Context, Done, Opens, Terms, key_of};
+use super::settings::{Delivery, HostSettings, LinkSettings};
+use crate::attic::{Attic, Lingering};
+use crate::link::{
+    ChannelId, ChannelSpec, Direction, Doorbell, Keep, Link, LinkEvent, LinkIdentity, OpenError,
+};
+use crate::message::Message;
+use crate::place::Landing;
+use crate::stream::{Interest, Poller};
+use crate::tcp;
+
+/// How long a dropped sender's last bytes may take to arrive.
+const LINGER: Duration = Duration::from_secs(2);
+/// Events of the conversation taken in one go.
+const ROUND: usize = 64;
+/// Between two lines in the log about strangers.
+const WARN_AGAIN_AFTER: Duration = Duration::from_secs(60);
+/// Begins the landing description.
+pub(super) const MAGIC: [u8; 4] = *b"BUSU";
+
+/// Tokens of the link's poller; those of channels begin at 2^32.
+const CONVERSATION: u64 = 1;
+const ATTIC: u64 = 2;
+const LINGERING: u64 = 3;
+
+/// What the UDP links of a process share: what their conversations do.
+#[derive(Default)]
+pub(crate) struct Shared(tcp::Shared);
+
+/// Opens a link.
+///
+/// # Errors
+/// The settings name no address, or one that another link of this process uses for the same peer; no descriptors left.
+pub(crate) fn open<M: Message>(
+    shared: &Shared,
+    identity: &LinkIdentity,
+    settings: &LinkSettings,
+    peer_host: &str,
+) -> Result<Box<dyn Link<M>>, OpenError> {
+    let invalid = |text: String| std::io::Error::new(std::io::ErrorKind::InvalidInput, text);
+    settings.validate().map_err(|error| invalid(error.to_string()))?;
+    let Some(address) = settings.local.datagram_address() else {
+        return Err(invalid("no address for datagrams".into()).into());
+    };
+    let conversation = tcp::open(&shared.0, identity, &settings.conversation(), peer_host)?;
+    let poller = Poller::new()?;
+    if let Some(fd) = conversation.fd() {
+        poller.add(fd, CONVERSATION, Interest::Read)?;
+    }
+    let attic = Arc::new(Attic::new()?);
+    poller.add(&*attic, ATTIC, Interest::Read)?;
+    Ok(Box::new(UdpLink {
+        session: identity.session,
+        settings: settings.clone(),
+        address,
+        conversation,
+        poller,
+        attic,
+        opens: Opens::default(),
+        peer_session: None,
+        lingering: Vec::new(),
+        strangers: Arc::default(),
+        warned: (0, None),
+        outbox: VecDeque::new(),
+    }))
+}
+
+struct UdpLink<M: Message> {
+    session: u64,
+    settings: LinkSettings,
+    /// Of this host's datagrams.
+    address: IpAddr,
+    conversation: Box<dyn Link<M>>,
+    poller: Poller,
+    attic: Arc<Attic>,
+    opens: Opens,
+    /// While the conversation stands.
+    peer_session: Option<u64>,
+    /// Dropped senders, each with the time when it is given up.
+    lingering: Vec<(Box<dyn Lingering>, Instant)>,
+    /// Datagrams that were none of ours.
+    strangers: Arc<AtomicU64>,
+    /// How many of them the log has told, and when.
+    warned: (u64, Option<Instant>),
+    /// Events for the user.
+    outbox: VecDeque<LinkEvent<M>>,
+}
+
+impl<M: Message> UdpLink<M> {
+    fn work(&mut self, now: Instant) {
+        for token in self.poller.ready() {
+            match token {
+                ATTIC => self.take_in_lingering(now),
+                LINGERING => self.lingering.retain_mut(|(sender, _)| !sender.pump()),
+                token => {
+                    if let (Some(key), Some((opens, context))) = (key_of(token), self.opening()) {
+                        let done = opens.ready(key, &context);
+                        self.tell(done);
+                    }
+                }
+            }
+        }
+        self.lingering.retain(|(_, until)| now < *until);
+        self.converse(now);
+        if let Some((opens, context)) = self.opening() {
+            let late = opens.tick(&context, now);
+            self.tell(late);
+        }
+        self.warn_of_strangers(now);
+    }
+
+    /// What opens channels; `None` while the conversation does not stand.
+    fn opening(&mut self) -> Option<(&mut Opens, Context<'_>)> {
+        let context = Context {
+            poller: &self.poller,
+            attic: &self.attic,
+            address: self.address,
+            strangers: &self.strangers,
+            session: self.session,
+            peer_session: self.peer_session?,
+        };
+        Some((&mut self.opens, context))
+    }
+
+    fn tell(&mut self, done: impl IntoIterator<Item = Done<M>>) {
+        for ((direction, channel), end) in done {
+            self.outbox.push_back(LinkEvent::Channel(direction, channel, end));
+        }
+    }
+
+    /// Polls the inner link, and notes whether its conversation stands.
+    fn converse(&mut self, now: Instant) {
+        for _ in 0..ROUND {
+            let Some(event) = self.conversation.poll(now) else {
+                return;
+            };
+            match &event {
+                LinkEvent::Up(hello) => self.peer_session = Some(hello.session),
+                LinkEvent::Down(_) => {
+                    self.peer_session = None;
+                    self.opens.void();
+                    self.lingering.clear();
+                }
+                _ => {}
+            }
+            self.outbox.push_back(event);
+        }
+    }
+
+    fn take_in_lingering(&mut self, now: Instant) {
+        for mut sender in self.attic.take() {
+            let watched = self.poller.add(sender.fd(), LINGERING, Interest::Read);
+            if watched.is_ok() && !sender.pump() {
+                self.lingering.push((sender, now + LINGER));
+            }
+        }
+    }
+
+    /// Lanes don't log: what they counted is told from here, now and then.
+    fn warn_of_strangers(&mut self, now: Instant) {
+        // Relaxed: a count by itself.
+        let strangers = self.strangers.load(Ordering::Relaxed);
+        let (told, at) = self.warned;
+        if strangers > told && at.is_none_or(|at| now >= at + WARN_AGAIN_AFTER) {
+            self.warned = (strangers, Some(now));
+            tracing::warn!(
+                "udp: {strangers} datagrams on {} were of no channel of ours",
+                self.address
+            );
+        }
+    }
+
+    /// How a channel is carried whose sender has this table.
+    fn terms(&self, sender: &HostSettings, spec: &ChannelSpec) -> Terms {
+        let heads_bytes = if self.address.is_ipv4() { 28 } else { 48 };
+        Terms {
+            delivery: match spec.keep {
+                Keep::Latest => Delivery::BestEffort,
+                Keep::All { .. } => sender.delivery,
+            },
+            window_bytes: self.settings.local.window.0,
+            most_bytes: usize::from(sender.mtu.unwrap_or(u16::MAX)) - heads_bytes,
+        }
+    }
+}
+
+impl<M: Message> Link<M> for UdpLink<M> {
+    fn bus(&self) -> &'static str {
+        super::NAME
+    }
+
+    fn poll(&mut self, now: Instant) -> Option<LinkEvent<M>> {
+        if self.outbox.is_empty() {
+            self.work(now);
+        }
+        self.outbox.pop_front()
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.poller.as_fd())
+    }
+
+    fn poll_within(&self, now: Instant) -> Duration {
+        if !self.outbox.is_empty() {
+            return Duration::ZERO;
+        }
+        let of_lingering = self.lingering.iter().map(|(_, until)| *until);
+        of_lingering
+            .chain(self.opens.due())
+            .min()
+            .map(|at| at.saturating_duration_since(now))
+            .into_iter()
+            .chain([self.conversation.poll_within(now)])
+            .min()
+            .unwrap_or(LINGER)
+    }
+
+    fn send_control(&mut self, bytes: &[u8]) -> Result<(), OpenError> {
+        self.conversation.send_control(bytes)
+    }
+
+    fn open_receiver(
+        &mut self,
+        channel: ChannelId,
+        spec: &ChannelSpec,
+        _lane: u32,
+    ) -> Result<Vec<u8>, OpenError> {
+        let terms = self.terms(&self.settings.peer, spec);
+        let (opens, context) = self.opening().ok_or(OpenError::Down)?;
+        let mut landing = opens.expect(channel, terms, &context)?;
+        landing.description = describe(terms.delivery);
+        Ok(landing.encode(MAGIC))
+    }
+
+    fn open_sender(
+        &mut self,
+        channel: ChannelId,
+        spec: &ChannelSpec,
+        landing: &[u8],
+        _lane: u32,
+    ) -> Result<(), OpenError> {
+        let terms = self.terms(&self.settings.local, spec);
+        let is_v4 = self.address.is_ipv4();
+        let (opens, context) = self.opening().ok_or(OpenError::Down)?;
+        let landing = judge(landing, terms.delivery, is_v4).map_err(OpenError::BadLanding)?;
+        opens.dial(channel, spec, &landing, terms, &context)?;
+        Ok(())
+    }
+
+    fn close(&mut self, direction: Direction, channel: ChannelId) {
+        self.opens.close((direction, channel));
+    }
+
+    fn doorbell(&mut self, _lane: u32) -> Option<Box<dyn Doorbell>> {
+        None
+    }
+}
+
+impl<M: Message> Drop for UdpLink<M> {
+    fn drop(&mut self) {
+        self.opens.void();
+    }
+}
+
+/// What the receiver adds to its landing description: what it does with gaps.
+fn describe(delivery: Delivery) -> Vec<u8> {
+    vec![match delivery {
+        Delivery::Reliable => 1,
+        Delivery::BestEffort => 2,
+    }]
+}
+
+/// Reads where a receiver waits, and whether it does what this host's table says.
+fn judge(landing: &[u8], delivery: Delivery, is_v4: bool) -> Result<Landing, String> {
+    let landing = Landing::decode(landing, MAGIC)?;
+    if landing.description != describe(delivery) {
+        return Err(format!(
+            "this host delivers {delivery:?}, the receiver expects something else: both hosts need the same system file"
+        ));
+    }
+    if landing.address.is_ipv4() != is_v4 {
+        return Err(format!("no datagram of this host goes to {}", landing.address));
+    }
+    Ok(landing)
+}

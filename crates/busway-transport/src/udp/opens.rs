@@ -1,0 +1,283 @@
+//! Channels of one conversation: on their way to being open, and a hold on the sockets of those that are, so that a lost conversation
+//! ends them. Owned by the link; control thread.
+//!
+//! A receiver waits on a socket of its own for the opening, which names the channel, both sessions and the token from the landing description;
+//! it then belongs to whoever sent that, and answers. The sender repeats its opening until it hears the answer.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use super::receiver::UdpReceiver;
+use super::sender::{Setup, UdpSender};
+use super::settings::Delivery;
+use super::socket::UdpSocket;
+use super::wire::{ANSWER_BYTES, Datagram, Open, decode};
+use crate::attic::Attic;
+use crate::channel::ChannelEnd;
+use crate::link::{ChannelId, ChannelSpec, Direction};
+use crate::message::Message;
+use crate::place::Landing;
+use crate::stream::{Interest, Poller};
+
+/// A sender that has no answer by then is reported as failed.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(5);
+/// Between two openings.
+const REPEAT_AFTER: Duration = Duration::from_millis(20);
+/// Datagrams looked at in one go.
+const ROUND: usize = 64;
+
+/// A channel of a link, in this host's role.
+pub(super) type Key = (Direction, ChannelId);
+
+/// A channel whose opening has ended.
+pub(super) type Done<M> = (Key, Result<ChannelEnd<M>, String>);
+
+/// What all openings of one conversation have in common.
+pub(super) struct Context<'a> {
+    pub(super) poller: &'a Poller,
+    pub(super) attic: &'a Arc<Attic>,
+    /// Of this host's datagrams.
+    pub(super) address: IpAddr,
+    pub(super) strangers: &'a Arc<AtomicU64>,
+    /// This process's session.
+    pub(super) session: u64,
+    /// The peer's session.
+    pub(super) peer_session: u64,
+}
+
+/// How both ends of a channel carry it.
+#[derive(Clone, Copy)]
+pub(super) struct Terms {
+    pub(super) delivery: Delivery,
+    /// Of the receiver.
+    pub(super) window_bytes: u64,
+    /// Largest datagram of the sender.
+    pub(super) most_bytes: usize,
+}
+
+struct Expected {
+    socket: UdpSocket,
+    token: u64,
+    terms: Terms,
+}
+
+struct Dialled {
+    socket: UdpSocket,
+    token: u64,
+    spec: ChannelSpec,
+    terms: Terms,
+    repeat_at: Instant,
+    give_up_at: Instant,
+}
+
+#[derive(Default)]
+pub(super) struct Opens {
+    expected: HashMap<ChannelId, Expected>,
+    dialled: HashMap<ChannelId, Dialled>,
+    live: Vec<(Key, Weak<UdpSocket>)>,
+}
+
+impl Opens {
+    /// Waits for the sender that knows the token; returns where.
+    pub(super) fn expect(
+        &mut self,
+        channel: ChannelId,
+        terms: Terms,
+        context: &Context<'_>,
+    ) -> std::io::Result<Landing> {
+        let socket = UdpSocket::bind(context.address, context.strangers)?;
+        let landing = Landing {
+            address: socket.local_address()?,
+            token: crate::stream::draw_token(),
+            description: Vec::new(),
+        };
+        context
+            .poller
+            .add(&socket, token_of((Direction::Receive, channel)), Interest::Read)?;
+        let token = landing.token;
+        self.expected.insert(channel, Expected { socket, token, terms });
+        Ok(landing)
+    }
+
+    /// Begins to ask a receiver.
+    pub(super) fn dial(
+        &mut self,
+        channel: ChannelId,
+        spec: &ChannelSpec,
+        landing: &Landing,
+        terms: Terms,
+        context: &Context<'_>,
+    ) -> std::io::Result<()> {
+        let socket = UdpSocket::bind(context.address, context.strangers)?;
+        socket.connect(landing.address)?;
+        context
+            .poller
+            .add(&socket, token_of((Direction::Send, channel)), Interest::Read)?;
+        let now = Instant::now();
+        let dialled = Dialled {
+            socket,
+            token: landing.token,
+            spec: *spec,
+            terms,
+            repeat_at: now + REPEAT_AFTER,
+            give_up_at: now + GIVE_UP_AFTER,
+        };
+        dialled.ask(channel, context);
+        self.dialled.insert(channel, dialled);
+        Ok(())
+    }
+
+    /// Something came for a channel.
+    pub(super) fn ready<M: Message>(&mut self, key: Key, context: &Context<'_>) -> Option<Done<M>> {
+        let end = match key.0 {
+            Direction::Receive => self.meet(key.1, context),
+            Direction::Send => self.hear(key.1, context),
+        }?;
+        Some((key, end))
+    }
+
+    fn meet<M: Message>(
+        &mut self,
+        channel: ChannelId,
+        context: &Context<'_>,
+    ) -> Option<Result<ChannelEnd<M>, String>> {
+        let expected = self.expected.get(&channel)?;
+        let awaited = Open {
+            channel: channel.0,
+            from_session: context.peer_session,
+            to_session: context.session,
+        };
+        let mut bytes = [0; ANSWER_BYTES];
+        let from = (0..ROUND).find_map(|_| {
+            let (count, from) = expected.socket.receive(&mut bytes).ok()??;
+            let is_awaited = decode(&bytes[..count]) == Some((expected.token, Datagram::Open(awaited)));
+            if !is_awaited {
+                expected.socket.note_stranger();
+            }
+            is_awaited.then_some(from)
+        })?;
+        let Expected { socket, token, terms } = self.expected.remove(&channel)?;
+        context.poller.remove(&socket);
+        if let Err(error) = socket.connect(from) {
+            return Some(Err(format!("no way to {from}: {error}")));
+        }
+        socket.join_segments();
+        let socket = Arc::new(socket);
+        self.live
+            .push(((Direction::Receive, channel), Arc::downgrade(&socket)));
+        let mut receiver = UdpReceiver::new(socket, token, terms.delivery, terms.window_bytes);
+        receiver.answer();
+        Some(Ok(ChannelEnd::Receiver(Box::new(receiver))))
+    }
+
+    fn hear<M: Message>(
+        &mut self,
+        channel: ChannelId,
+        context: &Context<'_>,
+    ) -> Option<Result<ChannelEnd<M>, String>> {
+        let dialled = self.dialled.get(&channel)?;
+        let mut bytes = [0; ANSWER_BYTES];
+        let answer = (0..ROUND).find_map(|_| {
+            // An error is about an earlier opening; it is repeated until its time is over.
+            let (count, _) = dialled.socket.receive(&mut bytes).ok().flatten()?;
+            match decode(&bytes[..count]) {
+                Some((token, Datagram::Answer(answer))) if token == dialled.token => Some(answer),
+                _ => {
+                    dialled.socket.note_stranger();
+                    None
+                }
+            }
+        })?;
+        let dialled = self.dialled.remove(&channel)?;
+        context.poller.remove(&dialled.socket);
+        let socket = Arc::new(dialled.socket);
+        self.live
+            .push(((Direction::Send, channel), Arc::downgrade(&socket)));
+        let setup = Setup {
+            socket,
+            token: dialled.token,
+            keep: dialled.spec.keep,
+            delivery: dialled.terms.delivery,
+            most_bytes: dialled.terms.most_bytes,
+        };
+        Some(match UdpSender::new(setup, &answer, context.attic.clone()) {
+            Ok(sender) => Ok(ChannelEnd::Sender(Box::new(sender))),
+            Err(error) => Err(error.to_string()),
+        })
+    }
+
+    /// Repeats openings, gives up what is late, and forgets ends that are gone.
+    pub(super) fn tick<M: Message>(&mut self, context: &Context<'_>, now: Instant) -> Vec<Done<M>> {
+        self.live.retain(|(_, socket)| socket.strong_count() > 0);
+        for (channel, dialled) in &mut self.dialled {
+            if now >= dialled.repeat_at {
+                dialled.ask(*channel, context);
+                dialled.repeat_at = now + REPEAT_AFTER;
+            }
+        }
+        let late = self.dialled.extract_if(|_, dialled| now >= dialled.give_up_at);
+        late.map(|(channel, _)| {
+            let why = format!(
+                "the receiver did not answer over UDP within {GIVE_UP_AFTER:?}: does a firewall keep datagrams out?"
+            );
+            ((Direction::Send, channel), Err(why))
+        })
+        .collect()
+    }
+
+    /// When [`tick`](Self::tick) is due.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.dialled.values().map(|dialled| dialled.repeat_at).min()
+    }
+
+    /// Forgets a channel.
+    pub(super) fn close(&mut self, key: Key) {
+        match key.0 {
+            Direction::Receive => drop(self.expected.remove(&key.1)),
+            Direction::Send => drop(self.dialled.remove(&key.1)),
+        }
+        self.live.retain(|(live, _)| *live != key);
+    }
+
+    /// Ends everything. Ends in use drain what has arrived and then fail.
+    pub(super) fn void(&mut self) {
+        for socket in self.live.iter().filter_map(|(_, socket)| socket.upgrade()) {
+            socket.set_void();
+        }
+        *self = Opens::default();
+    }
+}
+
+impl Dialled {
+    fn ask(&self, channel: ChannelId, context: &Context<'_>) {
+        let open = Open {
+            channel: channel.0,
+            from_session: context.session,
+            to_session: context.peer_session,
+        };
+        // What fails is repeated.
+        let _ = self.socket.send(&open.encode(self.token));
+    }
+}
+
+/// The poller's token of a channel's socket.
+fn token_of((direction, channel): Key) -> u64 {
+    let way = match direction {
+        Direction::Send => 1,
+        Direction::Receive => 2,
+    };
+    way << 32 | u64::from(channel.0)
+}
+
+/// The channel of such a token.
+pub(super) fn key_of(token: u64) -> Option<Key> {
+    let direction = match token >> 32 {
+        1 => Direction::Send,
+        2 => Direction::Receive,
+        _ => return None,
+    };
+    Some((direction, ChannelId(token as u32)))
+}

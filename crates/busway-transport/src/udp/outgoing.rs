@@ -1,0 +1,202 @@
+//! The messages of a sending end as one stream of bytes, held until they are needed no more.
+//!
+//! Small messages are copied into a ring and dropped at once; larger ones stay where they are, so that they are sent, and sent again,
+//! without a copy. Called by [`super::sender`]; nothing here allocates after [`Outgoing::new`], locks or waits.
+
+use std::collections::VecDeque;
+
+use crate::message::{HEAD_BYTES, Message};
+use crate::stream::segment_bytes;
+
+/// Messages up to this size in bytes, head included, are copied.
+const COPY_MAX_BYTES: usize = 16 * 1024;
+/// Size of the ring in bytes.
+const RING_BYTES: usize = 512 * 1024;
+/// Messages kept uncopied at most.
+const KEPT_MAX: usize = 64;
+/// With this many bytes of theirs held no further message is kept.
+const KEPT_MAX_BYTES: usize = 4 << 20;
+/// Heads whose place in the stream is known, at most.
+const HEADS_MAX: usize = RING_BYTES / HEAD_BYTES + KEPT_MAX;
+
+/// A run of the stream.
+struct Segment<M> {
+    /// Offset of its first byte in the stream.
+    start: u64,
+    bytes: usize,
+    place: Place<M>,
+}
+
+enum Place<M> {
+    /// In the ring, from here on.
+    Copied(usize),
+    Kept([u8; HEAD_BYTES], M),
+}
+
+/// See the module.
+pub(super) struct Outgoing<M> {
+    ring: Box<[u8]>,
+    /// Where the next byte is copied to.
+    ring_at: usize,
+    ring_used: usize,
+    segments: VecDeque<Segment<M>>,
+    kept: usize,
+    kept_bytes: usize,
+    /// End of the stream.
+    end: u64,
+    /// Where messages begin, of those held, and the number of the first.
+    heads: VecDeque<u64>,
+    first_number: u64,
+    /// Whether anyone asks where.
+    notes_heads: bool,
+}
+
+impl<M: Message> Outgoing<M> {
+    /// `notes_heads` says whether [`first_head`](Self::first_head) will be asked.
+    pub(super) fn new(notes_heads: bool) -> Outgoing<M> {
+        Outgoing {
+            ring: vec![0; RING_BYTES].into_boxed_slice(),
+            ring_at: 0,
+            ring_used: 0,
+            // Copied runs and kept messages alternate at worst, and one run goes round the ring's end.
+            segments: VecDeque::with_capacity(2 * KEPT_MAX + 3),
+            kept: 0,
+            kept_bytes: 0,
+            end: 0,
+            heads: VecDeque::with_capacity(if notes_heads { HEADS_MAX } else { 0 }),
+            first_number: 0,
+            notes_heads,
+        }
+    }
+
+    /// Whether a message of this size has a place.
+    pub(super) fn fits(&self, total_bytes: usize) -> bool {
+        if self.notes_heads && self.heads.len() >= HEADS_MAX {
+            return false;
+        }
+        if total_bytes <= COPY_MAX_BYTES {
+            RING_BYTES - self.ring_used >= total_bytes
+        } else {
+            self.kept < KEPT_MAX && self.kept_bytes < KEPT_MAX_BYTES
+        }
+    }
+
+    /// Appends a message that [fits](Self::fits); returns its length in bytes.
+    pub(super) fn push(&mut self, message: M) -> u64 {
+        let head = message.head().encode();
+        let bytes = segment_bytes(&message);
+        if self.notes_heads {
+            self.heads.push_back(self.end);
+        }
+        if bytes <= COPY_MAX_BYTES {
+            for part in [&head, message.user_header(), message.payload()] {
+                self.copy(part);
+            }
+        } else {
+            self.segments.push_back(Segment {
+                start: self.end,
+                bytes,
+                place: Place::Kept(head, message),
+            });
+            self.kept += 1;
+            self.kept_bytes += bytes;
+            self.end += bytes as u64;
+        }
+        bytes as u64
+    }
+
+    fn copy(&mut self, mut part: &[u8]) {
+        while !part.is_empty() {
+            let (now, rest) = part.split_at(part.len().min(RING_BYTES - self.ring_at));
+            self.ring[self.ring_at..self.ring_at + now.len()].copy_from_slice(now);
+            match self.segments.back_mut() {
+                Some(Segment {
+                    bytes,
+                    place: Place::Copied(at),
+                    ..
+                }) if *at + *bytes == self.ring_at => *bytes += now.len(),
+                _ => self.segments.push_back(Segment {
+                    start: self.end,
+                    bytes: now.len(),
+                    place: Place::Copied(self.ring_at),
+                }),
+            }
+            self.ring_at = (self.ring_at + now.len()) % RING_BYTES;
+            self.ring_used += now.len();
+            self.end += now.len() as u64;
+            part = rest;
+        }
+    }
+
+    /// Lists the bytes of the stream from `offset` on; false if `push` did. They must be held.
+    pub(super) fn gather<'a>(
+        &'a self,
+        offset: u64,
+        bytes: u64,
+        push: &mut impl FnMut(&'a [u8]) -> bool,
+    ) -> bool {
+        let first = self
+            .segments
+            .partition_point(|segment| segment.start + segment.bytes as u64 <= offset);
+        let (mut offset, mut left) = (offset, bytes as usize);
+        for segment in self.segments.range(first..) {
+            if left == 0 {
+                break;
+            }
+            let mut skip = (offset - segment.start) as usize;
+            let parts: [&[u8]; 3] = match &segment.place {
+                Place::Copied(at) => [&self.ring[*at..*at + segment.bytes], &[], &[]],
+                Place::Kept(head, message) => [head, message.user_header(), message.payload()],
+            };
+            for part in parts {
+                let rest = &part[skip.min(part.len())..];
+                skip -= part.len() - rest.len();
+                let rest = &rest[..rest.len().min(left)];
+                if !rest.is_empty() && !push(rest) {
+                    return false;
+                }
+                left -= rest.len();
+                offset += rest.len() as u64;
+            }
+        }
+        debug_assert_eq!(left, 0, "the bytes are held");
+        true
+    }
+
+    /// The first message that begins in this run, or at its end: where, in the run, and its number from 0.
+    pub(super) fn first_head(&self, offset: u64, bytes: u64) -> Option<(u64, u64)> {
+        let at = self.heads.partition_point(|head| *head < offset);
+        match self.heads.get(at) {
+            Some(head) => (*head < offset + bytes).then(|| (head - offset, self.first_number + at as u64)),
+            None => (bytes == 0 && offset == self.end).then(|| (0, self.first_number + at as u64)),
+        }
+    }
+
+    /// Everything before `offset` is needed no more.
+    pub(super) fn release(&mut self, offset: u64) {
+        while let Some(front) = self.segments.front_mut() {
+            let done = usize::try_from(offset.saturating_sub(front.start))
+                .map_or(front.bytes, |done| done.min(front.bytes));
+            if let Place::Copied(at) = &mut front.place {
+                *at += done;
+                front.start += done as u64;
+                front.bytes -= done;
+                self.ring_used -= done;
+                if front.bytes > 0 {
+                    break;
+                }
+            } else {
+                if done < front.bytes {
+                    break;
+                }
+                self.kept -= 1;
+                self.kept_bytes -= front.bytes;
+            }
+            self.segments.pop_front();
+        }
+        while self.heads.front().is_some_and(|head| *head < offset) {
+            self.heads.pop_front();
+            self.first_number += 1;
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! What the system file says of a UDP link: one [`HostSettings`] a host, joined to [`LinkSettings`] as one host sees them. The
+//! conversation is one over TCP, so its settings are too.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::memory::settings::Size;
+use crate::one_sided::OneSided;
+use crate::registry::{SettingError, Site, duration};
+use crate::tcp;
+
+/// Least window in bytes: two of the largest datagrams.
+const MIN_WINDOW_BYTES: u64 = 128 << 10;
+/// Largest window in bytes.
+const MAX_WINDOW_BYTES: u64 = 1 << 30;
+/// What every IPv6 path carries (RFC 8200, 5), and any IPv4 path worth the name.
+const MIN_MTU_BYTES: u16 = 1280;
+
+/// What becomes of a message of a queuing channel that the network loses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Delivery {
+    /// It is sent again, until it arrives.
+    #[default]
+    Reliable,
+    /// It is lost and counted; what follows does not wait for it.
+    BestEffort,
+}
+
+/// One host's table: `udp.vision = { listen = "192.0.2.1:7400" }`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HostSettings {
+    /// Address and TCP port of the conversation, as for TCP. Its address is also that of the datagrams, unless `address` says another.
+    pub listen: Option<SocketAddr>,
+    /// Address to which this host connects for the conversation, where it differs from the peer's `listen`.
+    pub connect: Option<SocketAddr>,
+    /// This host's address for datagrams, where it differs from that of `listen`. Each host has one of the two.
+    pub address: Option<IpAddr>,
+    /// Time between this host's heartbeats; default 200 ms, at least 1 ms.
+    #[serde(deserialize_with = "duration")]
+    pub heartbeat: Duration,
+    /// Silence of the peer after which this host holds the link for lost; default 1500 ms, at least two heartbeats of the peer.
+    #[serde(deserialize_with = "duration")]
+    pub timeout: Duration,
+    /// Of the queuing channels that this host sends: `"reliable"` (the default) or `"best-effort"`. Sampling channels send nothing twice.
+    pub delivery: Delivery,
+    /// What a sender may have on its way to a channel that this host receives; default 2 MiB, 128 KiB to 1 GiB. A channel
+    /// carries no more than this in a round trip. A reliable channel sets as much memory aside; otherwise it is no more than half of the
+    /// socket's buffer, which is as large as `net.core.rmem_max` allows (any size with CAP_NET_ADMIN).
+    pub window: Size,
+    /// Largest packet in bytes that this host sends, IP header included; default: what the path carries. At least 1280.
+    pub mtu: Option<u16>,
+}
+
+impl Default for HostSettings {
+    fn default() -> Self {
+        let of_tcp = tcp::settings::HostSettings::default();
+        HostSettings {
+            listen: None,
+            connect: None,
+            address: None,
+            heartbeat: of_tcp.heartbeat,
+            timeout: of_tcp.timeout,
+            delivery: Delivery::default(),
+            window: Size(2 << 20),
+            mtu: None,
+        }
+    }
+}
+
+impl HostSettings {
+    /// The address of its datagrams.
+    pub fn datagram_address(&self) -> Option<IpAddr> {
+        self.address.or(self.listen.map(|address| address.ip()))
+    }
+
+    fn of_conversation(&self) -> tcp::settings::HostSettings {
+        tcp::settings::HostSettings {
+            listen: self.listen,
+            connect: self.connect,
+            heartbeat: self.heartbeat,
+            timeout: self.timeout,
+            ..Default::default()
+        }
+    }
+
+    /// What can't be right in this table alone: the key, the problem, the mend.
+    fn fault(&self) -> Option<(&'static str, String, String)> {
+        if self
+            .datagram_address()
+            .is_none_or(|address| address.is_unspecified())
+        {
+            let key = if self.listen.is_some() {
+                "address"
+            } else {
+                "listen"
+            };
+            return Some((
+                key,
+                "the address of the host's datagrams is not known".into(),
+                "give that host `listen = \"ADDRESS:PORT\"` with an address of its own, or `address = \"ADDRESS\"`".into(),
+            ));
+        }
+        if !(MIN_WINDOW_BYTES..=MAX_WINDOW_BYTES).contains(&self.window.0) {
+            return Some((
+                "window",
+                format!("a window of {} bytes", self.window.0),
+                "leave it away (2MiB), or give 128KiB to 1GiB".into(),
+            ));
+        }
+        self.mtu.filter(|mtu| *mtu < MIN_MTU_BYTES).map(|mtu| {
+            let problem = format!("packets of {mtu} bytes are shorter than any path needs them");
+            (
+                "mtu",
+                problem,
+                format!("leave it away, or give at least {MIN_MTU_BYTES}"),
+            )
+        })
+    }
+}
+
+/// The two tables of a link as one host sees them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkSettings {
+    /// This host's table.
+    pub local: HostSettings,
+    /// The peer's table.
+    pub peer: HostSettings,
+    /// Whether this host comes first in the link's `hosts`.
+    pub local_is_first: bool,
+}
+
+// Messages are moved: a datagram has no memory of the other host.
+impl OneSided for LinkSettings {}
+
+impl LinkSettings {
+    /// Joins two hosts' tables.
+    pub fn new(local: HostSettings, peer: HostSettings, local_is_first: bool) -> LinkSettings {
+        LinkSettings {
+            local,
+            peer,
+            local_is_first,
+        }
+    }
+
+    /// Checks both tables, alone and against each other.
+    ///
+    /// # Errors
+    /// The first thing that can't be right.
+    pub fn validate(&self) -> Result<(), SettingError> {
+        self.conversation().validate()?;
+        for (local, host) in [(true, &self.local), (false, &self.peer)] {
+            if let Some((key, problem, mend)) = host.fault() {
+                return Err(SettingError {
+                    local,
+                    key,
+                    problem,
+                    mend,
+                });
+            }
+        }
+        let families = (self.local.datagram_address(), self.peer.datagram_address());
+        if let (Some(local), Some(peer)) = families
+            && local.is_ipv4() != peer.is_ipv4()
+        {
+            return Err(SettingError {
+                local: true,
+                key: "address",
+                problem: format!("no datagram goes from {local} to {peer}"),
+                mend: "give both hosts IPv4 addresses, or both IPv6 addresses".into(),
+            });
+        }
+        Ok(())
+    }
+
+    /// The settings of the conversation.
+    pub(super) fn conversation(&self) -> tcp::settings::LinkSettings {
+        tcp::settings::LinkSettings::new(
+            self.local.of_conversation(),
+            self.peer.of_conversation(),
+            self.local_is_first,
+        )
+    }
+}
+
+/// See [`crate::registry::link_lines`]: both hosts have an address, the first accepts the conversation.
+pub(crate) fn link_lines(site: &Site<'_>) -> String {
+    site.hosts
+        .iter()
+        .zip(site.addresses)
+        .map(|(host, address)| format!("{}.{host} = {{ listen = \"{address}\" }}\n", super::NAME))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(text: &str) -> HostSettings {
+        toml::from_str(text).expect("a good table")
+    }
+
+    fn error(local: &str, peer: &str) -> (bool, &'static str) {
+        let error = LinkSettings::new(host(local), host(peer), true)
+            .validate()
+            .expect_err("something is wrong");
+        (error.local, error.key)
+    }
+
+    #[test]
+    fn each_host_needs_an_address_for_datagrams() {
+        assert_eq!(error("listen = '192.0.2.1:7400'", ""), (false, "listen"));
+        assert_eq!(
+            error(
+                "listen = '0.0.0.0:7400'",
+                "address = '192.0.2.2'\nconnect = '192.0.2.1:7400'"
+            ),
+            (true, "address")
+        );
+        let good = LinkSettings::new(
+            host("listen = '192.0.2.1:7400'"),
+            host("address = '192.0.2.2'"),
+            true,
+        );
+        assert_eq!(good.validate(), Ok(()));
+    }
+
+    #[test]
+    fn settings_out_of_range_are_named() {
+        let peer = "address = '192.0.2.2'";
+        assert_eq!(
+            error("listen = '192.0.2.1:7400'\nwindow = '1KiB'", peer),
+            (true, "window")
+        );
+        assert_eq!(error("listen = '192.0.2.1:7400'\nmtu = 576", peer), (true, "mtu"));
+        assert_eq!(
+            error("listen = '192.0.2.1:7400'", "address = '2001:db8::1'"),
+            (true, "address")
+        );
+    }
+
+    #[test]
+    fn delivery_is_reliable_unless_told_otherwise() {
+        assert_eq!(host("").delivery, Delivery::Reliable);
+        assert_eq!(host("delivery = 'best-effort'").delivery, Delivery::BestEffort);
+        let wrong = toml::from_str::<HostSettings>("delivery = 'perhaps'").expect_err("no such delivery");
+        assert!(wrong.message().contains("best-effort"), "{wrong}");
+    }
+}

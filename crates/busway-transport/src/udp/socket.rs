@@ -1,0 +1,324 @@
+//! UDP's sockets, all non-blocking: whole batches of datagrams by one system call, with segmentation offload where the kernel has it.
+//!
+//! The sender hands over groups of equally long datagrams as one (UDP_SEGMENT, udp(7), Linux 4.18), the receiver gets them back so
+//! (UDP_GRO, Linux 5.0); both are asked for at run time, and without them sendmmsg(2) and recvmmsg(2) still carry many
+//! datagrams a call. No datagram is ever cut by IP: IP_MTU_DISCOVER is on (ip(7)), and what is too long for the path is
+//! refused with EMSGSIZE.
+#![allow(unsafe_code)] // sendmmsg(2), recvmmsg(2) and socket options that no crate we use has
+
+use std::ffi::c_int;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rustix::net::sockopt;
+
+/// The most that a datagram over IPv4 carries: 65,535 bytes less the headers of IP and UDP (RFC 791, RFC 768). Over IPv6 it is a little more.
+pub(super) const MAX_DATAGRAM_BYTES: usize = 65_507;
+/// Datagrams in one group at most (UDP_MAX_SEGMENTS of older kernels).
+pub(super) const MAX_SEGMENTS: usize = 64;
+/// Groups handed over by one call at most.
+pub(super) const MAX_GROUPS: usize = 64;
+/// Datagrams, or groups of them, taken by one call.
+const SLOTS: usize = 8;
+/// Room for one of them.
+const SLOT_BYTES: usize = 64 * 1024;
+/// What is asked of the system for either buffer, in bytes.
+const BUFFER_BYTES: usize = 4 << 20;
+/// Room for a control message with one number, in words: 24 bytes on 64-bit systems.
+const CONTROL_WORDS: usize = 4;
+
+/// One end of a channel, see the module.
+#[derive(Debug)]
+pub(super) struct UdpSocket {
+    socket: std::net::UdpSocket,
+    is_void: AtomicBool,
+    strangers: Arc<AtomicU64>,
+}
+
+impl UdpSocket {
+    /// A socket on a free port of this address, which counts what is none of ours in `strangers`.
+    pub(super) fn bind(address: IpAddr, strangers: &Arc<AtomicU64>) -> io::Result<UdpSocket> {
+        let socket = std::net::UdpSocket::bind((address, 0))?;
+        socket.set_nonblocking(true)?;
+        let (level, name, value) = if address.is_ipv4() {
+            (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)
+        } else {
+            (
+                libc::IPPROTO_IPV6,
+                libc::IPV6_MTU_DISCOVER,
+                libc::IPV6_PMTUDISC_DO,
+            )
+        };
+        set_option(&socket, level, name, value)?;
+        if sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER_BYTES).is_err() {
+            sockopt::set_socket_recv_buffer_size(&socket, BUFFER_BYTES)?;
+        }
+        sockopt::set_socket_send_buffer_size(&socket, BUFFER_BYTES)?;
+        Ok(UdpSocket {
+            socket,
+            is_void: AtomicBool::new(false),
+            strangers: strangers.clone(),
+        })
+    }
+
+    pub(super) fn connect(&self, to: SocketAddr) -> io::Result<()> {
+        self.socket.connect(to)
+    }
+
+    pub(super) fn local_address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// Sends one datagram to whom the socket is connected.
+    pub(super) fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        self.socket.send(bytes).map(drop)
+    }
+
+    /// Takes one datagram, of whomever; `None` if there is none.
+    pub(super) fn receive(&self, bytes: &mut [u8]) -> io::Result<Option<(usize, SocketAddr)>> {
+        match self.socket.recv_from(bytes) {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if is_for_later(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Half of what the system holds for this socket, in bytes: the other half is for its own bookkeeping (socket(7), SO_RCVBUF).
+    pub(super) fn buffer_bytes(&self) -> u64 {
+        sockopt::socket_recv_buffer_size(&self.socket).map_or(0, |bytes| bytes as u64 / 2)
+    }
+
+    /// The most that a datagram of the path carries, as far as is known, in bytes.
+    pub(super) fn path_bytes(&self) -> io::Result<usize> {
+        let is_v4 = self.local_address()?.is_ipv4();
+        let (level, name, heads_bytes) = if is_v4 {
+            (libc::IPPROTO_IP, libc::IP_MTU, 28)
+        } else {
+            (libc::IPPROTO_IPV6, libc::IPV6_MTU, 48)
+        };
+        let mtu = option(&self.socket, level, name)?;
+        Ok(usize::try_from(mtu).unwrap_or(0).saturating_sub(heads_bytes))
+    }
+
+    /// Groups are cut into datagrams of this length from now on; 0: there are no groups. Whether the kernel does that.
+    pub(super) fn set_segment_bytes(&self, bytes: usize) -> bool {
+        c_int::try_from(bytes)
+            .is_ok_and(|bytes| set_option(&self.socket, libc::SOL_UDP, libc::UDP_SEGMENT, bytes).is_ok())
+    }
+
+    /// Datagrams that came together are taken together from now on, where the kernel can.
+    pub(super) fn join_segments(&self) {
+        // Older kernels refuse, and then each is taken alone.
+        let _ = set_option(&self.socket, libc::SOL_UDP, libc::UDP_GRO, 1);
+    }
+
+    /// Sends groups to whom the socket is connected: each is so many of the slices. Returns how many were taken; an error is about the first.
+    pub(super) fn send_groups(&self, slices: &[IoSlice<'_>], groups: &[usize]) -> io::Result<usize> {
+        assert!(groups.len() <= MAX_GROUPS && groups.iter().sum::<usize>() <= slices.len());
+        let mut messages = [const { MaybeUninit::<libc::mmsghdr>::zeroed() }; MAX_GROUPS];
+        let mut rest = slices;
+        for (message, count) in messages.iter_mut().zip(groups) {
+            let (group, after) = rest.split_at(*count);
+            rest = after;
+            // SAFETY: all zeros is a valid `mmsghdr`: numbers, and pointers that are null.
+            let message = unsafe { message.assume_init_mut() };
+            // An `IoSlice` is an `iovec` (std's documentation); the kernel only reads through it.
+            message.msg_hdr.msg_iov = group.as_ptr().cast_mut().cast();
+            message.msg_hdr.msg_iovlen = group.len() as _; // size_t or int, by libc
+        }
+        // SAFETY: the first `groups.len()` messages are initialised, and point to slices that `slices` keeps borrowed; the kernel
+        // writes nothing but their `msg_len`.
+        let sent = unsafe {
+            libc::sendmmsg(
+                self.socket.as_raw_fd(),
+                messages.as_mut_ptr().cast(),
+                groups.len() as _,
+                libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+            )
+        };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Something came that is none of the channel's.
+    pub(super) fn note_stranger(&self) {
+        // Relaxed: a count by itself, read by the link.
+        self.strangers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The conversation ended: the ends drain what has arrived, and then fail.
+    pub(super) fn set_void(&self) {
+        // Release: pairs with the acquire in `is_void`; whoever is woken by the shutdown sees it.
+        self.is_void.store(true, Ordering::Release);
+        // It wakes whoever sleeps on the socket. The only failure is "not connected", where nobody does.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
+    /// Whether the conversation has ended.
+    pub(super) fn is_void(&self) -> bool {
+        // Acquire: pairs with the release in `set_void`.
+        self.is_void.load(Ordering::Acquire)
+    }
+}
+
+impl AsFd for UdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Datagrams that were taken by one call, or a few groups of them.
+pub(super) struct Taken {
+    slots: Box<[u8]>,
+    /// Length of what lies in each slot, and of the datagrams in it.
+    lengths: [(usize, usize); SLOTS],
+    count: usize,
+    /// The datagram that is due: its slot, and where it begins there.
+    at: (usize, usize),
+}
+
+impl Taken {
+    pub(super) fn new() -> Taken {
+        Taken {
+            slots: vec![0; SLOTS * SLOT_BYTES].into_boxed_slice(),
+            lengths: [(0, 0); SLOTS],
+            count: 0,
+            at: (0, 0),
+        }
+    }
+
+    /// Takes what is there, once all before is used; false if nothing is.
+    pub(super) fn fill(&mut self, socket: &UdpSocket) -> io::Result<bool> {
+        debug_assert!(self.current().is_none());
+        (self.count, self.at) = (0, (0, 0));
+        let mut controls = [[0u64; CONTROL_WORDS]; SLOTS];
+        let mut slices = [const { MaybeUninit::<libc::iovec>::zeroed() }; SLOTS];
+        let mut messages = [const { MaybeUninit::<libc::mmsghdr>::zeroed() }; SLOTS];
+        for (((message, slice), slot), control) in messages
+            .iter_mut()
+            .zip(&mut slices)
+            .zip(self.slots.chunks_exact_mut(SLOT_BYTES))
+            .zip(&mut controls)
+        {
+            let slice = slice.write(libc::iovec {
+                iov_base: slot.as_mut_ptr().cast(),
+                iov_len: SLOT_BYTES,
+            });
+            // SAFETY: all zeros is a valid `mmsghdr`: numbers, and pointers that are null.
+            let header = &mut unsafe { message.assume_init_mut() }.msg_hdr;
+            header.msg_iov = slice;
+            header.msg_iovlen = 1;
+            header.msg_control = control.as_mut_ptr().cast();
+            header.msg_controllen = size_of_val(control) as _; // size_t or socklen_t, by libc
+        }
+        // SAFETY: every message points to one slot and one control buffer of its own, which are borrowed mutably here, with their
+        // lengths.
+        let taken = unsafe {
+            libc::recvmmsg(
+                socket.socket.as_raw_fd(),
+                messages.as_mut_ptr().cast(),
+                SLOTS as _,
+                libc::MSG_DONTWAIT as _,
+                std::ptr::null_mut(),
+            )
+        };
+        let Ok(taken) = usize::try_from(taken) else {
+            let error = io::Error::last_os_error();
+            return if is_for_later(&error) {
+                Ok(false)
+            } else {
+                Err(error)
+            };
+        };
+        for (message, lengths) in messages.iter().zip(&mut self.lengths).take(taken) {
+            // SAFETY: initialised above, and the kernel has filled in the lengths of the first `taken`.
+            let message = unsafe { message.assume_init_ref() };
+            let bytes = message.msg_len as usize;
+            *lengths = (bytes, segment_bytes(&message.msg_hdr).unwrap_or(bytes));
+        }
+        self.count = taken;
+        self.skip_empty();
+        Ok(taken > 0)
+    }
+
+    /// The datagram that is due.
+    pub(super) fn current(&self) -> Option<&[u8]> {
+        let (slot, begin) = self.at;
+        let (bytes, datagram_bytes) = *self.lengths[..self.count].get(slot)?;
+        let base = slot * SLOT_BYTES;
+        Some(&self.slots[base + begin..base + (begin + datagram_bytes).min(bytes)])
+    }
+
+    /// It is used.
+    pub(super) fn advance(&mut self) {
+        self.at.1 += self.lengths[self.at.0].1;
+        self.skip_empty();
+    }
+
+    /// Goes on to the next slot where there is nothing left, or was nothing.
+    fn skip_empty(&mut self) {
+        while self.at.0 < self.count && self.at.1 >= self.lengths[self.at.0].0 {
+            self.at = (self.at.0 + 1, 0);
+        }
+    }
+}
+
+/// Length of the datagrams that were joined into one message, as its control message says.
+fn segment_bytes(header: &libc::msghdr) -> Option<usize> {
+    // SAFETY: the kernel has filled in the control buffer that the header points to, which is alive in the caller, and its length.
+    let control = unsafe { libc::CMSG_FIRSTHDR(header).as_ref() }?;
+    if (control.cmsg_level, control.cmsg_type) != (libc::SOL_UDP, libc::UDP_GRO) {
+        return None;
+    }
+    // SAFETY: a control message of this type carries an `int` (udp(7)).
+    let bytes = unsafe { libc::CMSG_DATA(control).cast::<c_int>().read_unaligned() };
+    usize::try_from(bytes).ok().filter(|bytes| *bytes > 0)
+}
+
+/// Whether it is no error: there is nothing now, or no room.
+pub(super) fn is_for_later(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
+
+fn set_option(socket: impl AsFd, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
+    // SAFETY: the kernel reads an `int` from the pointer, as it is told.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+fn option(socket: impl AsFd, level: c_int, name: c_int) -> io::Result<c_int> {
+    let (mut value, mut bytes): (c_int, _) = (0, size_of::<c_int>() as libc::socklen_t);
+    // SAFETY: the kernel writes at most an `int` to the first pointer, and how long that is to the second.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            level,
+            name,
+            (&raw mut value).cast(),
+            &raw mut bytes,
+        )
+    };
+    if result == 0 {
+        Ok(value)
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}

@@ -1,0 +1,100 @@
+//! What wakes the lane of a sending end: its socket, or a time.
+//!
+//! Lanes sleep on one descriptor an end, the same for its whole life; this is an epoll set of the socket and a timer. Used by
+//! [`super::sender`]; the timer is set again only when it would ring too late, so that a busy channel costs next to no system calls.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
+    timerfd_create, timerfd_settime,
+};
+
+use crate::stream::{Interest, Poller};
+
+const SOCKET: u64 = 1;
+const TIMER: u64 = 2;
+const NS: u64 = 1_000_000_000;
+
+/// CLOCK_MONOTONIC in nanoseconds.
+pub(super) fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * NS + now.tv_nsec as u64
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Wake {
+    poller: Poller,
+    timer: OwnedFd,
+    rings_at_ns: Option<u64>,
+    waits_for_room: bool,
+}
+
+impl Wake {
+    pub(super) fn new(socket: impl AsFd) -> io::Result<Wake> {
+        let poller = Poller::new()?;
+        let timer = timerfd_create(
+            TimerfdClockId::Monotonic,
+            TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
+        )?;
+        poller.add(socket, SOCKET, Interest::Read)?;
+        poller.add(&timer, TIMER, Interest::Read)?;
+        Ok(Wake {
+            poller,
+            timer,
+            rings_at_ns: None,
+            waits_for_room: false,
+        })
+    }
+
+    /// Silences the timer if it has rung.
+    pub(super) fn awake(&mut self, now_ns: u64) {
+        if self.rings_at_ns.is_some_and(|at_ns| now_ns >= at_ns) {
+            // It fails if the timer is a little late; it is set anew in any case.
+            let _ = rustix::io::read(&self.timer, &mut [0u8; 8]);
+            self.rings_at_ns = None;
+        }
+    }
+
+    /// Rings at that time at the latest.
+    pub(super) fn ring_at(&mut self, at_ns: u64) {
+        if self.rings_at_ns.is_some_and(|earlier_ns| earlier_ns <= at_ns) {
+            return;
+        }
+        let zero = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let spec = Itimerspec {
+            it_interval: zero,
+            it_value: Timespec {
+                tv_sec: (at_ns / NS) as i64,
+                // All zeros would mean never.
+                tv_nsec: (at_ns % NS).max(1) as _,
+            },
+        };
+        // It fails only for times that are none.
+        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec);
+        self.rings_at_ns = Some(at_ns);
+    }
+
+    /// Whether the socket's having room rings, too.
+    pub(super) fn wait_for_room(&mut self, socket: impl AsFd, waits: bool) {
+        if self.waits_for_room != waits {
+            let interest = if waits {
+                Interest::ReadWrite
+            } else {
+                Interest::Read
+            };
+            self.waits_for_room = self.poller.modify(socket, SOCKET, interest).is_ok() && waits;
+        }
+    }
+}
+
+impl AsFd for Wake {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.poller.as_fd()
+    }
+}
