@@ -107,7 +107,7 @@ struct Row {
 
 pub(super) fn run(stage: &Stage<'_>) -> Result<Value> {
     let mut rows = Vec::new();
-    for ring in &RINGS {
+    for ring in RINGS.iter().filter(|ring| ring.medium.contains(stage.only)) {
         let outcome = ring.fight(stage, &mut rows);
         stage.part(ring.medium, outcome.map(|()| Value::Null));
     }
