@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use busway_system::{System, WhenFull};
+use busway_system::{System, Way, WhenFull};
 
 /// Three hosts: `a` and `b` joined by memory and TCP, `c` by nothing. Lines 1 to 8.
 const HOSTS: &str = r#"[host.a]
@@ -401,4 +401,52 @@ fn a_channel_runs_on_the_lane_that_it_names() {
              [[service]] or a [[channel]]",
         ]
     );
+}
+
+#[test]
+fn a_channel_names_the_order_of_its_buses_or_the_only_one() {
+    let ends = "source = \"p/OUT\"\ndestinations = [\"q/IN\"]\n";
+    channel(
+        &format!("{ends}buses = [\"tcp\", \"tcp\", \"mem\"]\n"),
+        &[
+            "s.toml:20:17: channel[0].buses[1]: \"tcp\" is named twice; name each bus once, the best first",
+            "s.toml:20:24: channel[0].buses[2]: there is no bus \"mem\"; write `memory`, `tcp`, `tipc`, `udp`, `rdma-send` or `rdma-write`",
+        ],
+    );
+    channel(
+        &format!("{ends}buses = [\"tcp\", \"rdma-send\"]\n"),
+        &[
+            "s.toml:20:17: channel[0].buses: no link between \"a\" and \"b\" has the bus \"rdma-send\"; \
+             write `memory` or `tcp`, or add \"rdma-send\" to the link",
+        ],
+    );
+    channel(
+        &format!("{ends}bus = \"tcp\"\nbuses = [\"memory\"]\n"),
+        &["s.toml:21:9: channel[0].buses: stands beside `bus`, which names the only one; remove one of the two"],
+    );
+    channel(
+        &format!("{ends}buses = []\n"),
+        &["s.toml:20:9: channel[0].buses: there is no bus; write buses = [\"memory\", \"tcp\"]"],
+    );
+}
+
+#[test]
+fn a_channel_that_the_gateways_move_has_the_other_buses_to_fall_back_on() {
+    let hops = |more: &str| {
+        let text = format!(
+            "{HOSTS}{PORTS}[[channel]]\nsource = \"p/OUT\"\ndestinations = [\"q/IN\"]\n{more}"
+        );
+        let system = System::parse(&text, Path::new("s.toml")).unwrap_or_else(|error| panic!("{error}"));
+        let route = system.routes_of(&system.channels[0]).remove(0);
+        let Way::Link { bus, .. } = route.way else {
+            panic!("{route:?}")
+        };
+        let others = route.fallbacks.iter().map(|hop| hop.bus);
+        std::iter::once(bus).chain(others).collect::<Vec<_>>()
+    };
+    assert_eq!(hops("buses = [\"tcp\", \"memory\"]"), ["tcp", "memory"]);
+    assert_eq!(hops("buses = [\"tcp\"]"), ["tcp"]);
+    assert_eq!(hops("bus = \"tcp\""), ["tcp"]);
+    // The partition writes the other host's memory itself, and knows no other way.
+    assert_eq!(hops(""), ["memory"]);
 }
