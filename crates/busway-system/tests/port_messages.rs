@@ -426,7 +426,7 @@ fn a_channel_names_the_order_of_its_buses_or_the_only_one() {
     );
     channel(
         &format!("{ends}buses = []\n"),
-        &["s.toml:20:9: channel[0].buses: there is no bus; write buses = [\"memory\", \"tcp\"]"],
+        &["s.toml:20:9: channel[0].buses: there is no bus; write buses = [\"tcp\"]"],
     );
 }
 
