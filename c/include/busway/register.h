@@ -214,7 +214,7 @@ static inline enum busway_status busway_register_reader_init(struct busway_regis
 /* Whether there is a message that this reader has not accepted. Copies nothing. */
 static inline bool busway_register_has_news(const struct busway_register_reader *reader)
 {
-    uint64_t latest;
+    uint64_t latest = 0;
     return busway_load_published(reader->memory + BUSWAY_REGISTER_LATEST, &latest) && latest != reader->last
         && latest - reader->last <= BUSWAY_REGISTER_MOST_ADVANCE;
 }
@@ -225,7 +225,7 @@ static inline enum busway_status busway_register_attempt(struct busway_register_
 {
     const struct busway_register_layout *layout = &reader->layout;
     busway_memory latest_at = reader->memory + BUSWAY_REGISTER_LATEST;
-    uint64_t latest;
+    uint64_t latest = 0;
     if (!busway_load_published(latest_at, &latest)) {
         return BUSWAY_CONTENDED;
     }
@@ -251,7 +251,7 @@ static inline enum busway_status busway_register_attempt(struct busway_register_
     }
     /* The copy before the load: partner is the writer's fence between `latest` and the next slot. */
     BUSWAY_FENCE();
-    uint64_t now;
+    uint64_t now = 0;
     if (!busway_load_published(latest_at, &now) || now - latest > layout->slots - 2) {
         return BUSWAY_CONTENDED;
     }

@@ -219,7 +219,7 @@ static inline enum busway_status busway_ring_producer_init(struct busway_ring_pr
 /* Believes the credit at `at` if it lies between what is known and `sent`. A torn one never does (layout.h). */
 static inline void busway_ring_refresh(struct busway_ring_producer *producer, size_t at, uint64_t *released, uint64_t sent)
 {
-    uint64_t word;
+    uint64_t word = 0;
     /* Partner: the consumer's fence before it publishes credits. So its copies are done before our next stores. */
     if (!busway_load_published(producer->credit + at, &word)) {
         return;
@@ -386,7 +386,7 @@ static inline enum busway_status busway_ring_peek(struct busway_ring_consumer *c
         return BUSWAY_OK;
     }
     const size_t line = busway_ring_line(layout, consumer->next_line);
-    uint64_t commit;
+    uint64_t commit = 0;
     if (!busway_load_published(consumer->memory + line, &commit) || commit != busway_ring_commit_word(consumer->next_line)) {
         return BUSWAY_EMPTY;
     }
@@ -476,10 +476,10 @@ static inline enum busway_status busway_ring_pop(struct busway_ring_consumer *co
     if (status != BUSWAY_OK) {
         return status;
     }
-    if (message->len_bytes > buffer_bytes) {
+    if (consumer->front.len_bytes > buffer_bytes) {
         return BUSWAY_BUFFER_TOO_SMALL;
     }
-    busway_read_bytes(buffer, consumer->memory + consumer->front_at, message->len_bytes);
+    busway_read_bytes(buffer, consumer->memory + consumer->front_at, consumer->front.len_bytes);
     busway_ring_release(consumer);
     return BUSWAY_OK;
 }
