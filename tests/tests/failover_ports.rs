@@ -1,5 +1,7 @@
 //! Channels of ARINC 653 ports between two hosts with two links: each link is lost under load, in both orders, and nothing is lost, repeated or out of order.
 
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use busway_port::apex::{OperatingMode, Validity, set_partition_mode};
@@ -48,20 +50,57 @@ fn normal(partition: &Partition) {
     set_partition_mode(partition, OperatingMode::Normal).expect("it was starting");
 }
 
-/// Receives until `more` further messages have come; each must be the one after `last`.
-fn in_order(port: QueuingDestination<'_>, last: &mut u64, more: u64) {
-    for expected in *last + 1..=*last + more {
-        let next = eventually("the next message", || receive(port, Duration::from_secs(1)));
-        assert_eq!(next, (expected, false));
-    }
-    *last += more;
+/// What a queue delivers, taken out as it comes: each message must be the one after the last.
+struct Taken {
+    last: AtomicU64,
+    /// The longest time without a message since it was asked for.
+    silence: Mutex<Duration>,
+    is_over: AtomicBool,
 }
 
-/// Waits until both gateways say that a channel is open over this bus; `meanwhile` is done in between.
-fn takes(rig: &Rig, channel: &str, bus: Bus, mut meanwhile: impl FnMut()) {
+/// Ends the taking, also when the test fails.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Taken {
+    fn take(&self, port: QueuingDestination<'_>) {
+        let mut last = 0;
+        let mut since = Instant::now();
+        // Relaxed here and below: each is a value on its own.
+        while !self.is_over.load(Ordering::Relaxed) {
+            let Some(next) = receive(port, Duration::from_millis(100)) else {
+                continue;
+            };
+            assert_eq!(next, (last + 1, false));
+            last += 1;
+            let mut silence = self.silence.lock().expect("nobody panics with it");
+            *silence = silence.max(since.elapsed());
+            since = Instant::now();
+            self.last.store(last, Ordering::Relaxed);
+        }
+    }
+
+    fn flows(&self, when: &str) {
+        let target = self.last.load(Ordering::Relaxed) + 100;
+        eventually(&format!("messages arrive {when}"), || {
+            (self.last.load(Ordering::Relaxed) > target).then_some(())
+        });
+    }
+
+    fn longest_silence(&self) -> Duration {
+        std::mem::take(&mut *self.silence.lock().expect("nobody panics with it"))
+    }
+}
+
+/// Waits until both gateways say that a channel is open over this bus.
+fn takes(rig: &Rig, channel: &str, bus: Bus) {
     for host in [0, 1] {
         eventually(&format!("host {host} has {channel} over {}", bus.name()), || {
-            meanwhile();
             let status = rig.status(host)?;
             let found = status.ports.iter().find(|port| port.channel == channel)?;
             (found.open && found.bus == bus.name()).then_some(())
@@ -84,26 +123,32 @@ fn a_queue_moves_to_the_other_bus_and_back_and_loses_and_repeats_nothing(preferr
         to: u64::MAX,
     };
     let _source = run(&rig, 0, "source", "OUT", forever);
-    let mut last = 0;
-    in_order(port, &mut last, 100);
-    for cut in 0..cuts() {
-        // The link in use and the one that is not, in turn.
-        let (link, bus) = [(0, preferred), (1, other(preferred))][cut % 2];
-        let begin = Instant::now();
-        let outage = Outage::begin(&rig, link, bus);
-        in_order(port, &mut last, 200);
-        println!(
-            "cut {cut} of {}: 200 messages later after {:?}",
-            bus.name(),
-            begin.elapsed()
-        );
-        takes(&rig, "queue", [other(preferred), preferred][cut % 2], || {
-            in_order(port, &mut last, 10);
-        });
-        outage.end(&rig);
-        takes(&rig, "queue", preferred, || in_order(port, &mut last, 10));
-        in_order(port, &mut last, 200);
-    }
+    let taken = Taken {
+        last: AtomicU64::new(0),
+        silence: Mutex::default(),
+        is_over: AtomicBool::new(false),
+    };
+    std::thread::scope(|scope| {
+        let _end = End(&taken.is_over);
+        scope.spawn(|| taken.take(port));
+        taken.flows("at first");
+        for cut in 0..cuts() {
+            // The link in use and the one that is not, in turn.
+            let (link, bus, left) =
+                [(0, preferred, other(preferred)), (1, other(preferred), preferred)][cut % 2];
+            taken.longest_silence();
+            let outage = Outage::begin(&rig, link, bus);
+            takes(&rig, "queue", left);
+            taken.flows("over the bus that is left");
+            let silence = taken.longest_silence();
+            outage.end(&rig);
+            takes(&rig, "queue", preferred);
+            taken.flows("with both again");
+            let name = bus.name();
+            let back = taken.longest_silence();
+            println!("cut {cut}, of {name}: longest silence {silence:?}, on the way back {back:?}");
+        }
+    });
 }
 
 fn a_sampling_port_stays_valid_while_its_bus_is_lost_and_never_goes_back(preferred: Bus) {
@@ -127,14 +172,14 @@ fn a_sampling_port_stays_valid_while_its_bus_is_lost_and_never_goes_back(preferr
     };
     grows("at first");
     // The channel names its own order, whichever link stands first in the file.
-    takes(&rig, "variable", Bus::Tcp, || ());
+    takes(&rig, "variable", Bus::Tcp);
     let tcp = usize::from(preferred != Bus::Tcp);
     for round in 0..2 {
         let outage = Outage::begin(&rig, tcp, Bus::Tcp);
         grows(&format!("over memory, round {round}"));
-        takes(&rig, "variable", Bus::Memory, || ());
+        takes(&rig, "variable", Bus::Memory);
         outage.end(&rig);
-        takes(&rig, "variable", Bus::Tcp, || ());
+        takes(&rig, "variable", Bus::Tcp);
         grows(&format!("over TCP again, round {round}"));
     }
 }

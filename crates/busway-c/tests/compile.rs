@@ -37,13 +37,20 @@ fn compiles(compiler: &str, targets: &[&str]) {
         let (directory, output) = compile(compiler, target, &source);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{compiler} {target}\n{said}");
-        let names = Command::new("nm").arg("-u").arg(directory.path().join("program.o")).output();
+        let names = Command::new("nm")
+            .arg("-u")
+            .arg(directory.path().join("program.o"))
+            .output();
         let names = names.expect("nm").stdout;
         // What begins so is the compiler's own, not a library's.
         let foreign = String::from_utf8_lossy(&names)
             .split_whitespace()
             .any(|name| !["U", "_GLOBAL_OFFSET_TABLE_"].contains(&name) && !name.starts_with("__aeabi_"));
-        assert!(!foreign, "{compiler} {target} needs {}", String::from_utf8_lossy(&names));
+        assert!(
+            !foreign,
+            "{compiler} {target} needs {}",
+            String::from_utf8_lossy(&names)
+        );
     }
 }
 
@@ -91,5 +98,8 @@ fn a_big_endian_target_is_refused_by_name() {
     );
     assert!(!output.status.success());
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("words in shared memory are little-endian"), "{said}");
+    assert!(
+        said.contains("words in shared memory are little-endian"),
+        "{said}"
+    );
 }

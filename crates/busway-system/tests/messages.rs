@@ -326,7 +326,9 @@ fn a_rule_that_is_never_reached_is_a_warning() {
 fn a_service_takes_buses_that_some_link_has() {
     adding(
         "[[service]]\nname = \"a\"\nbuses = [\"tcp\", \"tipc\"]\n",
-        &["s.toml:9:17: service[0].buses: no link has the bus \"tipc\"; write \"tcp\", or add \"tipc\" to a link"],
+        &[
+            "s.toml:9:17: service[0].buses: no link has the bus \"tipc\"; write \"tcp\", or add \"tipc\" to a link",
+        ],
     );
 }
 

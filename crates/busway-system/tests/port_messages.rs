@@ -422,7 +422,9 @@ fn a_channel_names_the_order_of_its_buses_or_the_only_one() {
     );
     channel(
         &format!("{ends}bus = \"tcp\"\nbuses = [\"memory\"]\n"),
-        &["s.toml:21:9: channel[0].buses: stands beside `bus`, which names the only one; remove one of the two"],
+        &[
+            "s.toml:21:9: channel[0].buses: stands beside `bus`, which names the only one; remove one of the two",
+        ],
     );
     channel(
         &format!("{ends}buses = []\n"),
@@ -433,9 +435,8 @@ fn a_channel_names_the_order_of_its_buses_or_the_only_one() {
 #[test]
 fn a_channel_that_the_gateways_move_has_the_other_buses_to_fall_back_on() {
     let hops = |more: &str| {
-        let text = format!(
-            "{HOSTS}{PORTS}[[channel]]\nsource = \"p/OUT\"\ndestinations = [\"q/IN\"]\n{more}"
-        );
+        let text =
+            format!("{HOSTS}{PORTS}[[channel]]\nsource = \"p/OUT\"\ndestinations = [\"q/IN\"]\n{more}");
         let system = System::parse(&text, Path::new("s.toml")).unwrap_or_else(|error| panic!("{error}"));
         let route = system.routes_of(&system.channels[0]).remove(0);
         let Way::Link { bus, .. } = route.way else {
