@@ -9,7 +9,7 @@ mod rdma_samples;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use busway_transport::OpenError;
+use busway_transport::{ChannelError, OpenError};
 use contract::Side;
 use contract::harness::{Buffer, LANE, Pair, queue};
 use contract::rdma::Place;
@@ -56,7 +56,7 @@ fn rdma_link(words: &str) -> std::process::Output {
 
 #[test]
 #[ignore = "needs RDMA in the kernel: cargo xtask lab runs it"]
-fn a_device_removed_under_load_fails_its_channels_for_that_reason_and_the_link_comes_back_with_it() {
+fn a_device_removed_under_load_fails_its_channels_and_the_link_says_why_and_comes_back_with_it() {
     let _restored = DeviceComesBack(first_device());
     in_a_process("role_of_a_user_of_a_removed_device");
 }
@@ -111,25 +111,15 @@ fn role_of_a_user_of_a_removed_device() {
         }
         (of_sender.is_some() && of_receiver.is_some()).then_some(())
     });
-    // Both hosts are on the one device. Who hears of the removal first closes the connection, and that may reach the other one before the removal does.
-    let said: Vec<String> = [of_sender, of_receiver]
-        .into_iter()
-        .flatten()
-        .map(|error| error.to_string())
-        .collect();
-    let is_reason = |what: &str| said.iter().any(|error| error.contains(what));
-    assert!(is_reason("was removed"), "{said:?}");
-    let known = ["was removed", "the peer closed the connection"];
-    assert!(
-        said.iter()
-            .all(|error| known.iter().any(|what| error.contains(what))),
-        "{said:?}"
-    );
-    drop(channel);
-    for side in Side::BOTH {
-        let why = pair.until("the link is down", |pair| pair.host(side).take_down());
-        assert!(!why.is_empty());
+    // Its queue pairs fail when the driver ends them, when the link hears of the removal, or when the other host, on the same device, has heard
+    // of it first: whichever the lane sees first is what it reports.
+    for error in [of_sender, of_receiver].into_iter().flatten() {
+        assert!(matches!(error, ChannelError::Io(_)), "{error:?}");
     }
+    drop(channel);
+    let said = Side::BOTH.map(|side| pair.until("the link is down", |pair| pair.host(side).take_down()));
+    // The other host may have heard only that the first one hung up.
+    assert!(said.iter().any(|why| why.contains("was removed")), "{said:?}");
     pair.until("the device is gone", |_| removal.is_finished().then_some(()));
     let removed = removal.join().expect("it ran");
     assert!(removed.status.success(), "{removed:?}");

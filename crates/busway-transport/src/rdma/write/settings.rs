@@ -8,6 +8,8 @@ use crate::registry::{SettingError, Site};
 
 /// The key that other buses over RDMA do not have.
 const CHECKED: &str = "checked";
+/// The key that this bus does not have: it copies payload once at each end, however long it is.
+const OF_SEND: &str = "zero_copy_from";
 
 /// One host's table: `rdma-write.vision = { listen = "192.0.2.1:7400", checked = true }`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -34,6 +36,11 @@ impl TryFrom<toml::Table> for HostSettings {
                 ));
             }
         };
+        if table.contains_key(OF_SEND) {
+            return Err(format!(
+                "`{OF_SEND}` is a key of `rdma-send`, where long payload is not copied: leave it away here"
+            ));
+        }
         let link = toml::Value::Table(table)
             .try_into()
             .map_err(|error: toml::de::Error| error.message().to_owned())?;
@@ -99,6 +106,15 @@ mod tests {
         let error = table("checked = 'yes'").expect_err("no truth value");
         assert!(
             error.contains("string") && error.contains("true or false"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_key_of_the_other_bus_is_refused_by_name() {
+        let error = table("zero_copy_from = 65536").expect_err("nothing is announced here");
+        assert!(
+            error.contains("zero_copy_from") && error.contains("rdma-send"),
             "{error}"
         );
     }
