@@ -36,6 +36,8 @@ impl Set {
                 "tipc",
                 "--test",
                 "rdma",
+                "--test",
+                "rdma_alone",
             ],
             Set::Programs => &["build", "--workspace", "--bins", "--examples"],
         }

@@ -26,7 +26,7 @@ pub(super) fn iwarp(stage: &Stage<'_>) -> Result<Value> {
 }
 
 fn run(stage: &Stage<'_>, preset: Preset) -> Result<Value> {
-    let tests = ["contract_rdma_send", "contract_rdma_write", "rdma"];
+    let tests = ["contract_rdma_send", "contract_rdma_write", "rdma", "rdma_alone"];
     let suites = stage.part("suites", suites(stage, &[preset], &tests));
     let pair = gateway_pair(stage, &[preset], |_| ())?;
     let gateways = gateways(stage, &pair, &BUSES);
