@@ -10,6 +10,9 @@ use busway_transport::{Link, LinkIdentity, Message};
 use super::harness::Buffer;
 use super::{Side, conversation};
 
+/// Payload of this length and more is not copied by `rdma-send`, where that can be.
+pub const ZERO_COPY_FROM_BYTES: i64 = 64 << 10;
+
 /// Where the conversation of a place is: host `one` listens, `two` connects; both have the device's address.
 pub struct Place {
     bus: &'static str,
@@ -43,6 +46,9 @@ impl Place {
         let mut table = toml::Table::new();
         table.insert("heartbeat".into(), "20ms".into());
         table.insert("timeout".into(), "1s".into());
+        if self.bus == "rdma-send" {
+            table.insert("zero_copy_from".into(), ZERO_COPY_FROM_BYTES.into());
+        }
         match side {
             Side::One => table.insert("listen".into(), self.address.to_string().into()),
             Side::Two => table.insert("device".into(), self.address.ip().to_string().into()),
