@@ -75,6 +75,9 @@ impl Incoming {
         sink: &mut dyn Sink,
         budget: &mut Budget,
     ) -> Result<usize, ChannelError> {
+        if budget.is_spent() {
+            return Ok(0);
+        }
         let mut rest = bytes;
         loop {
             match &mut self.state {
@@ -139,7 +142,8 @@ impl Incoming {
 
     fn is_done(&mut self, budget: &mut Budget) {
         self.state = State::Head(0);
-        self.taken += 1;
+        // The number after a gap is the peer's.
+        self.taken = self.taken.wrapping_add(1);
         budget.left -= 1;
     }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::incoming::{Budget, Incoming};
 use super::receiving::{Gaps, Placed, Seen};
 use super::settings::Delivery;
-use super::socket::{Taken, UdpSocket, is_for_later};
+use super::socket::{Arrivals, UdpSocket, is_for_later};
 use super::wire::{Datagram, Purpose, Run, decode};
 use crate::channel::{ChannelError, Receiver, Sink, WaitFor};
 use crate::stream::again;
@@ -40,7 +40,7 @@ enum Order {
 pub(super) struct UdpReceiver {
     socket: Arc<UdpSocket>,
     token: u64,
-    taken: Taken,
+    arrivals: Arrivals,
     incoming: Incoming,
     order: Order,
     seen: Seen,
@@ -73,7 +73,7 @@ impl UdpReceiver {
         UdpReceiver {
             socket,
             token,
-            taken: Taken::new(),
+            arrivals: Arrivals::new(),
             incoming: Incoming::new(),
             order,
             seen: Seen::default(),
@@ -91,7 +91,7 @@ impl UdpReceiver {
             Order::Reliable { gaps, .. } => (gaps.received(), gaps.used(), gaps.limit()),
             Order::BestEffort {
                 due, window_bytes, ..
-            } => (*due, *due, due + window_bytes),
+            } => (*due, *due, due.saturating_add(*window_bytes)),
         }
     }
 
@@ -134,11 +134,11 @@ impl UdpReceiver {
         self.use_kept(sink, budget)?;
         let mut errors = 0;
         loop {
-            while self.taken.current().is_some() {
+            while self.arrivals.current().is_some() {
                 if !self.use_current(sink, budget)? {
                     return Ok(());
                 }
-                self.taken.advance();
+                self.arrivals.advance();
             }
             if self.is_asked {
                 self.answer();
@@ -146,7 +146,7 @@ impl UdpReceiver {
             if budget.is_spent() || self.is_ended() {
                 return Ok(());
             }
-            match self.taken.fill(&self.socket) {
+            match self.arrivals.fill(&self.socket) {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
                 // Each is told once, and what has arrived lies behind it.
@@ -179,7 +179,7 @@ impl UdpReceiver {
 
     /// Uses the datagram that is due; false if some of it must wait.
     fn use_current(&mut self, sink: &mut dyn Sink, budget: &mut Budget) -> Result<bool, ChannelError> {
-        let bytes = self.taken.current().unwrap_or_default();
+        let bytes = self.arrivals.current().unwrap_or_default();
         let (run, bytes) = match decode(bytes) {
             Some((token, Datagram::Run(run, bytes))) if token == self.token => (run, bytes),
             // The sender has not heard the answer to its opening.

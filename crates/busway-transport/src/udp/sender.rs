@@ -9,9 +9,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 use super::outgoing::Outgoing;
-use super::sending::{Cut, Due, Sending};
+use super::sending::{Cut, Due, SAFE_DATAGRAM_BYTES, Sending};
 use super::settings::Delivery;
-use super::socket::{MAX_DATAGRAM_BYTES, MAX_GROUPS, MAX_SEGMENTS, Taken, UdpSocket, is_for_later};
+use super::socket::{MAX_DATAGRAM_BYTES, MAX_GROUPS, MAX_SEGMENTS, Arrivals, UdpSocket, is_for_later};
 use super::wake::{Wake, now_ns};
 use super::wire::{Answer, Datagram, Purpose, RUN_BYTES, Run, decode};
 use crate::attic::{Attic, Lingering};
@@ -28,8 +28,6 @@ const BATCH: usize = MAX_SEGMENTS;
 const SLICES: usize = 256;
 /// Messages on their way at most on a channel that keeps the latest: one lands while the next one crosses.
 const LATEST_DEPTH: u64 = 2;
-/// What every path carries: the least of IPv6 (RFC 8200, 5) less the heads of IPv6 and UDP.
-const SAFE_DATAGRAM_BYTES: usize = 1280 - 48;
 
 /// The sending end of a channel.
 pub(super) struct UdpSender<M: Message> {
@@ -55,12 +53,11 @@ struct Stream<M: Message> {
     wake: Wake,
     token: u64,
     keep: Keep,
-    delivery: Delivery,
     /// Messages on their way at most, at least 1.
     depth: u64,
     outgoing: Outgoing<M>,
     sending: Sending,
-    answers: Taken,
+    answers: Arrivals,
     /// Messages taken into the stream since the start.
     accepted: u64,
     /// The message that waits for a credit on a channel that keeps the latest.
@@ -92,14 +89,13 @@ impl<M: Message> UdpSender<M> {
             wake,
             token,
             keep,
-            delivery,
             depth: match keep {
                 Keep::Latest => LATEST_DEPTH,
                 Keep::All { depth } => u64::from(depth.max(1)),
             },
             outgoing: Outgoing::new(delivery == Delivery::BestEffort),
             sending: Sending::new(delivery, datagram_bytes as u64),
-            answers: Taken::new(),
+            answers: Arrivals::new(),
             accepted: 0,
             pending: None,
             overwritten: 0,
@@ -260,9 +256,6 @@ impl<M: Message> Stream<M> {
         if self.sending.due(self.outstanding() > 0, now_ns) == Due::Nothing {
             return Ok(());
         }
-        if self.sending.suspects_size() && self.datagram_bytes > SAFE_DATAGRAM_BYTES {
-            self.set_datagram_bytes(SAFE_DATAGRAM_BYTES);
-        }
         let is_over = self.is_ending && self.sending.cut() == self.sending.accepted();
         self.ask(if is_over { Purpose::End } else { Purpose::Ping }, now_ns)
     }
@@ -292,6 +285,9 @@ impl<M: Message> Stream<M> {
 
     /// Sends what may leave.
     fn transmit(&mut self, now_ns: u64) -> Result<(), ChannelError> {
+        if self.sending.suspects_size() && self.datagram_bytes > SAFE_DATAGRAM_BYTES {
+            self.set_datagram_bytes(SAFE_DATAGRAM_BYTES);
+        }
         while !self.is_blocked && self.sending.is_waiting() {
             let mut cuts = [None; BATCH];
             let mut heads = [[0; RUN_BYTES]; BATCH];

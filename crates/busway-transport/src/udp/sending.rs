@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use super::congestion::{Congestion, RoundTrip};
 use super::settings::Delivery;
-use super::wire::Answer;
+use super::wire::{Answer, RUN_BYTES};
 
 /// Packets on their way at most; fewer than an answer tells of.
 const MAX_ON_WAY: usize = 1000;
@@ -19,6 +19,13 @@ const MAX_ON_WAY: usize = 1000;
 const REORDERED: u64 = 3;
 /// After so many pings without an answer everything on its way is held for lost.
 const HOPELESS: u32 = 3;
+/// A path that lost so many long packets in a row, and carried so many short ones meanwhile, is not trusted with long ones.
+const LONG_LOST: u32 = 6;
+const SHORT_ANSWERED: u32 = 3;
+/// What every path carries: the least of IPv6 (RFC 8200, 5) less the heads of IPv6 and UDP.
+pub(super) const SAFE_DATAGRAM_BYTES: usize = 1280 - 48;
+/// Bytes of the stream in such a datagram.
+const SAFE_BYTES: u64 = (SAFE_DATAGRAM_BYTES - RUN_BYTES) as u64;
 /// The receiver may give room for so many bytes at most; what is more counts as this.
 const MAX_ROOM_BYTES: u64 = 1 << 30;
 
@@ -75,6 +82,9 @@ pub(super) struct Sending {
     attempt: u32,
     /// Pings for credit alone since the last answer that gave some.
     asked: u32,
+    /// Of long packets lost, and of short ones answered, since a long one was.
+    long_lost: u32,
+    short_answered: u32,
     /// When something last left, or an answer came.
     stirred_ns: u64,
     /// Whether a packet that overtakes the rules of the window may leave.
@@ -107,6 +117,8 @@ impl Sending {
             round_trip: RoundTrip::default(),
             attempt: 0,
             asked: 0,
+            long_lost: 0,
+            short_answered: 0,
             stirred_ns: 0,
             may_probe: false,
             is_ended: false,
@@ -164,12 +176,14 @@ impl Sending {
 
     /// The path carries datagrams of another size from now on.
     pub(super) fn set_datagram_bytes(&mut self, bytes: u64) {
+        (self.long_lost, self.short_answered) = (0, 0);
         self.congestion.set_datagram_bytes(bytes);
     }
 
-    /// Whether the path may be swallowing large datagrams: nothing was answered for several pings (RFC 8899, 4.3).
+    /// Whether the path seems to swallow long datagrams: of those none was answered, while short ones were (RFC 8899, 4.3). A path that
+    /// was cut for a while answers none of either.
     pub(super) fn suspects_size(&self) -> bool {
-        self.attempt >= HOPELESS
+        self.long_lost >= LONG_LOST && self.short_answered >= SHORT_ANSWERED
     }
 
     /// Cuts the next packet of at most so many bytes of the stream; it counts as sent. `None` if nothing may leave now.
@@ -315,6 +329,11 @@ impl Sending {
             self.on_way -= 1;
             datagrams += 1;
             bytes += u64::from(sent.bytes);
+            if u64::from(sent.bytes) > SAFE_BYTES {
+                (self.long_lost, self.short_answered) = (0, 0);
+            } else {
+                self.short_answered = self.short_answered.saturating_add(1);
+            }
             if packet == answer.largest && is_seen {
                 let round_trip_ns = now_ns.saturating_sub(sent.at_ns);
                 self.round_trip.measured(round_trip_ns);
@@ -350,7 +369,10 @@ impl Sending {
         let (offset, end) = (sent.offset, sent.offset + u64::from(sent.bytes));
         self.on_way -= 1;
         self.on_way_bytes -= end - offset;
-        if self.delivery == Delivery::BestEffort || end <= self.received {
+        if end - offset > SAFE_BYTES {
+            self.long_lost = self.long_lost.saturating_add(1);
+        }
+        if self.delivery == Delivery::BestEffort || end <= self.received || offset == end {
             return;
         }
         let is_full = self.again.len() > MAX_ON_WAY;

@@ -171,7 +171,7 @@ impl AsFd for UdpSocket {
 }
 
 /// Datagrams that were taken by one call, or a few groups of them.
-pub(super) struct Taken {
+pub(super) struct Arrivals {
     slots: Box<[u8]>,
     /// Length of what lies in each slot, and of the datagrams in it.
     lengths: [(usize, usize); SLOTS],
@@ -180,9 +180,9 @@ pub(super) struct Taken {
     at: (usize, usize),
 }
 
-impl Taken {
-    pub(super) fn new() -> Taken {
-        Taken {
+impl Arrivals {
+    pub(super) fn new() -> Arrivals {
+        Arrivals {
             slots: vec![0; SLOTS * SLOT_BYTES].into_boxed_slice(),
             lengths: [(0, 0); SLOTS],
             count: 0,

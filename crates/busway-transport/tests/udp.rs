@@ -1,0 +1,551 @@
+//! What only UDP has: datagrams that are lost, come twice or overtake each other on a relay between two real sockets, strangers at the port,
+//! paths that carry less than the host's own interface.
+
+#[allow(unused_macros, unused_imports)] // The macro is for the contract suites.
+mod contract;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use busway_transport::registry::{Buses, link_settings, parse_host};
+use busway_transport::{
+    ChannelEnd, ChannelError, ChannelId, ChannelSpec, Direction, Flushed, Link, LinkEvent, Receiver, Refused,
+    Sender,
+};
+use contract::harness::{Buffer, Collector, LANE, PATIENCE, latest, queue};
+use contract::raw::identity;
+
+type AnyLink = Box<dyn Link<Buffer>>;
+
+/// Where the port and the address begin in a landing description (src/place.rs).
+const PORT_AT: usize = 6;
+const ADDRESS_AT: usize = 8;
+const TOKEN_AT: usize = 24;
+
+/// An address that no other test uses.
+fn address() -> SocketAddr {
+    static PLACES: AtomicU16 = AtomicU16::new(0);
+    let [_, low] = PLACES.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    let process = std::process::id().to_be_bytes();
+    SocketAddr::from(([127, process[3], process[2] | 0x80, low], 7403))
+}
+
+/// Where the receiver waits that a landing description tells of.
+fn place_of(landing: &[u8]) -> SocketAddr {
+    let ip: [u8; 4] = landing[ADDRESS_AT..ADDRESS_AT + 4].try_into().expect("4 bytes");
+    let port = u16::from_le_bytes([landing[PORT_AT], landing[PORT_AT + 1]]);
+    SocketAddr::from((ip, port))
+}
+
+/// Host `one`, which listens, and host `two`; `settings` are added to both tables.
+fn hosts(settings: &str) -> [AnyLink; 2] {
+    let address = address();
+    let own = [
+        format!("listen = '{address}'\n"),
+        format!("address = '{}'\n", address.ip()),
+    ];
+    let table = |at: usize| {
+        let text = format!("heartbeat = '20ms'\ntimeout = '1s'\n{}{settings}", own[at]);
+        parse_host("udp", toml::from_str(&text).expect("TOML")).expect("a good table")
+    };
+    let mut links = [("one", "two", 11), ("two", "one", 22)].map(|(host, peer, session)| {
+        let at = usize::from(host == "two");
+        let settings = link_settings("udp", table(at), table(1 - at), at == 0);
+        Buses::new(identity(host, session))
+            .open(&settings, peer)
+            .expect("the link opens")
+    });
+    let mut up = [false; 2];
+    poll_until(&mut links, |at, event| {
+        up[at] |= matches!(event, LinkEvent::Up(_));
+        up == [true; 2]
+    });
+    links
+}
+
+/// Polls both links until `done` says so.
+fn poll_until(links: &mut [AnyLink; 2], mut done: impl FnMut(usize, LinkEvent<Buffer>) -> bool) {
+    let give_up_at = Instant::now() + PATIENCE;
+    loop {
+        for (at, link) in links.iter_mut().enumerate() {
+            while let Some(event) = link.poll(Instant::now()) {
+                if done(at, event) {
+                    return;
+                }
+            }
+        }
+        assert!(Instant::now() < give_up_at, "waited in vain for an event");
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// What a relay does, in percent of datagrams either way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Faults {
+    lost: u64,
+    repeated: u64,
+    overtaken: u64,
+    /// Datagrams longer than this are swallowed without a word; 0: none.
+    swallowed_from: usize,
+}
+
+/// Carries datagrams between two sockets until it is dropped.
+struct Relay {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    /// Datagrams that it did not pass on.
+    swallowed: Arc<AtomicU64>,
+    /// From now on nothing passes.
+    is_cut: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Relay {
+    fn start(to: SocketAddr, faults: Faults, seed: u64) -> Relay {
+        let bind = || {
+            let socket = UdpSocket::bind((to.ip(), 0)).expect("a free port");
+            socket.set_nonblocking(true).expect("a socket");
+            // Any loss shall be the relay's own: as large as the system allows.
+            let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 16 << 20);
+            socket
+        };
+        let (front, back) = (bind(), bind());
+        back.connect(to).expect("loopback");
+        let address = front.local_addr().expect("bound");
+        let (stop, swallowed, is_cut) = (Arc::default(), Arc::default(), Arc::default());
+        let mut run = Run {
+            front,
+            back,
+            sender: None,
+            faults,
+            random: seed * 2 + 1,
+            held: [None, None],
+            swallowed: Arc::clone(&swallowed),
+            is_cut: Arc::clone(&is_cut),
+        };
+        let stopped: Arc<AtomicBool> = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                if !run.turn() {
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+            }
+        });
+        Relay {
+            address,
+            stop,
+            swallowed,
+            is_cut,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the relay ends");
+        }
+    }
+}
+
+struct Run {
+    front: UdpSocket,
+    back: UdpSocket,
+    sender: Option<SocketAddr>,
+    faults: Faults,
+    random: u64,
+    /// A datagram of each way that the next one overtakes.
+    held: [Option<Vec<u8>>; 2],
+    swallowed: Arc<AtomicU64>,
+    is_cut: Arc<AtomicBool>,
+}
+
+impl Run {
+    fn percent(&mut self, percent: u64) -> bool {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random % 100 < percent
+    }
+
+    /// Whether something came.
+    fn turn(&mut self) -> bool {
+        let mut bytes = [0; 65_536];
+        let mut came = false;
+        for _ in 0..32 {
+            if let Ok((count, from)) = self.front.recv_from(&mut bytes) {
+                self.sender = Some(from);
+                self.carry(0, &bytes[..count]);
+                came = true;
+            }
+            if let Ok(count) = self.back.recv(&mut bytes) {
+                self.carry(1, &bytes[..count]);
+                came = true;
+            }
+        }
+        if !came {
+            // Nothing comes that would overtake.
+            for way in 0..2 {
+                if let Some(held) = self.held[way].take() {
+                    self.pass(way, &held);
+                }
+            }
+        }
+        came
+    }
+
+    fn carry(&mut self, way: usize, bytes: &[u8]) {
+        let from = self.faults.swallowed_from;
+        let is_swallowed = from > 0 && bytes.len() > from || self.is_cut.load(Ordering::Relaxed);
+        if is_swallowed || self.percent(self.faults.lost) {
+            self.swallowed.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        if self.held[way].is_none() && self.percent(self.faults.overtaken) {
+            self.held[way] = Some(bytes.to_vec());
+            return;
+        }
+        self.pass(way, bytes);
+        if self.percent(self.faults.repeated) {
+            self.pass(way, bytes);
+        }
+        if let Some(held) = self.held[way].take() {
+            self.pass(way, &held);
+        }
+    }
+
+    fn pass(&self, way: usize, bytes: &[u8]) {
+        // What fails is lost, as on any path.
+        let _ = match (way, self.sender) {
+            (0, _) => self.back.send(bytes),
+            (_, Some(sender)) => self.front.send_to(bytes, sender),
+            _ => Ok(0),
+        };
+    }
+}
+
+struct Channel {
+    sender: Box<dyn Sender<Buffer>>,
+    receiver: Box<dyn Receiver>,
+    sink: Collector,
+    relay: Relay,
+    landing: Vec<u8>,
+}
+
+/// Opens a channel from host `one` to host `two` whose datagrams go over a relay.
+fn open(links: &mut [AnyLink; 2], id: u32, spec: &ChannelSpec, faults: Faults, seed: u64) -> Channel {
+    let id = ChannelId(id);
+    let mut landing = links[1]
+        .open_receiver(id, spec, LANE)
+        .expect("the receiver opens");
+    let relay = Relay::start(place_of(&landing), faults, seed);
+    let real = landing.clone();
+    landing[PORT_AT..PORT_AT + 2].copy_from_slice(&relay.address.port().to_le_bytes());
+    links[0]
+        .open_sender(id, spec, &landing, LANE)
+        .expect("the sender opens");
+    let (mut sender, mut receiver) = (None, None);
+    poll_until(links, |_, event| {
+        match event {
+            LinkEvent::Channel(_, _, Ok(ChannelEnd::Sender(end))) => sender = Some(end),
+            LinkEvent::Channel(_, _, Ok(ChannelEnd::Receiver(end))) => receiver = Some(end),
+            other => panic!("{other:?}"),
+        }
+        sender.is_some() && receiver.is_some()
+    });
+    Channel {
+        sender: sender.expect("both are there"),
+        receiver: receiver.expect("both are there"),
+        sink: Collector::default(),
+        relay,
+        landing: real,
+    }
+}
+
+impl Channel {
+    fn turn(&mut self) {
+        self.sender.flush().expect("the sender is well");
+        let budget = usize::MAX;
+        let delivered = self.receiver.poll(&mut self.sink, budget);
+        if delivered.expect("the receiver is well") == 0 {
+            std::thread::sleep(Duration::from_micros(20));
+        }
+    }
+
+    fn send(&mut self, message: Buffer) {
+        let give_up_at = Instant::now() + PATIENCE;
+        let mut message = message;
+        loop {
+            match self.sender.send(message) {
+                Ok(()) => return,
+                Err(Refused::Full(back)) => message = back,
+                Err(other) => panic!("{other:?}"),
+            }
+            assert!(Instant::now() < give_up_at, "the channel stays full");
+            self.turn();
+        }
+    }
+
+    /// Until the receiver has taken, or given up, everything.
+    fn settle(&mut self) {
+        let give_up_at = Instant::now() + PATIENCE;
+        while self.sender.outstanding() > 0 {
+            self.turn();
+            assert!(
+                Instant::now() < give_up_at,
+                "{} messages are stuck",
+                self.sender.outstanding()
+            );
+        }
+    }
+
+    /// Sends messages of mixed sizes, and settles.
+    fn send_all(&mut self, count: u64) {
+        for sequence in 1..=count {
+            let size = [64, 900, 3000, 40_000][sequence as usize % 4] + sequence as usize % 7;
+            self.send(Buffer::new(sequence, sequence as usize % 9, size));
+        }
+        self.settle();
+    }
+}
+
+const BAD: Faults = Faults {
+    lost: 5,
+    repeated: 5,
+    overtaken: 10,
+    swallowed_from: 0,
+};
+
+#[test]
+fn reliable_delivery_survives_loss_repetition_and_reordering() {
+    let mut links = hosts("mtu = 1500");
+    for seed in 1..=6 {
+        let mut channel = open(&mut links, seed as u32, &queue(16, 40_000), BAD, seed);
+        channel.send_all(300);
+        assert_eq!(channel.sink.sequences(), (1..=300).collect::<Vec<_>>());
+        assert_eq!(channel.sink.abandoned, 0);
+        assert!(
+            channel.relay.swallowed.load(Ordering::Relaxed) > 10,
+            "the relay has lost something"
+        );
+    }
+}
+
+#[test]
+fn reliable_delivery_survives_a_path_that_is_cut_for_a_while() {
+    let mut links = hosts("mtu = 1500");
+    let mut channel = open(&mut links, 1, &queue(16, 40_000), Faults::default(), 1);
+    for round in 0..3u64 {
+        channel.relay.is_cut.store(true, Ordering::Relaxed);
+        for sequence in 1..=10 {
+            channel.send(Buffer::new(round * 10 + sequence, 0, 5000));
+        }
+        channel.sender.flush().expect("the sender is well");
+        std::thread::sleep(Duration::from_millis(100));
+        channel.relay.is_cut.store(false, Ordering::Relaxed);
+        channel.settle();
+    }
+    assert_eq!(channel.sink.sequences(), (1..=30).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_a_dropped_sender_had_sent_arrives_though_datagrams_are_lost() {
+    let mut links = hosts("mtu = 1500");
+    for seed in 1..=5 {
+        let Channel {
+            mut sender,
+            mut receiver,
+            mut sink,
+            relay,
+            ..
+        } = open(&mut links, seed as u32, &queue(32, 10_000), BAD, seed);
+        for sequence in 1..=20 {
+            sender
+                .send(Buffer::new(sequence, 0, 10_000))
+                .expect("there is room");
+        }
+        drop(sender);
+        links[0].close(Direction::Send, ChannelId(seed as u32));
+        let give_up_at = Instant::now() + PATIENCE;
+        let ending = loop {
+            links
+                .iter_mut()
+                .for_each(|link| assert!(link.poll(Instant::now()).is_none()));
+            if let Err(ending) = receiver.poll(&mut sink, usize::MAX) {
+                break ending;
+            }
+            assert!(Instant::now() < give_up_at, "the channel does not end");
+        };
+        assert!(matches!(ending, ChannelError::Closed), "{ending}");
+        assert_eq!(sink.sequences(), (1..=20).collect::<Vec<_>>());
+        drop(relay);
+    }
+}
+
+#[test]
+fn best_effort_gives_up_what_is_lost_and_delivers_all_else_in_order() {
+    let mut links = hosts("mtu = 1500\ndelivery = 'best-effort'");
+    let faults = Faults { lost: 3, ..BAD };
+    for seed in 1..=6 {
+        let mut channel = open(&mut links, seed as u32, &queue(16, 40_000), faults, seed);
+        channel.send_all(300);
+        let sequences = channel.sink.sequences();
+        assert!(sequences.is_sorted_by(|a, b| a < b), "in order, none twice");
+        assert!(
+            sequences.len() > 20 && sequences.len() < 300,
+            "{} of 300",
+            sequences.len()
+        );
+    }
+}
+
+#[test]
+fn best_effort_counts_exactly_the_messages_whose_datagrams_were_lost() {
+    let mut links = hosts("mtu = 1500\ndelivery = 'best-effort'");
+    let faults = Faults {
+        lost: 5,
+        ..Default::default()
+    };
+    for seed in 1..=6 {
+        let mut channel = open(&mut links, seed as u32, &queue(1, 1000), faults, seed);
+        // One message is one datagram here: each waits until the one before is taken or given up.
+        let (mut lost, mut before) = (0, 0);
+        for sequence in 1..=400 {
+            channel.send(Buffer::new(sequence, 0, 1000));
+            channel.settle();
+            let delivered = channel.sink.heads.len();
+            lost += u64::from(delivered == before);
+            before = delivered;
+        }
+        let mut last = 0;
+        let mut gaps = 0;
+        for head in &channel.sink.heads {
+            gaps += head.sequence - last - 1;
+            last = head.sequence;
+        }
+        assert_eq!(gaps + (400 - last), lost);
+        assert!(lost > 0, "the relay has lost something");
+        assert_eq!(channel.sink.abandoned, 0);
+    }
+}
+
+#[test]
+fn sampling_never_goes_back_whatever_the_path_does() {
+    let mut links = hosts("mtu = 1500");
+    for seed in 1..=4 {
+        let mut channel = open(&mut links, seed as u32, &latest(5000), BAD, seed);
+        let give_up_at = Instant::now() + PATIENCE;
+        let mut sequence = 0;
+        while channel.sink.heads.len() < 100 {
+            sequence += 1;
+            channel.send(Buffer::new(sequence, 2, 200 + sequence as usize % 4000));
+            if sequence % 3 == 0 {
+                channel.turn();
+            }
+            assert!(
+                Instant::now() < give_up_at,
+                "{} samples came",
+                channel.sink.heads.len()
+            );
+        }
+        while channel.sender.flush().expect("the sender is well") == Flushed::Waiting {
+            channel.turn();
+        }
+        channel.settle();
+        let sequences = channel.sink.sequences();
+        assert!(sequences.is_sorted_by(|a, b| a < b));
+    }
+}
+
+#[test]
+fn a_path_that_swallows_long_datagrams_is_found_out() {
+    let mut links = hosts("");
+    let faults = Faults {
+        swallowed_from: 1472,
+        ..Default::default()
+    };
+    let mut channel = open(&mut links, 1, &queue(8, 40_000), faults, 1);
+    channel.send_all(100);
+    assert_eq!(channel.sink.sequences(), (1..=100).collect::<Vec<_>>());
+}
+
+/// From now on this thread has a network of its own, with nothing in it.
+#[allow(unsafe_code)]
+fn leave_network() {
+    // SAFETY: only the network namespace is left, no descriptor table.
+    let left = unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) };
+    left.expect("root may make namespaces");
+}
+
+/// In a network namespace of its own, whose loopback interface is made to carry less and less.
+#[test]
+#[ignore = "needs root, for a network namespace, and ip of iproute2: cargo xtask lab runs it"]
+fn datagrams_shrink_with_the_mtu_of_the_path() {
+    let thread = std::thread::spawn(|| {
+        leave_network();
+        let carry = |mtu: &str| {
+            let mut ip = std::process::Command::new("ip");
+            let done = ip
+                .args(["link", "set", "lo", "up", "mtu", mtu])
+                .status()
+                .expect("iproute2");
+            assert!(done.success());
+        };
+        for delivery in ["reliable", "best-effort"] {
+            carry("9000");
+            let mut links = hosts(&format!("delivery = '{delivery}'"));
+            let mut channel = open(&mut links, 1, &queue(8, 40_000), Faults::default(), 1);
+            for (round, mtu) in ["9000", "4000", "1400"].into_iter().enumerate() {
+                carry(mtu);
+                for sequence in 1..=50 {
+                    channel.send(Buffer::new(round as u64 * 50 + sequence, 3, 20_000));
+                    channel.turn();
+                }
+                channel.settle();
+            }
+            let sequences = channel.sink.sequences();
+            assert!(sequences.is_sorted_by(|a, b| a < b));
+            assert!(delivery != "reliable" || sequences == (1..=150).collect::<Vec<_>>());
+            assert!(
+                sequences.len() > 100,
+                "{} of 150 came by {delivery}",
+                sequences.len()
+            );
+        }
+    });
+    thread.join().expect("all is well");
+}
+
+#[test]
+fn strangers_datagrams_open_nothing_and_disturb_nothing() {
+    let mut links = hosts("");
+    let mut channel = open(&mut links, 1, &queue(8, 4000), Faults::default(), 1);
+    let stranger = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    let place = place_of(&channel.landing);
+    for sequence in 1..=100u64 {
+        // Even one who knows the token: the channel belongs to the socket that opened it.
+        let mut bytes = channel.landing[TOKEN_AT..TOKEN_AT + 8].to_vec();
+        bytes.extend([(sequence % 7) as u8, 1]);
+        bytes.resize(40 + sequence as usize, 0x55);
+        stranger.send_to(&bytes, place).expect("loopback");
+        channel.send(Buffer::new(sequence, 0, 3000));
+        channel.settle();
+    }
+    assert_eq!(channel.sink.sequences(), (1..=100).collect::<Vec<_>>());
+
+    // Whoever knows the place but not the token does not become the sender.
+    let landing = links[1]
+        .open_receiver(ChannelId(2), &queue(8, 64), LANE)
+        .expect("room");
+    let mut open = [0; 32];
+    (open[8], open[12], open[16], open[24]) = (5, 2, 11, 22);
+    stranger.send_to(&open, place_of(&landing)).expect("loopback");
+    for _ in 0..50 {
+        assert!(links[1].poll(Instant::now()).is_none(), "nothing has opened");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
