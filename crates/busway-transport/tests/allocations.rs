@@ -134,6 +134,10 @@ fn the_data_path_does_not_allocate() {
     std::fs::remove_file(&path).expect("there");
     let port = 20_000 + std::process::id() % 10_000;
     measure("tcp", [&format!("listen = '127.0.0.3:{port}'"), ""]);
+    let ends = [&format!("listen = '127.0.0.4:{port}'"), "address = '127.0.0.4'"];
+    measure("udp", ends);
+    let ends = ends.map(|end| format!("{end}\ndelivery = 'best-effort'\nmtu = 1500"));
+    measure("udp", [&ends[0], &ends[1]]);
 }
 
 fn measure(bus: &str, hosts: [&str; 2]) {
