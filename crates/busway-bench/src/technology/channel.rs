@@ -358,7 +358,7 @@ impl Channel {
 
     /// Takes what has come; whether there is something.
     fn look(&mut self) -> WorkerResult<bool> {
-        if self.is_waiting {
+        if self.is_waiting || self.sender.needs_flush() {
             self.flush()?;
         }
         if self.sink.messages.is_empty() {

@@ -163,16 +163,16 @@ impl Outbound {
         }
     }
 
-    /// Whether any channel holds something back.
+    /// Whether any channel holds something back, or may have to send something again.
     pub fn is_blocked(&self) -> bool {
-        self.outs.iter().any(|out| out.waiting || out.pending.is_some())
+        self.outs.iter().any(Out::awaits_bus)
     }
 
-    /// How to learn that channels which hold something back can go on.
+    /// How to learn that such channels can go on.
     pub fn blocked(&self) -> impl Iterator<Item = WaitFor> + '_ {
         self.outs
             .iter()
-            .filter(|out| out.waiting || out.pending.is_some())
+            .filter(|out| out.awaits_bus())
             .map(|out| out.sender.wait_for())
     }
 
@@ -349,6 +349,11 @@ impl Outbound {
 }
 
 impl Out {
+    /// Whether the bus has to do something before this side can go on, or can forget what it has sent.
+    fn awaits_bus(&self) -> bool {
+        self.waiting || self.pending.is_some() || self.sender.needs_flush()
+    }
+
     fn offer(&mut self, message: Outgoing, when_full: WhenFull, counters: &ServiceCounters) {
         if self.failed.is_some() {
             add(&counters.dropped_link_down, 1);
@@ -420,8 +425,7 @@ impl Out {
     }
 
     fn flush(&mut self) {
-        let is_idle = !self.touched && !self.waiting && self.pending.is_none();
-        if self.failed.is_some() || is_idle {
+        if self.failed.is_some() || !(self.touched || self.awaits_bus()) {
             return;
         }
         self.touched = false;
