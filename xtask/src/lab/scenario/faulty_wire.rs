@@ -86,7 +86,7 @@ const CASES: [(&str, Faults, bool); 7] = [
 
 /// Buses, and the devices that guests have for them: two RDMA devices on one interface would be in each other's way.
 const BUSES: [(&[Preset], &[&str]); 3] = [
-    (&[Preset::Tipc], &["tcp", "tipc"]),
+    (&[Preset::Tipc], &["tcp", "udp", "tipc"]),
     (&[Preset::Roce], &["rdma-send", "rdma-write"]),
     (&[Preset::Iwarp], &["rdma-send", "rdma-write"]),
 ];

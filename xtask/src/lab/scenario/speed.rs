@@ -72,6 +72,10 @@ const RINGS: [Ring; 3] = [
                 rival: Rival::Technology("tcp"),
             },
             Contest {
+                channel: "channel-udp",
+                rival: Rival::Technology("udp"),
+            },
+            Contest {
                 channel: "channel-tipc",
                 rival: Rival::Technology("tipc"),
             },
