@@ -60,6 +60,16 @@ pub struct Site<'a> {
     pub window: (&'a Path, u32),
 }
 
+impl Site<'_> {
+    /// The lines of a link over `bus` in which each host is given its address: the first accepts the conversation.
+    pub(crate) fn listen_lines(&self, bus: &str) -> String {
+        let tables = self.hosts.iter().zip(self.addresses);
+        tables
+            .map(|(host, address)| format!("{bus}.{host} = {{ listen = \"{address}\" }}\n"))
+            .collect()
+    }
+}
+
 macro_rules! buses {
     ($($(#[$doc:meta])* $variant:ident => $module:ident),+ $(,)?) => {
         /// Names of the buses, as in the system file.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::one_sided::OneSided;
-use crate::registry::{SettingError, Site, Tables, duration};
+use crate::registry::{SettingError, Tables, duration};
 use crate::tcp;
 
 /// One host's table: `rdma-send.vision = { listen = "192.0.2.1:7400" }`.
@@ -110,18 +110,10 @@ impl LinkSettings {
     }
 }
 
-/// See [`crate::registry::link_lines`]: both hosts have an address, the first accepts the conversation.
-pub(crate) fn link_lines(bus: &str, site: &Site<'_>) -> String {
-    site.hosts
-        .iter()
-        .zip(site.addresses)
-        .map(|(host, address)| format!("{bus}.{host} = {{ listen = \"{address}\" }}\n"))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::Site;
 
     fn host(text: &str) -> HostSettings {
         toml::from_str(text).expect("a good table")
@@ -159,7 +151,7 @@ mod tests {
             addresses: ["192.0.2.1:7400", "192.0.2.2:7400"].map(|text| text.parse().expect("an address")),
             window: (std::path::Path::new("/dev/shm/none"), 1),
         };
-        let lines = link_lines("rdma-send", &site);
+        let lines = site.listen_lines("rdma-send");
         let table: toml::Table = toml::from_str(&lines).expect("TOML");
         let hosts = ["a", "b"].map(|host| {
             table["rdma-send"][host]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::outgoing::Outgoing;
 use super::sending::{Cut, Due, SAFE_DATAGRAM_BYTES, Sending};
 use super::settings::Delivery;
-use super::socket::{MAX_DATAGRAM_BYTES, MAX_GROUPS, MAX_SEGMENTS, Arrivals, UdpSocket, is_for_later};
+use super::socket::{Arrivals, MAX_DATAGRAM_BYTES, MAX_GROUPS, MAX_SEGMENTS, UdpSocket, is_for_later};
 use super::wake::{Wake, now_ns};
 use super::wire::{Answer, Datagram, Purpose, RUN_BYTES, Run, decode};
 use crate::attic::{Attic, Lingering};

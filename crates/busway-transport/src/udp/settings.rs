@@ -188,11 +188,7 @@ impl LinkSettings {
 
 /// See [`crate::registry::link_lines`]: both hosts have an address, the first accepts the conversation.
 pub(crate) fn link_lines(site: &Site<'_>) -> String {
-    site.hosts
-        .iter()
-        .zip(site.addresses)
-        .map(|(host, address)| format!("{}.{host} = {{ listen = \"{address}\" }}\n", super::NAME))
-        .collect()
+    site.listen_lines(super::NAME)
 }
 
 #[cfg(test)]

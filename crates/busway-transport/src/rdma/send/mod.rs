@@ -47,7 +47,7 @@ pub mod settings {
 
     /// See [`crate::registry::link_lines`].
     pub(crate) fn link_lines(site: &Site<'_>) -> String {
-        crate::rdma::settings::link_lines(super::NAME, site)
+        site.listen_lines(super::NAME)
     }
 }
 

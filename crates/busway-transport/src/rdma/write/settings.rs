@@ -80,7 +80,7 @@ impl LinkSettings {
 
 /// See [`crate::registry::link_lines`].
 pub(crate) fn link_lines(site: &Site<'_>) -> String {
-    of_rdma::link_lines(super::NAME, site)
+    site.listen_lines(super::NAME)
 }
 
 #[cfg(test)]
