@@ -9,8 +9,9 @@
 //!
 //! Pure: driven by the times and numbers that [`super::sending`] gives. Times in nanoseconds of one monotonic clock.
 
-/// Queuing delay that is aimed at; RFC 6817 allows up to 100 ms, but the buffers of local networks are short.
-const TARGET_NS: u64 = 2_000_000;
+/// Queuing delay that is aimed at. RFC 6817 allows up to 100 ms; much less would hold for a queue what is but a lane that waits
+/// for its processor.
+const TARGET_NS: u64 = 25_000_000;
 /// The shortest round trip is that of the last one to two times this (a route may change).
 const BASE_FOR_NS: u64 = 10_000_000_000;
 /// Datagrams that the window begins with (RFC 6928).
@@ -28,7 +29,7 @@ const INITIAL_RTT_NS: u64 = 50_000_000;
 /// The variation counts for no less than this.
 const GRANULARITY_NS: u64 = 1_000_000;
 /// No answer is held for lost sooner: the receiver's lane may sleep.
-const MIN_TIMEOUT_NS: u64 = 5_000_000;
+const MIN_TIMEOUT_NS: u64 = 10_000_000;
 /// A timeout that was doubled again and again ends here.
 const MAX_TIMEOUT_NS: u64 = 500_000_000;
 
