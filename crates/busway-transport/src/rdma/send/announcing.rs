@@ -3,7 +3,7 @@
 //!
 //! Contract: payload that is long enough, in memory that can be registered, is not cut into pieces but announced; where the receiver
 //! grants its landing, one WRITE goes from the message into it. One message at a time: a sink has one landing. The message is held until
-//! the piece behind its WRITE has completed, since work completes in order. Called by [`super::sender`] on a lane; nothing here allocates
+//! the piece behind its WRITE has completed, since work completes in order. Called by [`super::stream`] on a lane; nothing here allocates
 //! after [`Announcing::new`] or waits.
 
 use std::collections::VecDeque;

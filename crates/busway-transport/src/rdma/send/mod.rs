@@ -16,6 +16,7 @@ mod announcing;
 pub mod layout;
 mod receiver;
 mod sender;
+mod stream;
 pub mod wire;
 
 use std::sync::Arc;

@@ -13,7 +13,7 @@
 //! The length of a piece is that of the SEND. A message comes as start and as many mores as it takes; or it is announced, and
 //! its payload written straight into the landing that the reply grants, after which comes done (where the reply says copy:
 //! as mores). Nothing else comes between announce and done. `end` says that the channel was closed in an orderly way.
-//! Read by [`super::receiver`] (pieces) and [`super::sender`] (replies).
+//! Read by [`super::receiver`] (pieces) and [`super::stream`] (replies).
 
 use crate::message::{HEAD_BYTES, Head};
 
