@@ -359,7 +359,7 @@ impl Producer {
 #[derive(Debug)]
 pub enum Consumer {
     /// `busway-core`'s.
-    Rust(RingConsumer<Window>),
+    Rust(Box<RingConsumer<Window>>),
     /// The headers'.
     C(CConsumer),
 }
@@ -376,7 +376,7 @@ impl Consumer {
                 let memories = [mapped(memory, false), mapped(credit, true)];
                 Self::C(CConsumer::new(api, shape.numbers(), memories, shape.start).expect("it fits"))
             }
-            None => Self::Rust(
+            None => Self::Rust(Box::new(
                 RingConsumer::new(
                     memory.window(false),
                     shape.layout(),
@@ -384,7 +384,7 @@ impl Consumer {
                     credit.window(true),
                 )
                 .expect("it fits"),
-            ),
+            )),
         }
     }
 

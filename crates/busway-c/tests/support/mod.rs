@@ -28,7 +28,7 @@ pub fn places(system: &System, host: &str) -> Result<String, String> {
                 .channels
                 .iter()
                 .find(|channel| name(&channel.source) || channel.destinations.iter().any(name));
-            let Some(channel) = channel.filter(|_| matches!(port.kind, PortKind::Sampling { .. })) else {
+            let Some(channel) = channel.filter(|_| matches!(port.kind, PortKind::Sampling)) else {
                 continue;
             };
             let far = if name(&channel.source) {
