@@ -145,7 +145,7 @@ fn inverted(message: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_core_answers_sampling_messages_of_linux_ports_and_again_after_its_reset() {
-    if !support::has(&TOOLS, "a core answers sampling messages") {
+    if !support::has(&TOOLS) {
         return;
     }
     let product = Product::new();
@@ -174,7 +174,7 @@ fn a_core_answers_sampling_messages_of_linux_ports_and_again_after_its_reset() {
 
 #[test]
 fn a_core_answers_every_queuing_message_in_order_and_again_after_a_reset_of_either_side() {
-    if !support::has(&TOOLS, "a core answers every queuing message") {
+    if !support::has(&TOOLS) {
         return;
     }
     let product = Product::new();

@@ -3,6 +3,8 @@
 
 #[allow(unused_macros, unused_imports)] // The macro is for the contract suites.
 mod contract;
+#[path = "../../../tests/src/skip.rs"]
+mod skip;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -483,8 +485,11 @@ fn leave_network() {
 
 /// In a network namespace of its own, whose loopback interface is made to carry less and less.
 #[test]
-#[ignore = "needs root, for a network namespace, and ip of iproute2: cargo xtask lab runs it"]
 fn datagrams_shrink_with_the_mtu_of_the_path() {
+    let has_ip = std::process::Command::new("ip").arg("-V").output().is_ok();
+    if !rustix::process::geteuid().is_root() || !has_ip {
+        return skip::skipped("root, for a network namespace, and ip of iproute2");
+    }
     let thread = std::thread::spawn(|| {
         leave_network();
         let carry = |mtu: &str| {

@@ -1,6 +1,9 @@
 //! What tests and examples share: the header with the places of channels, and telling that a tool is missing.
 #![allow(dead_code)] // Each user takes a part.
 
+#[path = "../../../../tests/src/skip.rs"]
+mod skip;
+
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 
@@ -77,7 +80,7 @@ fn place(port: &str, far: &FarMemory, max_size_bytes: usize, slots: usize) -> St
 }
 
 /// Whether all of `tools` are here. If not, says so, and tells the file that `BUSWAY_SKIPPED` names.
-pub fn has(tools: &[&str], test: &str) -> bool {
+pub fn has(tools: &[&str]) -> bool {
     let is_missing = |tool: &&&str| {
         Command::new(**tool)
             .arg("--version")
@@ -89,15 +92,6 @@ pub fn has(tools: &[&str], test: &str) -> bool {
     let Some(missing) = tools.iter().find(is_missing) else {
         return true;
     };
-    println!("skipped: needs {missing}");
-    if let Some(path) = std::env::var_os("BUSWAY_SKIPPED") {
-        use std::io::Write as _;
-        let mut file = std::fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(path)
-            .expect("the file that BUSWAY_SKIPPED names");
-        writeln!(file, "{test}: needs {missing}").expect("written");
-    }
+    skip::skipped(missing);
     false
 }

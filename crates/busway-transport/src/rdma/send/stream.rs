@@ -12,6 +12,7 @@ use std::sync::Arc;
 use super::announcing::{Announcing, Way};
 use super::layout::{LATEST_DEPTH, Layout};
 use super::wire::{ANNOUNCE, Credit, DONE, END, Grant, MORE, PIECE_BYTES, REPLY_BYTES, Reply, START};
+use crate::attic::Lingering;
 use crate::channel::{ChannelError, Flushed, Refused};
 use crate::link::Keep;
 use crate::message::{HEAD_BYTES, Message};
