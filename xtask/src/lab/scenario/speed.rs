@@ -17,7 +17,7 @@ use crate::lab::pair::Pair;
 use crate::lab::preset::Preset;
 use crate::lab::protocol::Job;
 
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(400);
 /// A run of a tool takes a second or a few.
 const TOOL_LIMIT: Duration = Duration::from_secs(30);
 const SIZES_BYTES: [u64; 4] = [16, 64, 1_024, 4_096];
