@@ -141,8 +141,9 @@ pub(super) fn qemu(plan: &Plan, kernel: &Kernel, initramfs: &Path, socket: &Path
         .arg(&kernel.vmlinux)
         .arg("-initrd")
         .arg(initramfs);
+    // Linux checks at start that its timer interrupts, and panics if the emulator got no processor for a moment: it is told not to.
     command.arg("-append").arg(format!(
-        "console=ttyS0 quiet panic=-1 oops=panic tsc=reliable mitigations=off random.trust_cpu=on {}",
+        "console=ttyS0 quiet panic=-1 oops=panic tsc=reliable no_timer_check mitigations=off random.trust_cpu=on {}",
         plan.kernel_words
     ));
     command.arg("-device").arg("virtio-serial-pci,max_ports=2");
