@@ -50,8 +50,10 @@ pub fn system_file(bus: &str, more: &str) -> String {
     let settings = match bus {
         "tipc" => String::new(),
         "tcp" => "tcp.a = { listen = \"10.77.0.1:7400\" }\n".to_owned(),
-        // The device of the host that does not listen has to be named.
-        _ => format!("{bus}.a = {{ listen = \"10.77.0.1:7400\" }}\n{bus}.b = {{ device = \"10.77.0.2\" }}\n"),
+        // Each host has to name its address; the first accepts.
+        _ => format!(
+            "{bus}.a = {{ listen = \"10.77.0.1:7400\" }}\n{bus}.b = {{ listen = \"10.77.0.2:7400\" }}\n"
+        ),
     };
     format!("[host.a]\n[host.b]\n[[link]]\nhosts = [\"a\", \"b\"]\nbuses = [{bus:?}]\n{settings}{more}")
 }

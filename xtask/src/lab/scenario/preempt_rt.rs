@@ -29,7 +29,7 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<Value> {
         plan.processors = 2;
         plan.kernel_words = ISOLATED.to_owned();
         programs.place(plan);
-        plan.program_as(&contract, "contract_tcp");
+        plan.test(&contract, "contract_tcp");
     })?;
     let facts = pair.guests[0].shell(
         "cat /sys/kernel/realtime /sys/devices/system/cpu/isolated; uname -v",
