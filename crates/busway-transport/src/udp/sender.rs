@@ -66,6 +66,8 @@ struct Stream<M: Message> {
     /// Length of a datagram, and how many of them go as one group.
     datagram_bytes: usize,
     group: usize,
+    /// Whether the path takes groups, as far as is known.
+    takes_groups: bool,
     /// The socket took less than it was offered: don't try again before the next flush.
     is_blocked: bool,
     /// The end was dropped.
@@ -101,6 +103,7 @@ impl<M: Message> UdpSender<M> {
             overwritten: 0,
             datagram_bytes: 0,
             group: 1,
+            takes_groups: true,
             is_blocked: false,
             is_ending: false,
             failure: None,
@@ -345,7 +348,10 @@ impl<M: Message> Stream<M> {
             Ok(groups) => self.is_blocked = groups < batch.slices().len(),
             Err(error) if is_for_later(&error) => self.is_blocked = true,
             Err(error) if is_dropped(&error) => {}
-            Err(error) if self.group > 1 && is_no_group(&error) => self.group = 1,
+            Err(error) if self.takes_groups && is_no_group(&error) => {
+                self.takes_groups = false;
+                self.set_datagram_bytes(self.datagram_bytes);
+            }
             Err(error) => self.refused(&error)?,
         }
         Ok(())
@@ -357,10 +363,10 @@ impl<M: Message> Stream<M> {
             return Ok(());
         }
         if error.raw_os_error() != Some(libc::EMSGSIZE) {
-            let error = if self.socket.is_void() {
-                void()
-            } else {
-                io::Error::from(error.kind()).into()
+            let error = match error.raw_os_error() {
+                _ if self.socket.is_void() => void(),
+                Some(code) => io::Error::from_raw_os_error(code).into(),
+                None => io::Error::from(error.kind()).into(),
             };
             return self.fail(error);
         }
@@ -382,9 +388,10 @@ impl<M: Message> Stream<M> {
         self.datagram_bytes = bytes;
         self.sending.set_datagram_bytes((bytes - RUN_BYTES) as u64);
         let group = (MAX_DATAGRAM_BYTES / bytes).min(MAX_SEGMENTS);
-        self.group = if group > 1 && self.socket.set_segment_bytes(bytes) {
+        self.group = if group > 1 && self.takes_groups && self.socket.set_segment_bytes(bytes) {
             group
         } else {
+            // While a length is set the kernel refuses single datagrams, too (EIO, `udp_send_skb` in net/ipv4/udp.c).
             self.socket.set_segment_bytes(0);
             1
         };
@@ -506,7 +513,7 @@ fn is_dropped(error: &io::Error) -> bool {
     )
 }
 
-/// The device or the path takes no groups (udp(7)).
+/// The device or the path takes no groups (udp(7)): a device without checksum offload, for instance.
 fn is_no_group(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL))
 }
