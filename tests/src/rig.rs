@@ -96,6 +96,8 @@ pub struct ServiceStatus {
     pub sends_to: Vec<String>,
     /// Hosts.
     pub receives_from: Vec<String>,
+    /// Buses.
+    pub over: Vec<String>,
     /// What is wrong.
     pub complaint: Option<String>,
     /// By name.
@@ -166,11 +168,23 @@ impl Rig {
         }
     }
 
-    /// Writes the system file for these hosts.
+    /// Writes the system file for these hosts: a link for each bus.
     pub fn over(hosts: Hosts, links: &[(usize, usize, Bus)], more: &str) -> Rig {
+        Rig::over_links(hosts, links, None, more)
+    }
+
+    /// Two hosts on this kernel, with one link that has both buses, and `lines` more in it.
+    pub fn pair_with_one_link(buses: [Bus; 2], lines: &str) -> Rig {
+        let hosts = Hosts::domains(&["a", "b"]).expect("domains need nothing");
+        Rig::over_links(hosts, &buses.map(|bus| (0, 1, bus)), Some(lines), "")
+    }
+
+    /// `joint`: buses between the same two hosts are those of one link, which has these lines.
+    fn over_links(hosts: Hosts, links: &[(usize, usize, Bus)], joint: Option<&str>, more: &str) -> Rig {
         iceoryx2::prelude::set_log_level(LogLevel::Error);
         let mut text = String::new();
         let mut addresses = Vec::new();
+        let mut tables = Vec::new();
         for host in &hosts.hosts {
             let _ = writeln!(
                 text,
@@ -182,7 +196,6 @@ impl Rig {
         }
         for (number, (a, b, bus)) in links.iter().enumerate() {
             let (name_a, name_b) = (&hosts.hosts[*a].name, &hosts.hosts[*b].name);
-            let _ = writeln!(text, "[[link]]\nhosts = [{name_a:?}, {name_b:?}]");
             // The first host is the one that listens where only one does: the second of a site.
             let free =
                 |here, there, number| SocketAddr::new(hosts.address(here, there), free_port(&hosts, number));
@@ -191,14 +204,22 @@ impl Rig {
                 addresses: [free(*b, *a, number + links.len()), free(*a, *b, number)],
                 window: (&hosts.shared.join(format!("window{number}")), WINDOW_MIB),
             };
-            let _ = write!(
-                text,
-                "buses = [{:?}]\n{}",
-                bus.name(),
-                link_lines(bus.name(), &site)
-            );
+            tables.push((*a, *b, bus.name(), link_lines(bus.name(), &site)));
             let address = (*bus != Bus::Memory).then_some(site.addresses[1]);
             addresses.push(address);
+        }
+        for link in
+            tables.chunk_by(|first, second| joint.is_some() && first.0 == second.0 && first.1 == second.1)
+        {
+            let (a, b, ..) = link[0];
+            let buses: Vec<&str> = link.iter().map(|(_, _, bus, _)| *bus).collect();
+            let lines: String = link.iter().map(|(_, _, _, lines)| lines.as_str()).collect();
+            let (name_a, name_b) = (&hosts.hosts[a].name, &hosts.hosts[b].name);
+            let _ = writeln!(
+                text,
+                "[[link]]\nhosts = [{name_a:?}, {name_b:?}]\nbuses = {buses:?}"
+            );
+            let _ = writeln!(text, "{}\n{lines}", joint.unwrap_or_default());
         }
         text.push_str(more);
         let system = hosts.shared.join("system.toml");

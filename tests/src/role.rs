@@ -74,11 +74,16 @@ impl Role {
 
     /// A publisher of 64-byte messages, one each 200 µs, without end, as soon as somebody subscribes.
     pub fn publish(service: &str, settings: Settings, origin: u64) -> Role {
+        Role::publish_of(service, settings, origin, 64)
+    }
+
+    /// The same with messages of another length.
+    pub fn publish_of(service: &str, settings: Settings, origin: u64, length_bytes: usize) -> Role {
         Role::Publish {
             service: service.to_owned(),
             settings,
             origin,
-            lengths_bytes: vec![64],
+            lengths_bytes: vec![length_bytes],
             gap_us: 200,
             count: None,
             subscribers: 1,

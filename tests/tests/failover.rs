@@ -1,7 +1,7 @@
 //! Two links between two hosts: one is lost under load, the other takes over, and nothing breaks when the first one is back.
 
 use busway_tests::outage::{Outage, other, start, two_links};
-use busway_tests::role::{Runner, Seen, Settings};
+use busway_tests::role::{Role, Runner, Seen, Settings};
 use busway_tests::stream::{DEEP, flows, kept_back, stream, taken};
 use busway_tests::{Bus, Rig, eventually, holds_for, on_each_bus};
 
@@ -137,6 +137,36 @@ fn a_service_waits_for_the_only_bus_that_its_rule_names(only: Bus) {
 fn holds_still(look: impl Fn() -> bool) -> bool {
     std::thread::sleep(std::time::Duration::from_millis(300));
     look()
+}
+
+#[test]
+fn what_is_large_takes_the_bus_that_the_link_names_for_it_and_the_next_one_while_that_is_down() {
+    let large = "large = { from = \"4KiB\", buses = [\"memory\", \"tcp\"] }";
+    let mut rig = Rig::pair_with_one_link([Bus::Tcp, Bus::Memory], large);
+    start(&mut rig);
+    let streams = [("small", 64), ("large", 4096)].map(|(service, length_bytes)| {
+        let subscriber = rig.run(1, &Role::subscribe(service, DEEP)).ready();
+        let publisher = rig.run(0, &Role::publish_of(service, DEEP, 1, length_bytes));
+        flows(&publisher, &subscriber, 1, service);
+        (publisher, subscriber)
+    });
+    let take = |buses: [&str; 2]| {
+        for (service, bus) in ["small", "large"].into_iter().zip(buses) {
+            for host in [0, 1] {
+                eventually(&format!("{service} goes over {bus}, by host {host}"), || {
+                    rig.service(host, service).filter(|status| status.over == [bus])
+                });
+            }
+        }
+        for (publisher, subscriber) in &streams {
+            flows(publisher, subscriber, 1, &format!("over {buses:?}"));
+        }
+    };
+    take(["tcp", "memory"]);
+    let outage = Outage::begin(&rig, 1, Bus::Memory);
+    take(["tcp", "tcp"]);
+    outage.end(&rig);
+    take(["tcp", "memory"]);
 }
 
 on_each_bus!(

@@ -17,7 +17,7 @@ pub fn application() -> String {
 }
 
 /// Raised whenever a message below changes.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// One message of the conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,8 +26,9 @@ pub enum Say {
     Offer {
         /// Types and settings.
         description: ServiceDescription,
-        /// Whether a program there publishes.
-        publishes: bool,
+        /// If a program there publishes: length in bytes of its longest messages, by which the receiver chooses a bus. Of slices it is the length for
+        /// which the publisher was made; one that grows later is not seen to.
+        longest_bytes: Option<u64>,
     },
     /// No program on my host has this service open any more.
     Withdraw {

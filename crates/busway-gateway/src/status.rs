@@ -70,6 +70,8 @@ pub struct ServiceStatus {
     pub sends_to: Vec<String>,
     /// Hosts whose messages come here.
     pub receives_from: Vec<String>,
+    /// The buses that its channels take at present, those that send first, in the order of those hosts.
+    pub over: Vec<&'static str>,
     /// The last complaint, if it still holds.
     pub complaint: Option<String>,
     /// What was counted.

@@ -88,7 +88,7 @@ impl System {
         let goes_there = channel.destinations.iter().any(|destination| {
             let there = host_of(self, *destination);
             there != writer
-                && hops_between(&self.links, &channel.buses, writer, there)
+                && hops_between(self, channel, writer, there)
                     .next()
                     .is_some_and(|hop| (hop.link, hop.bus) == (link, bus))
         });

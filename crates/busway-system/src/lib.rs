@@ -45,7 +45,7 @@ use std::path::{Path, PathBuf};
 pub use busway_transport::registry::{BusSettings, HostTable};
 pub use diagnostic::{Diagnostic, Severity, SystemError};
 pub use direct::{FarRegister, PortArea};
-pub use link::{Link, LinkBus, LinkOf};
+pub use link::{Large, Link, LinkBus, LinkOf};
 pub use model::{
     DEFAULT_LANE, GatewayRules, Host, Iceoryx2Domain, KeepRule, Lane, MAX_DEPTH, Policy, ServicePlan,
     ServiceRule, Wait,
@@ -147,6 +147,7 @@ impl System {
                 peer: peer.clone(),
                 local_is_first: at == 0,
                 buses,
+                large: link.large.clone(),
                 clock: link.clock,
             })
         })

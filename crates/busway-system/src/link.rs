@@ -4,6 +4,7 @@
 //! host's table over what stands beside it for both, and says where in the file a problem lies.
 
 use busway_transport::registry::{self, BusSettings, HostTable};
+use serde::Serialize;
 
 use crate::ports::Clock;
 
@@ -14,8 +15,32 @@ pub struct Link {
     pub hosts: [String; 2],
     /// In order of preference, at least one.
     pub buses: Vec<LinkBus>,
+    /// Another order for what is large.
+    pub large: Option<Large>,
     /// How the two hosts compare times.
     pub clock: Clock,
+}
+
+/// Which buses of a link carry what is large: one that is best for 64 bytes may be beaten at 64 KiB.
+///
+/// Decided by the longest message that a channel or service can have, not for each message: one channel at a time keeps the order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Large {
+    /// Longest message, in bytes, from which on it holds.
+    pub from_bytes: u64,
+    /// Some or all of the link's, the best first.
+    pub buses: Vec<String>,
+}
+
+impl Link {
+    /// The buses that may carry messages of at most `max_size_bytes` bytes, the best first; at least one.
+    pub fn buses_for(&self, max_size_bytes: u64) -> impl Iterator<Item = &LinkBus> {
+        let large = self.large.as_ref();
+        let large = large.filter(|large| large.from_bytes <= max_size_bytes);
+        let named = large.into_iter().flat_map(|large| &large.buses);
+        let named = named.filter_map(|name| self.buses.iter().find(|bus| bus.name() == name));
+        named.chain(self.buses.iter().filter(move |_| large.is_none()))
+    }
 }
 
 /// One bus of a link: the table of each host, in the order of [`Link::hosts`]. Both are of the same bus.
@@ -49,6 +74,8 @@ pub struct LinkOf {
     pub local_is_first: bool,
     /// In order of preference, at least one.
     pub buses: Vec<BusSettings>,
+    /// Another order for what is large.
+    pub large: Option<Large>,
     /// How the two hosts compare times.
     pub clock: Clock,
 }

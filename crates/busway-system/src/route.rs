@@ -74,7 +74,7 @@ impl System {
                     fallbacks: Vec::new(),
                 };
             }
-            let mut hops = hops_between(&self.links, &channel.buses, here, there);
+            let mut hops = hops_between(self, channel, here, there);
             let Hop { link, bus, clock } = hops
                 .next()
                 .expect("a System's channels have been validated: a link has the bus");
@@ -117,27 +117,34 @@ pub(crate) fn host_of(system: &System, at: PortRef) -> &str {
     &system.partitions[at.partition].host
 }
 
-/// The buses that can take messages from one host to another, the best first: those of `wanted` in its order, or, if it is empty, all in the order of the file.
+/// The buses that can take a channel's messages from one host to another, the best first: those that it names, or, if it names none, those of the links
+/// for messages of its length, in the order of the file.
 pub(crate) fn hops_between<'a>(
-    links: &'a [Link],
-    wanted: &'a [String],
+    system: &'a System,
+    channel: &'a Channel,
     here: &'a str,
     there: &'a str,
 ) -> impl Iterator<Item = Hop> {
-    let all = move || {
-        links_between(links, here, there).flat_map(|(link, joins)| {
-            let hop = move |bus: &LinkBus| Hop {
-                link,
-                bus: bus.name(),
-                clock: joins.clock,
-            };
-            joins.buses.iter().map(hop)
-        })
+    let links = &system.links;
+    let max_size_bytes = u64::from(system.port(channel.source).max_size_bytes);
+    let hop = |link, joins: &Link, bus: &LinkBus| Hop {
+        link,
+        bus: bus.name(),
+        clock: joins.clock,
     };
-    let named = wanted
-        .iter()
-        .flat_map(move |name| all().filter(move |hop| hop.bus == name));
-    named.chain(all().filter(|_| wanted.is_empty()))
+    let named = channel.buses.iter().flat_map(move |name| {
+        links_between(links, here, there).filter_map(move |(link, joins)| {
+            let bus = joins.buses.iter().find(|bus| bus.name() == name)?;
+            Some(hop(link, joins, bus))
+        })
+    });
+    let by_length = links_between(links, here, there)
+        .filter(|_| channel.buses.is_empty())
+        .flat_map(move |(link, joins)| {
+            let buses = joins.buses_for(max_size_bytes);
+            buses.map(move |bus| hop(link, joins, bus))
+        });
+    named.chain(by_length)
 }
 
 /// Links that join two hosts, with their index, in the order of the file.

@@ -237,6 +237,22 @@ fn a_link_names_known_buses_once() {
 }
 
 #[test]
+fn the_other_order_of_a_link_names_a_length_and_buses_of_the_link() {
+    adding(
+        "large = { from = \"64KiB\" }\n",
+        &["s.toml:7:9: link[0].large: `buses` is missing; add buses = [\"tcp\"]"],
+    );
+    adding(
+        "large = { from = \"lots\", buses = [\"memory\"], above = 1 }\n",
+        &[
+            "s.toml:7:18: link[0].large.from: `lots` has the unknown unit `lots`; use KiB, MiB or GiB, as in \"64MiB\"",
+            "s.toml:7:35: link[0].large.buses: the link has no bus \"memory\"; add \"memory\" to the link's `buses` and give it a table, or remove it here",
+            "s.toml:7:46: link[0].large.above: unknown key `above`; known here: `from` or `buses`",
+        ],
+    );
+}
+
+#[test]
 fn a_link_has_no_other_keys() {
     adding(
         "memory = { path = \"/dev/shm/x\" }\ntpc = 3\n",

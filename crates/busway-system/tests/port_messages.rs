@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use busway_system::{System, Way, WhenFull};
+use busway_system::{Route, System, Way, WhenFull};
 
 /// Three hosts: `a` and `b` joined by memory and TCP, `c` by nothing. Lines 1 to 8.
 const HOSTS: &str = r#"[host.a]
@@ -450,4 +450,26 @@ fn a_channel_that_the_gateways_move_has_the_other_buses_to_fall_back_on() {
     assert_eq!(hops("bus = \"tcp\""), ["tcp"]);
     // The partition writes the other host's memory itself, and knows no other way.
     assert_eq!(hops(""), ["memory"]);
+}
+
+#[test]
+fn what_is_as_long_as_the_link_says_takes_its_other_order() {
+    let bus = |max_size: u32, channel: &str| {
+        let hosts = format!("{HOSTS}large = {{ from = \"1KiB\", buses = [\"tcp\", \"memory\"] }}\n");
+        let ports = QUEUES.replace("max_size = 64", &format!("max_size = {max_size}"));
+        let text =
+            format!("{hosts}{ports}[[channel]]\nsource = \"p/OUT\"\ndestinations = [\"q/IN\"]\n{channel}");
+        let system = System::parse(&text, Path::new("s.toml")).unwrap_or_else(|error| panic!("{error}"));
+        match system.routes_of(&system.channels[0]).remove(0) {
+            Route {
+                way: Way::Link { bus, .. },
+                fallbacks,
+                ..
+            } => (bus, fallbacks[0].bus),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(bus(1023, ""), ("memory", "tcp"));
+    assert_eq!(bus(1024, ""), ("tcp", "memory"));
+    assert_eq!(bus(1024, "buses = [\"memory\", \"tcp\"]"), ("memory", "tcp"));
 }

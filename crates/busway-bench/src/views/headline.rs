@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::series::{CROWDED_MARK, Entry, Set, half, load_percent};
-use super::units;
+use super::{threshold, units};
 use crate::record::{Experiment, Row};
 
 /// Messages are seen in time if the median interval between those seen is at most this much longer than the one asked for.
@@ -102,6 +102,7 @@ fn latency(set: &Set<'_>) -> Vec<String> {
         |row| half(row).map(|it| it.max as f64),
         units::time,
     ));
+    all.extend(threshold::sentences(set));
     all
 }
 

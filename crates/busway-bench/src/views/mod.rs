@@ -14,6 +14,7 @@ mod report;
 mod series;
 mod tables;
 mod terminal;
+mod threshold;
 mod units;
 
 use std::io;

@@ -24,8 +24,8 @@ const REOFFER: Duration = Duration::from_secs(2);
 pub struct RemoteOffer {
     /// Types and settings.
     pub description: ServiceDescription,
-    /// Whether a program there publishes.
-    pub publishes: bool,
+    /// As in [`Say::Offer`].
+    pub longest_bytes: Option<u64>,
     /// Set while the offer is not confirmed, because the link is or was down: when it lapses.
     pub lapses_at: Option<Instant>,
 }
@@ -169,10 +169,10 @@ impl Gateway<'_> {
         let link = &mut self.links[index];
         let peer = link.peer.clone();
         for (name, service) in &mut self.services {
-            if let Some((description, publishes)) = &service.offered {
+            if let Some((description, longest_bytes)) = &service.offered {
                 link.say(&Say::Offer {
                     description: description.clone(),
-                    publishes: *publishes,
+                    longest_bytes: *longest_bytes,
                 });
             }
             if let Some(until) = service.outbound.as_mut().and_then(|out| out.lost.get_mut(&peer)) {
@@ -276,12 +276,12 @@ impl Gateway<'_> {
         match say {
             Say::Offer {
                 description,
-                publishes,
+                longest_bytes,
             } => {
                 let name = description.name.clone();
                 let offer = RemoteOffer {
                     description,
-                    publishes,
+                    longest_bytes,
                     lapses_at: None,
                 };
                 self.links[index].offers.insert(name.clone(), offer);

@@ -269,6 +269,7 @@ impl<'a> Gateway<'a> {
                 .flat_map(|input| input.channels.values())
                 .map(|channel| channel.peer.clone())
                 .collect(),
+            over: service.channels().map(|key| self.links[key.link].bus()).collect(),
             complaint: service.complaint.clone(),
             counters: service.counters.snapshot(),
         });

@@ -68,15 +68,18 @@ impl Gateway<'_> {
             .catalog
             .publish_subscribe(name)
             .filter(|local| local.census.nodes > 0)
-            .map(|local| (local.description.clone(), local.census.sources > 0));
+            .map(|local| {
+                let longest_bytes = local.census.longest_bytes(&local.description.payload);
+                (local.description.clone(), longest_bytes)
+            });
         let service = self.services.get_mut(name).expect("made by reconcile");
         if offer == service.offered {
             return;
         }
         let say = match &offer {
-            Some((description, publishes)) => Say::Offer {
+            Some((description, longest_bytes)) => Say::Offer {
                 description: description.clone(),
-                publishes: *publishes,
+                longest_bytes: *longest_bytes,
             },
             None => Say::Withdraw {
                 service: name.to_string(),
@@ -100,8 +103,12 @@ impl Gateway<'_> {
             is_published: false,
         };
         let mut complaint = None;
-        let plan = self.services.get(name).map(|service| &service.plan);
-        let rank = |index: usize| plan.map_or(Some(0), |plan| plan.rank_of(self.links[index].bus()));
+        let plan = &self.services[name].plan;
+        let rank = |index: usize, longest_bytes| {
+            let number = self.links[index].number;
+            let link = (number, &self.system.links[number]);
+            plan.rank_of(link, self.links[index].bus(), longest_bytes)
+        };
         for (index, link) in self.links.iter().enumerate() {
             let Some(offer) = link.offers.get(name) else {
                 continue;
@@ -125,14 +132,14 @@ impl Gateway<'_> {
                 );
             }
             offers.fitting.push(index);
-            if offer.publishes {
+            if let Some(longest_bytes) = offer.longest_bytes {
                 offers.is_published = true;
                 if offer.lapses_at.is_none()
                     && link.is_usable()
-                    && let Some(own) = rank(index)
+                    && let Some(own) = rank(index, longest_bytes)
                 {
                     let best = offers.sources.entry(link.peer.clone()).or_insert(index);
-                    if rank(*best).is_some_and(|best| own < best) {
+                    if rank(*best, longest_bytes).is_some_and(|best| own < best) {
                         *best = index;
                     }
                 }
@@ -282,7 +289,7 @@ impl Gateway<'_> {
             self.links[link]
                 .offers
                 .get(name)
-                .is_some_and(|offer| offer.publishes)
+                .is_some_and(|offer| offer.longest_bytes.is_some())
         };
         let Some(inbound) = &mut service.inbound else {
             return;

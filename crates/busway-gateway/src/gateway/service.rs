@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
+use busway_system::Link;
+
 use crate::counters::ServiceCounters;
 use crate::iox::description::{Factory, ServiceDescription};
 use crate::iox::ports::Patience;
@@ -105,12 +107,19 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// How well a bus carries it, less is better; `None` if it may not. Links of the same rank are taken in the order of the file.
-    pub fn rank_of(&self, bus: &str) -> Option<usize> {
+    /// How well a bus of a link carries messages of at most `max_size_bytes` bytes, less is better; `None` if it may not.
+    pub fn rank_of(
+        &self,
+        (number, link): (usize, &Link),
+        bus: &str,
+        max_size_bytes: u64,
+    ) -> Option<(usize, usize)> {
         if self.buses.is_empty() {
-            return Some(0);
+            let mut buses = link.buses_for(max_size_bytes);
+            return Some((number, buses.position(|other| other.name() == bus)?));
         }
-        self.buses.iter().position(|named| named == bus)
+        let named = self.buses.iter().position(|named| named == bus)?;
+        Some((named, number))
     }
 }
 
@@ -134,8 +143,8 @@ pub struct ServiceState {
     pub reported_losses: u64,
     /// By host.
     pub continuity: HashMap<String, Arc<Continuity>>,
-    /// What the peers were told last.
-    pub offered: Option<(ServiceDescription, bool)>,
+    /// What the peers were told last, as in [`Say::Offer`](crate::protocol::Say::Offer).
+    pub offered: Option<(ServiceDescription, Option<u64>)>,
     /// After something was refused: when to try again.
     pub retry_at: Option<Instant>,
     /// The last complaint, said once.
@@ -166,6 +175,12 @@ impl ServiceState {
             retry_at: None,
             complaint: None,
         }
+    }
+
+    /// The channels that send, then those that receive.
+    pub fn channels(&self) -> impl Iterator<Item = &ChannelKey> {
+        let sends = self.outbound.iter().flat_map(|out| out.channels.keys());
+        sends.chain(self.inbound.iter().flat_map(|input| input.channels.keys()))
     }
 
     /// Whether something of it depends on time.

@@ -26,6 +26,7 @@ use iceoryx2_cal::dynamic_storage::{DynamicStorage as _, DynamicStorageBuilder a
 use iceoryx2_cal::named_concept::{NamedConceptBuilder, NamedConceptConfiguration, NamedConceptMgmt};
 
 use super::Service;
+use super::description::TypeDescription;
 
 type Family = <Service as iceoryx2::service::Service>::Bag;
 type Registry = DynamicConfig<Family>;
@@ -60,6 +61,16 @@ pub struct Census {
     pub sources: usize,
     /// Subscribers or listeners of programs.
     pub sinks: usize,
+    /// Most elements in a message of one of the publishers, as it was made; 0 for notifiers.
+    pub longest_slice: usize,
+}
+
+impl Census {
+    /// Length in bytes of the longest messages of `payload`; `None` if no program publishes.
+    pub fn longest_bytes(&self, payload: &TypeDescription) -> Option<u64> {
+        let longest = payload.size_bytes.saturating_mul(self.longest_slice as u64);
+        (self.sources > 0).then_some(longest)
+    }
 }
 
 /// One service's registry, mapped.
@@ -105,7 +116,12 @@ impl PortRegistry {
         };
         match &mirror.pattern {
             PatternMirror::PublishSubscribe(ports) => {
-                ports.list_publishers(|details| count(&mut census.sources, &details.node_id));
+                ports.list_publishers(|details| {
+                    if details.node_id != *own {
+                        census.longest_slice = census.longest_slice.max(details.max_slice_len);
+                    }
+                    count(&mut census.sources, &details.node_id)
+                });
                 ports.list_subscribers(|details| count(&mut census.sinks, &details.node_id));
             }
             PatternMirror::Event(ports) => {
@@ -179,7 +195,8 @@ mod tests {
             Census {
                 nodes: 1,
                 sources: 0,
-                sinks: 0
+                sinks: 0,
+                longest_slice: 0,
             }
         );
 
@@ -195,7 +212,8 @@ mod tests {
             Census {
                 nodes: 1,
                 sources: 2,
-                sinks: 3
+                sinks: 3,
+                longest_slice: 1,
             }
         );
         assert_eq!(registry.census(node.id()), Census::default());
@@ -204,7 +222,8 @@ mod tests {
             Census {
                 nodes: 1,
                 sources: 0,
-                sinks: 1
+                sinks: 1,
+                longest_slice: 0,
             }
         );
 
@@ -216,7 +235,8 @@ mod tests {
             Census {
                 nodes: 1,
                 sources: 0,
-                sinks: 0
+                sinks: 0,
+                longest_slice: 0,
             }
         );
     }

@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::bus_tables;
 use crate::diagnostic::{Notes, nearest, one_of};
-use crate::link::Link;
+use crate::link::{Large, Link};
 use crate::model::Host;
 use crate::ports::Clock;
 use crate::read::{At, Fields};
@@ -16,7 +16,7 @@ use crate::read::{At, Fields};
 const LATER_BUSES: [&str; 3] = ["pci", "pcie", "zenoh"];
 
 /// Keys of a link beside its bus tables.
-const KEYS: [&str; 3] = ["hosts", "buses", "clock"];
+const KEYS: [&str; 4] = ["hosts", "buses", "large", "clock"];
 
 const CLOCKS: [(&str, Clock); 2] = [("estimated", Clock::Estimated), ("ptp", Clock::Ptp)];
 
@@ -28,6 +28,7 @@ pub(super) fn read(root: &Fields<'_, '_>, hosts: &[Host], notes: &mut Notes<'_>)
     for link in root.tables("link", notes) {
         let ends = ends(&link, hosts, notes);
         let buses = buses(&link, notes);
+        let large = large(&link, &buses, notes);
         let clock = link.word("clock", &CLOCKS, notes).unwrap_or_default();
         refuse_unknown_keys(&link, &buses, notes);
         let Some(ends) = ends else { continue };
@@ -38,6 +39,7 @@ pub(super) fn read(root: &Fields<'_, '_>, hosts: &[Host], notes: &mut Notes<'_>)
         links.push(Link {
             hosts: ends,
             buses,
+            large,
             clock,
         });
     }
@@ -173,6 +175,33 @@ pub(super) fn bus_list<'a>(table: &Fields<'a, '_>, notes: &mut Notes<'_>) -> Vec
         );
     }
     buses
+}
+
+/// `large = { from, buses }`: another order of `known`, the link's buses, for what is large.
+fn large(link: &Fields<'_, '_>, known: &[At<&str>], notes: &mut Notes<'_>) -> Option<Large> {
+    let table = Fields::of(link.get("large")?, link.key_of("large"), notes)?;
+    table.only(&["from", "buses"], notes);
+    for (field, example) in [("from", "from = \"64KiB\""), ("buses", BUSES_EXAMPLE)] {
+        if table.get(field).is_none() {
+            let problem = format!("`{field}` is missing");
+            notes.error(&table.span, &table.key, problem, format!("add {example}"));
+        }
+    }
+    let buses = bus_list(&table, notes);
+    for (bus, span) in &buses {
+        if !known.iter().any(|(other, _)| other == bus) {
+            notes.error(
+                span,
+                table.key_of("buses"),
+                format!("the link has no bus {bus:?}"),
+                format!("add {bus:?} to the link's `buses` and give it a table, or remove it here"),
+            );
+        }
+    }
+    Some(Large {
+        from_bytes: table.size("from", 1..=u64::from(u32::MAX), notes)?,
+        buses: buses.into_iter().map(|(bus, _)| bus.to_string()).collect(),
+    })
 }
 
 fn unknown_bus(name: &str, span: &Range<usize>, key: String, notes: &mut Notes<'_>) {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use busway_system::{
-    BusSettings, Diagnostic, GatewayRules, Host, Iceoryx2Domain, Lane, LinkOf, Partition, ServiceRule,
+    BusSettings, Diagnostic, GatewayRules, Host, Iceoryx2Domain, Lane, Large, LinkOf, Partition, ServiceRule,
     System, SystemError,
 };
 use busway_transport::memory::settings::{Medium, Place};
@@ -61,6 +61,8 @@ pub struct LinkReport {
     pub peer: String,
     /// In order of preference.
     pub buses: Vec<BusReport>,
+    /// Another order for what is large.
+    pub large: Option<Large>,
 }
 
 /// What this host does on one bus of a link.
@@ -149,6 +151,7 @@ impl LinkReport {
             index: link.index,
             peer: link.peer,
             buses: link.buses.iter().map(BusReport::new).collect(),
+            large: link.large,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use busway_system::{KeepRule, Lane, Pattern, Policy, ServiceRule, Wait};
+use busway_system::{KeepRule, Lane, Large, Pattern, Policy, ServiceRule, Wait};
 
 use super::ports_text;
 use super::report::{BusReport, HostReport, Report, TcpReport, WindowReport};
@@ -113,6 +113,10 @@ fn write_host(host: &HostReport<'_>, to: &mut String) -> std::fmt::Result {
                 "  or".to_string()
             };
             writeln!(to, "  {link:<10} {}", bus_text(bus))?;
+        }
+        if let Some(Large { from_bytes, buses }) = &link.large {
+            let buses = buses.join(", else ");
+            writeln!(to, "             what is {from_bytes} B long or longer: {buses}")?;
         }
     }
     if host.links.is_empty() {
