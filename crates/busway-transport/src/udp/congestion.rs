@@ -14,6 +14,8 @@
 const TARGET_NS: u64 = 25_000_000;
 /// The shortest round trip is that of the last one to two times this (a route may change).
 const BASE_FOR_NS: u64 = 10_000_000_000;
+/// A delay that stays the same for so many rounds of the least window is the path's: our own queue would have drained, and TCP's rises and falls.
+const STEADY_ROUNDS: u32 = 16;
 /// Datagrams that the window begins with (RFC 6928).
 const INITIAL_DATAGRAMS: u64 = 10;
 /// The window is never less.
@@ -87,6 +89,9 @@ pub(super) struct Congestion {
     round_ends: u64,
     round_min_ns: u64,
     round_answered_bytes: u64,
+    /// Rounds of the least window with a delay like this one.
+    steady_rounds: u32,
+    steady_ns: u64,
     /// Whether the window was what held the sender back in this round (RFC 7661).
     round_is_full: bool,
     answered: u64,
@@ -105,6 +110,8 @@ impl Congestion {
             round_ends: 0,
             round_min_ns: u64::MAX,
             round_answered_bytes: 0,
+            steady_rounds: 0,
+            steady_ns: 0,
             round_is_full: false,
             answered: 0,
             lost: 0,
@@ -155,6 +162,7 @@ impl Congestion {
         if largest < self.round_ends {
             return;
         }
+        self.look_for_another_path();
         let base_ns = self.base_ns[0].min(self.base_ns[1]);
         let queuing_ns = match self.round_min_ns {
             u64::MAX => 0,
@@ -187,6 +195,24 @@ impl Congestion {
         self.round_answered_bytes = 0;
         self.round_is_full = false;
         self.lost_in_round = false;
+    }
+
+    /// Takes a longer way for what it is, before the shortest round trip of the way before is forgotten.
+    fn look_for_another_path(&mut self) {
+        let shortest_ns = self.round_min_ns;
+        if shortest_ns == u64::MAX {
+            return;
+        }
+        let is_least = self.window_bytes <= MIN_DATAGRAMS * self.datagram_bytes;
+        if !is_least || shortest_ns.abs_diff(self.steady_ns) > self.steady_ns / 4 {
+            (self.steady_rounds, self.steady_ns) = (0, shortest_ns);
+            return;
+        }
+        self.steady_rounds += 1;
+        if self.steady_rounds == STEADY_ROUNDS {
+            self.steady_rounds = 0;
+            self.base_ns = [shortest_ns, u64::MAX];
+        }
     }
 
     fn halve(&mut self) {
@@ -242,8 +268,22 @@ mod tests {
         let before = congestion.window_bytes();
         rounds(&mut congestion, 1, 100_000 + 2 * TARGET_NS, 0);
         assert!(congestion.window_bytes() <= before / 2 + 1);
-        rounds(&mut congestion, 40, 100_000 + 2 * TARGET_NS, 0);
+        // TCP's rises and falls.
+        for round in 0..40 {
+            rounds(&mut congestion, 1, 100_000 + (2 + round % 2) * TARGET_NS, 0);
+        }
         assert_eq!(congestion.window_bytes(), MIN_DATAGRAMS * DATAGRAM);
+    }
+
+    #[test]
+    fn a_longer_path_costs_the_window_some_rounds_only() {
+        let mut congestion = Congestion::new(DATAGRAM);
+        rounds(&mut congestion, 5, 1_000_000, 0);
+        let longer_ns = 2 * TARGET_NS;
+        rounds(&mut congestion, 12, longer_ns, 0);
+        assert_eq!(congestion.window_bytes(), MIN_DATAGRAMS * DATAGRAM);
+        rounds(&mut congestion, 2 * u64::from(STEADY_ROUNDS), longer_ns, 0);
+        assert!(congestion.window_bytes() > 8 * DATAGRAM);
     }
 
     #[test]
