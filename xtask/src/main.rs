@@ -17,7 +17,7 @@ use clap::Parser;
     disable_help_subcommand = true
 )]
 enum Task {
-    /// Run programs and scenarios in virtual machines with TIPC, RDMA or PREEMPT_RT in their kernels
+    /// Run programs and scenarios in virtual machines with TIPC, RDMA, PCI windows or PREEMPT_RT
     Lab(lab::cli::Lab),
 }
 

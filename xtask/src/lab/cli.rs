@@ -11,7 +11,7 @@ use super::guest::{Guest, Plan, Wire};
 use super::host;
 use super::image::Placed;
 use super::kernel::Flavor;
-use super::preset::{self, Preset};
+use super::preset::{self, Preset, Windows};
 use super::protocol::Job;
 use super::scenario;
 use super::store::Store;
@@ -141,10 +141,14 @@ impl Setup {
         let logs = store.path("logs/run");
         let sockets = tempfile::tempdir()?;
         let [wire, far] = Wire::pair(sockets.path());
-        let (plan, words) = self.plan("a", 1, wire, program)?;
+        let windows = Windows::of(&self.with)?;
+        let (plan, words) = self.plan("a", 1, wire, &windows, program)?;
         let guest = Guest::start(&store, plan, &logs)?;
         let peer = match &self.peer {
-            Some(_) => Some(Guest::start(&store, self.plan("b", 2, far, program)?.0, &logs)?),
+            Some(_) => {
+                let (plan, _) = self.plan("b", 2, far, &windows, program)?;
+                Some(Guest::start(&store, plan, &logs)?)
+            }
             None => None,
         };
         for guest in [Some(&guest), peer.as_ref()].into_iter().flatten() {
@@ -170,7 +174,14 @@ impl Setup {
     }
 
     /// What a guest is made of, and the program's words there.
-    fn plan(&self, name: &str, number: u8, wire: Wire, program: &[String]) -> Result<(Plan, Vec<String>)> {
+    fn plan(
+        &self,
+        name: &str,
+        number: u8,
+        wire: Wire,
+        windows: &Windows,
+        program: &[String],
+    ) -> Result<(Plan, Vec<String>)> {
         let mut plan = Plan::new(name, number);
         plan.flavor = self.kernel;
         plan.kernel_words = self.append.clone();
@@ -178,6 +189,7 @@ impl Setup {
         plan.processors = self.processors;
         plan.wire = Some(wire);
         self.with.iter().for_each(|preset| preset.prepare(&mut plan));
+        windows.place(&mut plan);
         for copied in &self.copy {
             plan.files.push(placed(copied)?);
         }

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
 use super::host::output_of;
+use super::image::checksum;
 use super::packages::{look_up, unpacked};
 use super::siw;
 use super::store::Store;
@@ -44,7 +45,7 @@ impl fmt::Display for Flavor {
 }
 
 /// The modules that guests may load; those that they depend on come with them.
-const MODULES: [&str; 19] = [
+const MODULES: [&str; 20] = [
     "virtio_pci",
     "virtio_net",
     "virtio_console",
@@ -64,6 +65,7 @@ const MODULES: [&str; 19] = [
     "veth",
     "uio_pci_generic",
     "vfio_pci",
+    "vfio_iommu_type1",
 ];
 
 /// A kernel, ready to boot.
@@ -101,7 +103,9 @@ impl Kernel {
             extra.push(siw::module(store, &release, version)?);
         }
         let kind = if with_siw { "modules-siw" } else { "modules" };
-        let modules = store.once(&format!("kernels/{release}_{version}/{kind}"), |to| {
+        // The store may be older than the list.
+        let list = checksum(MODULES.join(" ").as_bytes());
+        let modules = store.once(&format!("kernels/{release}_{version}/{kind}-{list:016x}"), |to| {
             pick_modules(&kmod, &package, &release, &extra, to)
         })?;
         Ok(Kernel {

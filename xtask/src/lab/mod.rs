@@ -6,12 +6,13 @@
 //! * [`host`]: what the host must have. * [`packages`]: Debian packages, unpacked, never installed. * [`kernel`]: kernel and modules of them.
 //! * [`siw`]: the module of iWARP, which Debian does not build. * [`image`]: the initramfs. * [`protocol`], [`agent`]: what guest and host say, the guest's end.
 //! * [`guest`]: one machine, the host's end. * [`preset`]: the devices that a guest can be set up with. * [`pair`]: two guests on a wire.
-//! * [`wire`]: a relay that makes the wire imperfect. * [`builds`]: the programs under test. * [`suite`]: test binaries in guests.
+//! * [`wire`]: a relay that makes the wire imperfect. * [`window`], [`doorbells`]: memory that guests have as a PCI function, and what rings in them. * [`builds`]: the programs under test. * [`suite`]: test binaries in guests.
 //! * [`gateways`]: gateways of two guests and programs that talk through them. * [`scenario`]: named scenarios. * [`cli`]: the command.
 
 pub mod agent;
 pub mod builds;
 pub mod cli;
+pub mod doorbells;
 pub mod gateways;
 pub mod guest;
 pub mod host;
@@ -25,6 +26,7 @@ pub mod scenario;
 pub mod siw;
 pub mod store;
 pub mod suite;
+pub mod window;
 pub mod wire;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,14 +1,35 @@
-//! What guests can be set up with: the lines of shell that load modules and make devices, on `eth0`.
+//! What guests can be set up with: words for QEMU, and the lines of shell that load modules and make devices. Networks are on `eth0`, PCI windows at fixed addresses.
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::ValueEnum;
 
+use super::doorbells::Doorbells;
 use super::guest::{Guest, Plan};
+use super::window::Window;
 
 /// Many times what any of it takes.
 const LIMIT: Duration = Duration::from_secs(60);
+/// Where a guest has the window: function 0000:00:10.0; with doorbells also 0000:00:11.0, so that one guest can ring itself.
+pub const WINDOW_SLOT: u8 = 0x10;
+/// Of the windows of presets, bytes.
+const WINDOW_BYTES: u64 = 16 << 20;
+/// Functions with doorbells that a guest has.
+const FUNCTIONS: usize = 2;
+/// Guests that a window can have.
+const GUESTS: usize = 2;
+/// Interrupt vectors of a function.
+const VECTORS: usize = 4;
+/// Binds vfio's driver to all functions of such windows. The emulated IOMMU remaps interrupts, but not in a way that vfio takes for safe in every kernel.
+const BIND_TO_VFIO: &str = "\
+echo 1 > /sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts
+for device in /sys/bus/pci/devices/*; do
+  [ $(cat $device/vendor):$(cat $device/device) = 0x1af4:0x1110 ] || continue
+  echo vfio-pci > $device/driver_override
+  echo ${device##*/} > /sys/bus/pci/drivers_probe
+  [ -e $device/driver ] || { echo $device is not bound to vfio-pci; exit 1; }
+done";
 
 /// A device, or a protocol, that a guest has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -19,6 +40,10 @@ pub enum Preset {
     Roce,
     /// RDMA: iWARP in software on eth0, device siw0
     Iwarp,
+    /// A PCI window of 16 MiB, memory that the second guest has too: resource 2 of function 0000:00:10.0
+    Pci,
+    /// The same with doorbells, bound to vfio: functions 0000:00:10.0 and 0000:00:11.0 of one window, in guest a peers 0 and 1, in guest b 2 and 3, 4 vectors each
+    PciDoorbell,
 }
 
 impl Preset {
@@ -42,6 +67,9 @@ impl Preset {
                 &["ib_uverbs", "rdma_ucm", "siw"],
                 "rdma link add siw0 type siw netdev eth0".to_owned(),
             ),
+            // Whoever maps it enables it.
+            Preset::Pci => (&[], String::new()),
+            Preset::PciDoorbell => (&["vfio_pci", "vfio_iommu_type1"], BIND_TO_VFIO.to_owned()),
         }
     }
 
@@ -54,6 +82,7 @@ impl Preset {
             Preset::Tipc => "tipc bearer disable media eth device eth0",
             Preset::Roce => "rdma link delete rxe0",
             Preset::Iwarp => "rdma link delete siw0",
+            Preset::Pci | Preset::PciDoorbell => "echo 1 > /sys/bus/pci/devices/0000:00:10.0/remove",
         };
         guest.shell(line, LIMIT).map(drop)
     }
@@ -63,11 +92,60 @@ impl Preset {
     /// # Errors
     /// It can't be made.
     pub fn make_device(self, guest: &Guest) -> Result<()> {
-        // The node has its identity already.
         let (_, lines) = self.device(&guest.plan);
-        guest
-            .shell(lines.lines().next_back().unwrap_or_default(), LIMIT)
-            .map(drop)
+        let again = match self {
+            // The node has its identity already.
+            Preset::Tipc | Preset::Roce | Preset::Iwarp => {
+                lines.lines().next_back().unwrap_or_default().to_owned()
+            }
+            Preset::Pci | Preset::PciDoorbell => format!("echo 1 > /sys/bus/pci/rescan\n{lines}"),
+        };
+        guest.shell(&again, LIMIT).map(drop)
+    }
+}
+
+/// What the host has for presets of PCI windows; guests have it for as long as this lives.
+#[derive(Debug, Default)]
+pub struct Windows {
+    plain: Option<Window>,
+    rung: Option<(Doorbells, Window)>,
+}
+
+impl Windows {
+    /// What these presets need.
+    ///
+    /// # Errors
+    /// Both kinds are asked for, which would be at the same address; or files or sockets can't be made.
+    pub fn of(presets: &[Preset]) -> Result<Windows> {
+        let has = |preset| presets.contains(&preset);
+        anyhow::ensure!(
+            !(has(Preset::Pci) && has(Preset::PciDoorbell)),
+            "pci and pci-doorbell have their windows at the same address: choose one of them"
+        );
+        let window = || Window::new(WINDOW_BYTES).context("a PCI window");
+        let rung = has(Preset::PciDoorbell)
+            .then(|| {
+                let window = window()?;
+                Ok::<_, anyhow::Error>((Doorbells::start(&window, GUESTS * FUNCTIONS, VECTORS)?, window))
+            })
+            .transpose()?;
+        Ok(Windows {
+            plain: has(Preset::Pci).then(window).transpose()?,
+            rung,
+        })
+    }
+
+    /// Gives a guest its functions.
+    pub fn place(&self, plan: &mut Plan) {
+        if let Some(window) = &self.plain {
+            window.place(plan, WINDOW_SLOT);
+        }
+        if let Some((doorbells, _)) = &self.rung {
+            let first = usize::from(plan.number.saturating_sub(1)) * FUNCTIONS;
+            for (function, slot) in (0..FUNCTIONS).zip(WINDOW_SLOT..) {
+                Window::place_with_doorbells(plan, slot, doorbells, first + function);
+            }
+        }
     }
 }
 
@@ -83,7 +161,10 @@ pub fn set_up(guest: &Guest, presets: &[Preset]) -> Result<()> {
         lines.push(format!("ip addr add {address}/24 dev eth0\nip link set eth0 up"));
     }
     for (modules, device) in presets.iter().map(|preset| preset.device(plan)) {
-        lines.push(format!("modprobe -a {}\n{device}", modules.join(" ")));
+        if !modules.is_empty() {
+            lines.push(format!("modprobe -a {}", modules.join(" ")));
+        }
+        lines.push(device);
     }
     guest.shell(&lines.join("\n"), LIMIT).map(drop)
 }

@@ -22,6 +22,8 @@ pub struct Plan {
     pub flavor: Flavor,
     /// Whether the module of iWARP comes along.
     pub with_siw: bool,
+    /// Whether it has an IOMMU, which vfio asks for.
+    pub with_vfio: bool,
     /// More words for its kernel.
     pub kernel_words: String,
     /// Its memory.
@@ -67,6 +69,7 @@ impl Plan {
             number,
             flavor: Flavor::Stock,
             with_siw: false,
+            with_vfio: false,
             kernel_words: String::new(),
             memory_mib: 512,
             processors: 1,
@@ -129,6 +132,12 @@ pub(super) fn qemu(plan: &Plan, kernel: &Kernel, initramfs: &Path, socket: &Path
         "none",
         "-no-reboot",
     ]);
+    let mut kernel_words = plan.kernel_words.clone();
+    if plan.with_vfio {
+        // Before all others: devices take the IOMMU that is there when they come.
+        command.args(["-device", "intel-iommu,intremap=on"]);
+        kernel_words.push_str(" intel_iommu=on");
+    }
     // With one processor and no room for a second the emulator makes locked instructions plain ones, which memory shared with others does not survive;
     // with room for a second, Linux finds the clock unsteady unless told otherwise.
     command
@@ -144,7 +153,7 @@ pub(super) fn qemu(plan: &Plan, kernel: &Kernel, initramfs: &Path, socket: &Path
     // Linux checks at start that its timer interrupts, and panics if the emulator got no processor for a moment: it is told not to.
     command.arg("-append").arg(format!(
         "console=ttyS0 quiet panic=-1 oops=panic tsc=reliable no_timer_check mitigations=off random.trust_cpu=on {}",
-        plan.kernel_words
+        kernel_words
     ));
     command.arg("-device").arg("virtio-serial-pci,max_ports=2");
     command.arg("-chardev").arg(format!(

@@ -153,7 +153,7 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<Value> {
 
 fn shown(bus: &str, preset: Preset) -> String {
     match preset {
-        Preset::Tipc => bus.to_owned(),
+        Preset::Tipc | Preset::Pci | Preset::PciDoorbell => bus.to_owned(),
         Preset::Roce => format!("{bus} over RoCE"),
         Preset::Iwarp => format!("{bus} over iWARP"),
     }

@@ -1,0 +1,336 @@
+//! The server of QEMU's `ivshmem-doorbell` devices: gives each peer the shared memory and the eventfds by which all ring each other.
+//!
+//! Protocol: "The ivshmem client-server protocol" in QEMU's `docs/specs/ivshmem-spec`, version 0. The server sends, each as eight bytes, little-endian, some with
+//! a descriptor: the version; the peer's own number; -1 with the memory; then for every peer that is there, the newcomer last, its number once for each vector,
+//! with the eventfd that this vector is. A peer that leaves is told to the others by its number without a descriptor. Peers send nothing.
+//!
+//! Beside the specification, a peer's number does not depend on the order in which peers come: there is a socket for each number, so that a ring can be
+//! configured, and a guest that was reset is the same peer again. Used by [`super::window`].
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+use super::window::Window;
+
+/// Of the protocol.
+const VERSION: i64 = 0;
+/// In the place of a peer's number: the memory.
+const MEMORY: i64 = -1;
+/// A peer that takes nothing for so long is given up, so that it keeps no other waiting.
+const SEND_LIMIT: Duration = Duration::from_secs(5);
+
+/// A server at work, for peers 0 to one less than their count. It ends when this is dropped; peers keep what they have.
+#[derive(Debug)]
+pub struct Doorbells {
+    directory: tempfile::TempDir,
+    vectors: usize,
+    end: OwnedFd,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Doorbells {
+    /// Serves `window` to `peers` peers at most, each of which can be rung at `vectors` vectors.
+    ///
+    /// # Errors
+    /// Its sockets can't be made.
+    pub fn start(window: &Window, peers: usize, vectors: usize) -> Result<Doorbells> {
+        let directory = tempfile::Builder::new().prefix("busway-bells-").tempdir()?;
+        let end = eventfd(0, EventfdFlags::CLOEXEC).context("no eventfd can be made")?;
+        let places = (0..peers)
+            .map(|number| {
+                let path = socket(directory.path(), number);
+                let listener =
+                    UnixListener::bind(&path).with_context(|| format!("{} can't be made", path.display()))?;
+                listener.set_nonblocking(true)?;
+                Ok(Place { listener, peer: None })
+            })
+            .collect::<Result<Vec<Place>>>()?;
+        let server = Server {
+            memory: window.file().as_fd().try_clone_to_owned()?,
+            vectors,
+            places,
+            end: end.try_clone()?,
+        };
+        let thread = std::thread::Builder::new()
+            .name("doorbells".to_owned())
+            .spawn(move || server.serve())?;
+        Ok(Doorbells {
+            directory,
+            vectors,
+            end,
+            thread: Some(thread),
+        })
+    }
+
+    /// Where the peer of this number connects.
+    #[must_use]
+    pub fn socket(&self, number: usize) -> PathBuf {
+        socket(self.directory.path(), number)
+    }
+
+    /// Vectors of each peer.
+    #[must_use]
+    pub fn vectors(&self) -> usize {
+        self.vectors
+    }
+}
+
+impl Drop for Doorbells {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&self.end, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn socket(directory: &std::path::Path, number: usize) -> PathBuf {
+    directory.join(format!("peer-{number}"))
+}
+
+/// The place of a number, and who has it.
+struct Place {
+    listener: UnixListener,
+    peer: Option<Peer>,
+}
+
+struct Peer {
+    connection: UnixStream,
+    vectors: Vec<OwnedFd>,
+}
+
+struct Server {
+    memory: OwnedFd,
+    vectors: usize,
+    places: Vec<Place>,
+    end: OwnedFd,
+}
+
+/// What one look at the sockets found.
+#[derive(Default)]
+struct Found {
+    has_ended: bool,
+    /// Numbers at whose socket somebody connects.
+    come: Vec<usize>,
+    /// Numbers whose peer has closed its connection.
+    gone: Vec<usize>,
+}
+
+impl Server {
+    fn serve(mut self) {
+        loop {
+            let found = self.look();
+            if found.has_ended {
+                return;
+            }
+            // First who has left: a peer that comes back must find its place free.
+            found.gone.into_iter().for_each(|number| self.leaves(number));
+            for number in found.come {
+                if let Err(error) = self.comes(number) {
+                    eprintln!("doorbells: peer {number}: {error:#}");
+                    self.leaves(number);
+                }
+            }
+        }
+    }
+
+    /// Sleeps until somebody comes or leaves, or the server shall end.
+    fn look(&self) -> Found {
+        let mut sources: Vec<(Source, BorrowedFd<'_>)> = vec![(Source::End, self.end.as_fd())];
+        for (number, place) in self.places.iter().enumerate() {
+            match &place.peer {
+                Some(peer) => sources.push((Source::Peer(number), peer.connection.as_fd())),
+                None => sources.push((Source::Listener(number), place.listener.as_fd())),
+            }
+        }
+        let mut polled: Vec<PollFd<'_>> = sources
+            .iter()
+            .map(|(_, fd)| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
+            .collect();
+        let mut found = Found::default();
+        match poll(&mut polled, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(_) => found.has_ended = true,
+        }
+        for ((source, _), polled) in sources.iter().zip(&polled) {
+            if polled.revents().is_empty() {
+                continue;
+            }
+            match source {
+                Source::End => found.has_ended = true,
+                Source::Listener(number) => found.come.push(*number),
+                // Peers send nothing: there is something only when there is nobody.
+                Source::Peer(number) => found.gone.push(*number),
+            }
+        }
+        found
+    }
+
+    /// Greets a peer, and tells it and the others of each other.
+    fn comes(&mut self, number: usize) -> Result<()> {
+        let (connection, _) = self.places[number].listener.accept()?;
+        connection.set_nonblocking(false)?;
+        connection.set_write_timeout(Some(SEND_LIMIT))?;
+        let vectors = (0..self.vectors)
+            .map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))
+            .collect::<Result<Vec<_>, _>>()?;
+        say(&connection, VERSION, None)?;
+        say(&connection, number as i64, None)?;
+        say(&connection, MEMORY, Some(self.memory.as_fd()))?;
+        for (other, peer) in self.peers() {
+            introduce(&connection, other, &peer.vectors)?;
+            // One that fails here has left, and will be found so.
+            let _ = introduce(&peer.connection, number, &vectors);
+        }
+        introduce(&connection, number, &vectors)?;
+        self.places[number].peer = Some(Peer { connection, vectors });
+        Ok(())
+    }
+
+    fn leaves(&mut self, number: usize) {
+        if self.places[number].peer.take().is_some() {
+            for (_, peer) in self.peers() {
+                let _ = say(&peer.connection, number as i64, None);
+            }
+        }
+    }
+
+    fn peers(&self) -> impl Iterator<Item = (usize, &Peer)> {
+        self.places
+            .iter()
+            .enumerate()
+            .filter_map(|(number, place)| Some((number, place.peer.as_ref()?)))
+    }
+}
+
+enum Source {
+    End,
+    Listener(usize),
+    Peer(usize),
+}
+
+/// Gives the eventfds of peer `number`, vector by vector.
+fn introduce(to: &UnixStream, number: usize, vectors: &[OwnedFd]) -> Result<()> {
+    vectors
+        .iter()
+        .try_for_each(|vector| say(to, number as i64, Some(vector.as_fd())))
+}
+
+/// Sends one value, with a descriptor or without.
+fn say(to: &UnixStream, value: i64, with: Option<BorrowedFd<'_>>) -> Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let descriptors = with.map(|fd| [fd]);
+    if let Some(descriptors) = &descriptors {
+        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+    }
+    // Eight bytes go whole into a stream socket that nobody else fills.
+    sendmsg(
+        to,
+        &[IoSlice::new(&value.to_le_bytes())],
+        &mut ancillary,
+        SendFlags::NOSIGNAL,
+    )
+    .context("it takes nothing")?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSliceMut;
+
+    use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+    use super::*;
+
+    /// One message of the server; `None` once it is gone.
+    fn hear(from: &UnixStream) -> Option<(i64, Option<OwnedFd>)> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut bytes = [0; 8];
+        let heard = recvmsg(
+            from,
+            &mut [IoSliceMut::new(&mut bytes)],
+            &mut ancillary,
+            RecvFlags::WAITALL | RecvFlags::CMSG_CLOEXEC,
+        )
+        .unwrap();
+        let descriptor = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+            _ => None,
+        });
+        (heard.bytes == 8).then_some((i64::from_le_bytes(bytes), descriptor))
+    }
+
+    fn values(from: &UnixStream, count: usize) -> Vec<(i64, bool)> {
+        (0..count)
+            .map(|_| hear(from).unwrap())
+            .map(|(value, fd)| (value, fd.is_some()))
+            .collect()
+    }
+
+    #[test]
+    fn a_peer_hears_version_number_memory_the_others_and_itself() {
+        let window = Window::new(4096).unwrap();
+        let server = Doorbells::start(&window, 2, 2).unwrap();
+        let first = UnixStream::connect(server.socket(0)).unwrap();
+        assert_eq!(
+            values(&first, 5),
+            [(0, false), (0, false), (-1, true), (0, true), (0, true)]
+        );
+        let second = UnixStream::connect(server.socket(1)).unwrap();
+        assert_eq!(values(&second, 2), [(0, false), (1, false)]);
+        let (value, memory) = hear(&second).unwrap();
+        let memory = std::fs::File::from(memory.unwrap());
+        assert_eq!((value, memory.metadata().unwrap().len()), (-1, 4096));
+        assert_eq!(values(&second, 4), [(0, true), (0, true), (1, true), (1, true)]);
+        assert_eq!(values(&first, 2), [(1, true), (1, true)]);
+    }
+
+    #[test]
+    fn what_rings_at_one_peer_is_what_the_other_was_given_for_that_vector() {
+        let window = Window::new(4096).unwrap();
+        let server = Doorbells::start(&window, 2, 2).unwrap();
+        let first = UnixStream::connect(server.socket(0)).unwrap();
+        values(&first, 3);
+        let own: Vec<OwnedFd> = (0..2).filter_map(|_| hear(&first)?.1).collect();
+        let second = UnixStream::connect(server.socket(1)).unwrap();
+        values(&second, 3);
+        let of_first: Vec<OwnedFd> = (0..2).filter_map(|_| hear(&second)?.1).collect();
+        rustix::io::write(&of_first[1], &1u64.to_ne_bytes()).unwrap();
+        let mut rung = [0; 8];
+        assert!(
+            rustix::io::read(&own[0], &mut rung).is_err(),
+            "vector 0 was not rung"
+        );
+        assert_eq!(rustix::io::read(&own[1], &mut rung), Ok(8));
+    }
+
+    #[test]
+    fn a_peer_that_leaves_is_told_to_the_others_and_comes_back_under_its_number() {
+        let window = Window::new(4096).unwrap();
+        let server = Doorbells::start(&window, 2, 1).unwrap();
+        let first = UnixStream::connect(server.socket(0)).unwrap();
+        values(&first, 4);
+        let second = UnixStream::connect(server.socket(1)).unwrap();
+        values(&second, 5);
+        assert_eq!(values(&first, 1), [(1, true)]);
+        drop(second);
+        assert_eq!(values(&first, 1), [(1, false)]);
+        let again = UnixStream::connect(server.socket(1)).unwrap();
+        assert_eq!(values(&again, 2), [(0, false), (1, false)]);
+        assert_eq!(values(&first, 1), [(1, true)]);
+        drop(server);
+        values(&again, 3);
+        assert!(hear(&again).is_none(), "the server has closed the connection");
+    }
+}
