@@ -25,6 +25,7 @@ pub mod record;
 pub mod system;
 pub mod technology;
 pub mod views;
+pub mod window;
 pub mod worker;
 
 pub use error::BenchError;

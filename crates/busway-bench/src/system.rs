@@ -28,6 +28,8 @@ pub(crate) struct LinkTable<'a> {
     pub(crate) bus: &'a str,
     /// File of a window.
     pub(crate) window: &'a Path,
+    /// What each host's table of the bus says, where it was given.
+    pub(crate) tables: Option<[String; 2]>,
     /// Where each host can listen.
     pub(crate) addresses: [SocketAddr; 2],
     /// How the gateways' lanes wait.
@@ -48,6 +50,7 @@ pub fn write_system_file(hosts: &Hosts, bus: &str, wait: Option<Wait>) -> Result
     let link = LinkTable {
         bus,
         window: &hosts.shared.join("window"),
+        tables: None,
         addresses: free_addresses(hosts)?,
         lanes_wait: wait,
     };
@@ -77,7 +80,14 @@ pub(crate) fn text(hosts: &[HostTable<'_>; 2], link: Option<&LinkTable<'_>>) -> 
         addresses: link.addresses,
         window: (link.window, WINDOW_MIB),
     };
-    let (bus, lines) = (link.bus, link_lines(link.bus, &site));
+    let bus = link.bus;
+    let lines = match &link.tables {
+        Some([first, second]) => {
+            let [one, other] = names;
+            format!("{bus}.{one} = {first}\n{bus}.{other} = {second}\n")
+        }
+        None => link_lines(bus, &site),
+    };
     let _ = write!(text, "[[link]]\nhosts = {names:?}\nbuses = [\"{bus}\"]\n{lines}");
     if let Some(wait) = link.lanes_wait {
         let _ = writeln!(text, "\n[[lane]]\nname = \"default\"\nwait = \"{}\"", wait.word());

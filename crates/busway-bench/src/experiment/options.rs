@@ -6,6 +6,7 @@ use crate::gateway::size_within;
 use crate::record::Settings;
 use crate::technology::{self, Description, MIN_MESSAGE_BYTES};
 use crate::views::Output;
+use crate::window::Access;
 use crate::worker::Wait;
 
 /// Longest message that can be asked for, in bytes.
@@ -41,6 +42,9 @@ pub struct Common {
     /// The other machine, where `busway bench follower` runs
     #[arg(long, value_name = "HOST[:PORT]")]
     pub follower: Option<String>,
+    /// Memory that both machines share.
+    #[command(flatten)]
+    pub access: Access,
     /// Measure on one host even where namespaces are possible
     #[arg(long)]
     pub no_isolation: bool,
@@ -102,10 +106,15 @@ impl Common {
                 }
             } else if let Some(missing) = &one.missing {
                 notes.push(format!("{}: skipped: needs {missing}", one.name));
-            } else if self.follower.is_some() && one.reach != technology::Reach::Network {
+            } else if self.follower.is_some() && !one.reaches_another_machine(self.access.window.is_some()) {
                 notes.push(format!(
-                    "{}: skipped: needs both programs on one machine",
-                    one.name
+                    "{}: skipped: needs both programs on one machine{}",
+                    one.name,
+                    if one.reach == technology::Reach::Machine {
+                        ", or a window that both share (--window, at the follower too)"
+                    } else {
+                        ""
+                    }
                 ));
             } else {
                 chosen.push(one);
@@ -117,7 +126,11 @@ impl Common {
     /// The ways in which programs wait over `technology` on a machine with so many cores; `--quick` takes the first. Programs that spin would
     /// keep gateways from the cores that they need: unless asked to, they do so only where there is a core for each.
     pub(crate) fn waits(&self, technology: &Description, cores: usize) -> Vec<Wait> {
-        let mut waits = technology.waits.clone();
+        let mut waits = if self.follower.is_some() {
+            technology.waits_across()
+        } else {
+            technology.waits.clone()
+        };
         if !self.wait.is_empty() {
             waits.retain(|wait| self.wait.contains(wait));
             return waits;

@@ -247,6 +247,10 @@ impl<'a> Session<'a> {
             iceoryx2: site.iceoryx2_config().to_owned(),
             system: staged.system[index].clone(),
             host: site.name().to_owned(),
+            window: match (&self.follower, side) {
+                (Some(follower), Side::Answers) => follower.access.window.clone(),
+                _ => self.common.access.window.clone(),
+            },
         }
     }
 

@@ -98,6 +98,7 @@ impl Session<'_> {
                 .map(|(bus, window, addresses, lanes_wait)| LinkTable {
                     bus,
                     window,
+                    tables: self.tables(bus),
                     addresses: *addresses,
                     lanes_wait: Some(*lanes_wait),
                 });
@@ -128,6 +129,16 @@ impl Session<'_> {
             }
         }
         Ok(staged)
+    }
+
+    /// The hosts' tables of a bus, where both sides have one that was given, or a window.
+    fn tables(&self, bus: &str) -> Option<[String; 2]> {
+        let ours = self.common.access.table(bus);
+        let theirs = match &self.follower {
+            Some(follower) => follower.access.table(bus),
+            None => ours.clone(),
+        };
+        Some([ours?, theirs?])
     }
 
     fn link<'b>(

@@ -8,6 +8,7 @@ use super::{PORT, Reply, Request, TIMEOUT, VERSION, hear, say};
 use crate::BenchError;
 use crate::environment::Environment;
 use crate::processes::Worker;
+use crate::window::Access;
 use crate::worker::Role;
 
 /// A follower that has begun a run for us; the run ends when this is dropped.
@@ -18,6 +19,8 @@ pub struct Follower {
     name: String,
     directory: PathBuf,
     iceoryx2_config: PathBuf,
+    /// What it can reach of memory that it shares with us.
+    pub(crate) access: Access,
     /// The machine that it is on.
     pub environment: Environment,
     /// Our own address as the follower reaches it.
@@ -55,12 +58,14 @@ impl Follower {
                 directory,
                 iceoryx2_config,
                 environment,
+                access,
             } => Ok(Self {
                 address,
                 run,
                 name,
                 directory,
                 iceoryx2_config,
+                access,
                 environment: *environment,
                 local,
                 _run: connection,

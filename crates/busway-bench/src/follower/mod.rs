@@ -2,7 +2,7 @@
 //!
 //! Contract: the follower serves one run after the other, and one at a time. It starts what the run asks for in a directory of its own, and ends it when
 //! the connection that asked for it closes, whatever happened to the other machine. It starts no other programs than workers of
-//! technologies that reach over a network, and gateways. There is no authentication, and a gateway opens what the system file names: whoever
+//! technologies that reach another machine, and gateways, and maps no other window than the one on its command line. There is no authentication, and a gateway opens what the system file names: whoever
 //! reaches the follower's port can load this machine and make it open windows, so it belongs on a network of one's own, and not to root.
 //!
 //! A connection carries one request as a line of JSON, and is answered by one reply. Then it is what was asked for: the run itself
@@ -19,6 +19,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::environment::Environment;
+use crate::window::Access;
 use crate::worker::Role;
 
 pub use client::Follower;
@@ -71,6 +72,8 @@ enum Reply {
         directory: PathBuf,
         iceoryx2_config: PathBuf,
         environment: Box<Environment>,
+        /// What it was given on its command line.
+        access: Access,
     },
     /// Done; for a file: where it lies.
     Done { path: Option<PathBuf> },

@@ -12,7 +12,8 @@ use crate::BenchError;
 use crate::environment::Environment;
 use crate::hosts::Hosts;
 use crate::processes::{Process, spawn_worker, start_gateway};
-use crate::technology::{self, Place, Reach};
+use crate::technology::{self, Place};
+use crate::window::{Access, SharedWindow};
 use crate::worker::Role;
 
 /// Name of this host in system files.
@@ -26,6 +27,9 @@ pub struct Args {
     /// Address and port to listen on
     #[arg(long, value_name = "ADDRESS:PORT", default_value_t = SocketAddr::from(([0, 0, 0, 0], PORT)))]
     pub listen: SocketAddr,
+    /// Memory that both machines share.
+    #[command(flatten)]
+    pub access: Access,
 }
 
 /// Serves until `stop` is set. `program` is the `busway` binary; `listening` hears the address once the follower can be reached.
@@ -51,6 +55,7 @@ pub fn serve(
     listening(address);
     let server = Arc::new(Server {
         program: program.to_owned(),
+        access: args.access.clone(),
         run: Mutex::new(None),
         runs: AtomicU64::new(0),
     });
@@ -73,6 +78,7 @@ pub fn serve(
 
 struct Server {
     program: PathBuf,
+    access: Access,
     /// The run under way, and its number.
     run: Mutex<Option<(u64, Arc<Hosts>)>>,
     runs: AtomicU64,
@@ -134,6 +140,7 @@ impl Server {
             directory: host.directory.clone(),
             iceoryx2_config: host.iceoryx2_config.clone(),
             environment: Box::new(Environment::record(hosts.isolation.describe())),
+            access: self.access.clone(),
         };
         let _ = say(connection, &begun);
         wait_for_end(connection);
@@ -153,7 +160,7 @@ impl Server {
     /// A worker whose standard input and output the connection is.
     fn worker(&self, connection: &mut TcpStream, hosts: &Hosts, role: &Role) -> Result<(), String> {
         let host = &hosts.hosts[0];
-        admit(role, &host.directory)?;
+        admit(role, &host.directory, self.access.window.as_ref())?;
         let (mut process, mut stdin, mut stdout) =
             spawn_worker(&self.program, host, role).map_err(|e| e.to_string())?;
         let mut replies = connection.try_clone().map_err(|e| e.to_string())?;
@@ -213,13 +220,25 @@ fn write(hosts: &Hosts, name: &str, text: &str) -> Result<PathBuf, String> {
 const MIN_FRAME_NS: u64 = 10_000;
 
 /// Refuses what no leader asks for.
-fn admit(role: &Role, directory: &Path) -> Result<(), String> {
+fn admit(role: &Role, directory: &Path, window: Option<&SharedWindow>) -> Result<(), String> {
     let frame_ns = match role {
         Role::Exchange(spec) => {
-            return admit_program(&spec.technology, &spec.place, spec.payload_bytes, directory);
+            return admit_program(
+                &spec.technology,
+                &spec.place,
+                spec.payload_bytes,
+                directory,
+                window,
+            );
         }
         Role::Partition(spec) => {
-            admit_program(&spec.technology, &spec.place, spec.payload_bytes, directory)?;
+            admit_program(
+                &spec.technology,
+                &spec.place,
+                spec.payload_bytes,
+                directory,
+                window,
+            )?;
             spec.frame_ns
         }
         Role::Compute(spec) => spec.frame_ns,
@@ -236,11 +255,18 @@ fn admit_program(
     place: &Place,
     payload_bytes: usize,
     directory: &Path,
+    window: Option<&SharedWindow>,
 ) -> Result<(), String> {
     let technology =
         technology::of(technology).ok_or_else(|| format!("unknown technology {technology:?}"))?;
-    if technology.reach != Reach::Network {
-        return Err(format!("{} does not reach over a network", technology.name));
+    if place.window.as_ref() != window {
+        return Err("a worker of another window than this follower's".into());
+    }
+    if !technology.reaches_another_machine(window.is_some()) {
+        return Err(format!(
+            "{} does not reach another machine; give both sides a window that they share (--window)",
+            technology.name
+        ));
     }
     let system = place.system.as_deref();
     if place.directory != directory || system.is_some_and(|file| file.parent() != Some(directory)) {

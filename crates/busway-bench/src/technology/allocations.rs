@@ -123,6 +123,7 @@ fn allocations_over(technology: &Description, wait: Wait) -> [u64; 2] {
         iceoryx2: hosts.hosts[0].iceoryx2_config.clone(),
         system: system.clone(),
         host: hosts.hosts[side as usize].name.clone(),
+        window: None,
     };
     let control = Control::silent();
     let is_open = AtomicBool::new(false);

@@ -21,7 +21,7 @@ use busway_transport::{
 
 use super::ready::sleep_until_ready;
 use super::{
-    Description, LOOK_TIMEOUT, Message, OneWay, Opening, Path, Place, Reach, Received, Side, Stage, User,
+    Description, LOOK_TIMEOUT, Message, OneWay, Opening, Path, Place, Received, Side, Stage, User, reach_of,
 };
 use crate::pattern::now_ns;
 use crate::worker::{Control, Measured, Report, Wait, WorkerResult, report};
@@ -51,11 +51,7 @@ pub(super) fn describe() -> Vec<Description> {
             name: format!("{PREFIX}{bus}"),
             title: format!("a Busway channel over {bus}, without gateways and ports"),
             waits: vec![Wait::Spin, Wait::Event],
-            reach: if *bus == "memory" {
-                Reach::Machine
-            } else {
-                Reach::Network
-            },
+            reach: reach_of(bus),
             one_way: Some(OneWay::Lossless),
             max_bytes: 16 << 20,
             stage: Stage::Link(bus),

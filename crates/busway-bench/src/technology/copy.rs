@@ -1,37 +1,52 @@
-//! `copy`: the floor of shared memory with a payload: one copy in, one copy out, through a ring each way that both programs trust.
+//! `copy`: the floor of shared memory with a payload: one copy in, one copy out, through a ring each way that both programs trust. `copy-in`: the
+//! same without the copy out, so that a stream goes as fast as a program writes.
 
 use std::time::Duration;
 
 use zerocopy::IntoBytes;
 
-use super::{Description, Message, OneWay, Opening, Path, Reach, Received, Stage, User};
+use super::{Description, MIN_MESSAGE_BYTES, Message, OneWay, Opening, Path, Reach, Received, Stage, User};
 use crate::worker::{Control, Measured, Ring, Wait, WorkerResult, slots_for};
 
 /// Slots of a ring for round trips: more would only spread the messages over more of the caches.
 const FEW_SLOTS: usize = 4;
 
-/// Its description.
-pub(super) fn describe() -> [Description; 1] {
-    [Description {
-        name: "copy".into(),
-        title: "floor: a copy in and a copy out of shared memory".into(),
+/// The one whose receiver looks at the first bytes only.
+const WITHOUT_COPY_OUT: &str = "copy-in";
+
+/// Their descriptions.
+pub(super) fn describe() -> [Description; 2] {
+    let names = [
+        ("copy", "floor: a copy in and a copy out of shared memory"),
+        (
+            WITHOUT_COPY_OUT,
+            "floor: a copy into shared memory, and none out of it",
+        ),
+    ];
+    names.map(|(name, title)| Description {
+        name: name.into(),
+        title: title.into(),
         waits: vec![Wait::Spin, Wait::Event],
         reach: Reach::Machine,
         one_way: Some(OneWay::Lossless),
         max_bytes: usize::MAX,
         stage: Stage::Bare,
         missing: None,
-    }]
+    })
 }
 
 /// Opens it. The answering program makes the files, the asking one removes them when both have them.
-pub(super) fn with(_: &str, opening: &Opening<'_>, user: impl User) -> WorkerResult<Measured> {
+pub(super) fn with(name: &str, opening: &Opening<'_>, user: impl User) -> WorkerResult<Measured> {
     let slots = if opening.one_way {
         slots_for(opening.payload_bytes)
     } else {
         FEW_SLOTS
     };
-    let open = |direction: &str| {
+    let open = |index: usize, direction: &str| {
+        if let Some(window) = &opening.place.window {
+            let at_bytes = index * Ring::bytes(opening.payload_bytes, slots);
+            return Ring::open_in(window, at_bytes, opening.payload_bytes, slots, opening.answers());
+        }
         let path = opening
             .place
             .directory
@@ -42,21 +57,28 @@ pub(super) fn with(_: &str, opening: &Opening<'_>, user: impl User) -> WorkerRes
         }
         ring
     };
-    let (there, back) = (open("there")?, open("back")?);
+    let (there, back) = (open(0, "there")?, open(1, "back")?);
     let (to, from) = if opening.answers() {
         (back, there)
     } else {
         (there, back)
     };
+    let copies_out = name != WITHOUT_COPY_OUT;
+    let incoming_bytes = if copies_out {
+        opening.payload_bytes
+    } else {
+        MIN_MESSAGE_BYTES
+    };
     user.exchange(Copy {
         to,
         from,
         outgoing: vec![0; opening.payload_bytes / 8],
-        incoming: vec![0; opening.payload_bytes / 8],
+        incoming: vec![0; incoming_bytes / 8],
         wait: opening.wait,
         blocks: opening.blocks(),
         timed: opening.timed,
         touched: opening.touched,
+        checked: opening.touched && copies_out,
         control: opening.control.clone(),
     })
 }
@@ -70,6 +92,8 @@ struct Copy {
     blocks: bool,
     timed: bool,
     touched: bool,
+    /// Whether every byte of what came is read.
+    checked: bool,
     control: Control,
 }
 
@@ -78,7 +102,7 @@ impl Copy {
     fn take(&mut self) -> Option<Received> {
         let has_come = self.from.try_receive(&mut self.incoming, self.wait);
         has_come
-            .then(|| Message::read(self.incoming.as_bytes(), self.touched))
+            .then(|| Message::read(self.incoming.as_bytes(), self.checked))
             .flatten()
     }
 }

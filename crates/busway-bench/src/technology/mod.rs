@@ -30,6 +30,7 @@ use std::time::Duration;
 use busway_transport::registry::is_one_sided;
 use serde::{Deserialize, Serialize};
 
+use crate::window::SharedWindow;
 use crate::worker::{Control, Measured, Wait, WorkerResult};
 
 pub use message::{MIN_MESSAGE_BYTES, Message, Received};
@@ -99,7 +100,7 @@ pub struct Description {
 pub enum Reach {
     /// On one host.
     Host,
-    /// On two hosts of one machine, which share files.
+    /// On two hosts of one machine, which share files; on two machines that share a window.
     Machine,
     /// On any two hosts.
     Network,
@@ -132,6 +133,14 @@ pub enum Stage {
     Link(&'static str),
 }
 
+/// How far a bus reaches: one that is memory, as far as its windows do.
+fn reach_of(bus: &str) -> Reach {
+    match bus {
+        "memory" | "pci" => Reach::Machine,
+        _ => Reach::Network,
+    }
+}
+
 /// Which of the two programs this is. The answering one is opened first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -157,6 +166,8 @@ pub struct Place {
     pub system: Option<PathBuf>,
     /// Name of the program's host in it.
     pub host: String,
+    /// Memory that both machines see, instead of files in `directory`.
+    pub window: Option<SharedWindow>,
 }
 
 /// With what a path is opened.
@@ -180,6 +191,24 @@ pub(crate) struct Opening<'a> {
 }
 
 impl Description {
+    /// Whether its programs can be on two machines, which share a window if `has_window`.
+    pub fn reaches_another_machine(&self, has_window: bool) -> bool {
+        match self.reach {
+            Reach::Host => false,
+            Reach::Machine => has_window,
+            Reach::Network => true,
+        }
+    }
+
+    /// How its programs can wait where they are on two machines: no word of memory wakes anybody there.
+    pub fn waits_across(&self) -> Vec<Wait> {
+        let mut waits = self.waits.clone();
+        if self.reach == Reach::Machine && self.stage == Stage::Bare {
+            waits.retain(|wait| *wait == Wait::Spin);
+        }
+        waits
+    }
+
     /// Whether gateways carry its messages.
     pub fn has_gateways(&self) -> bool {
         match self.stage {
@@ -239,7 +268,7 @@ pub fn list() -> String {
         let waits: Vec<&str> = one.waits.iter().map(|wait| wait.word()).collect();
         let reach = match one.reach {
             Reach::Host => "one host",
-            Reach::Machine => "two hosts of one machine",
+            Reach::Machine => "two hosts of one machine, or that share a window",
             Reach::Network => "two machines",
         };
         let what = match one.missing {

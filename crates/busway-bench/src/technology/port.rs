@@ -14,6 +14,7 @@ use busway_transport::registry::{BUS_NAMES, missing};
 
 use super::{
     Description, LOOK_TIMEOUT, Message, OneWay, Opening, Path, Place, Reach, Received, Side, Stage, User,
+    reach_of,
 };
 use crate::worker::{Measured, Wait, WorkerResult};
 
@@ -41,11 +42,7 @@ pub(super) fn describe() -> Vec<Description> {
                 } else {
                     vec![Wait::Spin, Wait::Adaptive]
                 },
-                reach: match bus {
-                    None => Reach::Host,
-                    Some("memory") => Reach::Machine,
-                    Some(_) => Reach::Network,
-                },
+                reach: bus.map_or(Reach::Host, reach_of),
                 one_way: Some(if queuing {
                     OneWay::Lossless
                 } else {

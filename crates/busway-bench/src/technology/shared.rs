@@ -23,8 +23,11 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Maps the file of this place, which the answering program makes.
+    /// Maps the window of this place, which the answering program clears; without one the file, which it makes.
     pub(super) fn open(opening: &Opening<'_>, len_bytes: usize) -> WorkerResult<Self> {
+        if let Some(shared) = &opening.place.window {
+            return Self::of(shared.map(0, len_bytes)?, len_bytes, opening.answers());
+        }
         let path = opening.place.directory.join(&opening.place.name);
         let context = |e: std::io::Error| format!("shared memory {}: {e}", path.display());
         let create = opening.answers();
@@ -46,9 +49,20 @@ impl Memory {
             // Both have it mapped, and the memory goes with the programs.
             let _ = std::fs::remove_file(&path);
         }
+        // The file is new, and zero.
+        Self::of(map, len_bytes, false)
+    }
+
+    fn of(map: MmapRaw, len_bytes: usize, clears: bool) -> WorkerResult<Self> {
         // SAFETY: the mapping is page-aligned, readable and writable for `len_bytes` bytes, and lives as long as the window beside
         // it; both programs reach it through windows only.
         let window = unsafe { Window::from_raw_parts(map.as_mut_ptr(), len_bytes, Medium::Coherent) };
+        if clears {
+            // What the programs before have left; the asking program comes only now.
+            for offset in (0..len_bytes).step_by(8) {
+                window.store(offset, 0).map_err(outside)?;
+            }
+        }
         Ok(Self { window, _map: map })
     }
 }

@@ -14,6 +14,7 @@ use memmap2::{MmapOptions, MmapRaw};
 use rustix::thread::futex;
 
 use super::{Wait, WorkerResult};
+use crate::window::SharedWindow;
 
 const DATA_OFFSET_BYTES: usize = 4096;
 /// A sleeper looks again after this long.
@@ -65,13 +66,42 @@ impl Ring {
             .len(bytes as usize)
             .map_raw(&file)
             .map_err(context)?;
-        Ok(Self {
+        Ok(Self::of(map, payload_bytes, slots))
+    }
+
+    /// The same in a window that is there already: `at_bytes` in its half for bare memory; with `create` clears the counts.
+    pub(crate) fn open_in(
+        window: &SharedWindow,
+        at_bytes: usize,
+        payload_bytes: usize,
+        slots: usize,
+        create: bool,
+    ) -> WorkerResult<Self> {
+        let map = window.map(at_bytes, Self::bytes(payload_bytes, slots))?;
+        let ring = Self::of(map, payload_bytes, slots);
+        if create {
+            // Relaxed: the other program is started only after this one has said that it is ready.
+            for line in [HEAD, TAIL] {
+                ring.count(line).store(0, Ordering::Relaxed);
+            }
+        }
+        Ok(ring)
+    }
+
+    /// What a ring takes of a window, in bytes.
+    pub(crate) fn bytes(payload_bytes: usize, slots: usize) -> usize {
+        (DATA_OFFSET_BYTES + slots * payload_bytes).next_multiple_of(DATA_OFFSET_BYTES)
+    }
+
+    /// `map` is long enough.
+    fn of(map: MmapRaw, payload_bytes: usize, slots: usize) -> Self {
+        Self {
             map,
             slots: slots as u64,
             words: payload_bytes / 8,
             mine: 0,
             theirs: 0,
-        })
+        }
     }
 
     fn count(&self, line: usize) -> &AtomicU64 {
@@ -107,7 +137,7 @@ impl Ring {
         true
     }
 
-    /// Copies the next message out; false when there is none.
+    /// Copies the next message out, or as much of its beginning as `message` holds; false when there is none.
     pub(crate) fn try_receive(&mut self, message: &mut [u64], wait: Wait) -> bool {
         if self.mine == self.theirs {
             // Acquire: partner of the sender's release of `head`; the slot below it is written.
@@ -116,8 +146,9 @@ impl Ring {
                 return false;
             }
         }
-        // SAFETY: the slot is `words` long and full: the sender's `head` has passed it, and it writes only above `tail`.
-        unsafe { std::ptr::copy_nonoverlapping(self.slot(self.mine), message.as_mut_ptr(), self.words) };
+        let words = self.words.min(message.len());
+        // SAFETY: the slot is at least `words` long and full: the sender's `head` has passed it, and it writes only above `tail`.
+        unsafe { std::ptr::copy_nonoverlapping(self.slot(self.mine), message.as_mut_ptr(), words) };
         self.mine += 1;
         self.publish(TAIL, wait);
         true
