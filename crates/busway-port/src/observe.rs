@@ -152,12 +152,14 @@ impl Observer {
         far: &FarMemory,
         layout: register::Layout,
     ) -> Result<Seen, StoreError> {
-        // Mapping would make the file.
-        std::fs::metadata(far.place.path()).map_err(|source| StoreError::System {
-            action: "open",
-            path: far.place.path().into(),
-            source,
-        })?;
+        if let Some(path) = far.place.source().path() {
+            // Mapping would make the file.
+            std::fs::metadata(path).map_err(|source| StoreError::System {
+                action: "open",
+                path: path.into(),
+                source,
+            })?;
+        }
         let host = wire::source_partition(&self.store, channel)?;
         let host = self.store.partition_file(host).open_to_look()?.view()?;
         let (window, origin) = wire::landing(channel, far, layout, &host)?;

@@ -329,7 +329,7 @@ fn on_another_kernel_the_age_needs_an_estimate_of_its_clock() {
             .expect("set aside");
         let file = fs::OpenOptions::new()
             .write(true)
-            .open(place.path())
+            .open(place.source().path().expect("a file"))
             .expect("the window");
         file.write_all_at(&[1; 8], place.offset_bytes() + 24)
             .expect("written");

@@ -4,7 +4,7 @@
 //! heartbeat and sessions) and opens channels. A channel carries messages in one direction, has resources of its own
 //! (a ring or register in a window, a connection), and has two ends: a [`Sender`] on one host and a [`Receiver`] on the other.
 //! The gateway, the ports and the benchmark use these traits and know no bus; a new bus is one folder beside
-//! [`memory`], [`tcp`], [`tipc`] and [`udp`] and one line in [`registry`].
+//! [`memory`], [`pci`], [`tcp`], [`tipc`] and [`udp`] and one line in [`registry`].
 //!
 //! Who calls what: one control thread per process polls the links; lanes (threads) own the channel ends and move the data.
 //! Nothing in the data path allocates, locks or logs.
@@ -24,6 +24,8 @@ pub mod fuzzing;
 pub mod memory;
 #[cfg(not(loom))]
 pub mod one_sided;
+#[cfg(not(loom))]
+pub mod pci;
 #[cfg(not(loom))]
 mod place;
 #[cfg(not(loom))]

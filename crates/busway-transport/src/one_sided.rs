@@ -5,12 +5,11 @@
 //! part. Both hosts must set the same number of bytes aside, which follows from the system file. A bus over which messages are moved
 //! implements [`OneSided`] with an empty block. Called by the system file (which channels find room) and by the ports.
 
-use std::path::Path;
-
 use busway_core::Window;
 
 use crate::memory::mapping::{MapError, Mapped};
-use crate::memory::settings::Place;
+use crate::memory::source::Source;
+use crate::memory::tables::Place;
 
 /// What the local host does with memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,10 +59,10 @@ impl PortPlace {
         Mapped::open(&self.place, self.role).map(PortMemory)
     }
 
-    /// The file or device.
+    /// What it lies in.
     #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.place.path
+    pub fn source(&self) -> &Source {
+        &self.place.source
     }
 
     /// Where in the file or device the memory begins, in bytes.

@@ -223,6 +223,8 @@ macro_rules! buses {
 buses! {
     /// Windows of shared memory.
     Memory => memory,
+    /// Windows in PCI functions.
+    Pci => pci,
     /// TCP connections.
     Tcp => tcp,
     /// TIPC connections.

@@ -149,7 +149,7 @@ fn too_small(channel: &ChannelConfig, far: &FarMemory) -> StoreError {
         channel: channel.name.clone(),
         reason: format!(
             "its register does not fit the ports' part of {}: give both hosts the same system file",
-            far.place.path().display()
+            far.place.source()
         ),
     }
 }

@@ -184,7 +184,7 @@ fn describe_far(far: &FarMemory) -> String {
     let at = far.place.offset_bytes() + far.offset_bytes as u64;
     format!(
         "{} at {at}, key {:x}, {:?} clock",
-        far.place.path().display(),
+        far.place.source(),
         far.key,
         far.clock
     )

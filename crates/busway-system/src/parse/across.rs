@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::path::PathBuf;
 
+use busway_transport::memory::source::Source;
+use busway_transport::memory::tables::Place;
 use busway_transport::registry::BusSettings;
 use busway_transport::tcp::settings::Role;
 
@@ -68,21 +69,20 @@ fn uses<'a>(root: &Fields<'_, '_>, links: &'a [Link]) -> Vec<Use<'a>> {
     uses
 }
 
-/// The windows of a host on a bus, in bytes of a file.
-fn windows(settings: &BusSettings) -> Vec<(PathBuf, Range<u64>)> {
-    match settings {
-        BusSettings::Memory(link) => link.resolve().map_or(Vec::new(), |resolved| {
-            [resolved.read, resolved.write]
-                .map(|place| {
-                    (
-                        place.path,
-                        place.offset..place.offset.saturating_add(place.length),
-                    )
-                })
-                .into()
-        }),
-        _ => Vec::new(),
-    }
+/// The windows of a host on a bus, in bytes of what they lie in.
+fn windows(settings: &BusSettings) -> Vec<(Source, Range<u64>)> {
+    let resolved = match settings {
+        BusSettings::Memory(link) => link.resolve(),
+        BusSettings::Pci(link) => link.resolve(),
+        _ => return Vec::new(),
+    };
+    let range = |place: Place| {
+        let end = place.offset.saturating_add(place.length);
+        (place.source, place.offset..end)
+    };
+    resolved.map_or(Vec::new(), |resolved| {
+        [resolved.read, resolved.write].map(range).into()
+    })
 }
 
 /// The address on which a host accepts connections for a link.
@@ -99,34 +99,33 @@ fn listens(settings: &BusSettings) -> Option<SocketAddr> {
 /// Whether windows of the two overlap.
 fn same_memory(earlier: &Use<'_>, later: &Use<'_>, notes: &mut Notes<'_>) -> bool {
     let taken = windows(&earlier.settings);
-    for (path, range) in windows(&later.settings) {
-        let overlaps = |(other, bytes): &&(PathBuf, Range<u64>)| {
-            *other == path && bytes.start < range.end && range.start < bytes.end
+    for (source, range) in windows(&later.settings) {
+        let overlaps = |(other, bytes): &&(Source, Range<u64>)| {
+            other.is_same_memory(&source) && bytes.start < range.end && range.start < bytes.end
         };
         let Some((_, bytes)) = taken.iter().find(overlaps) else {
             continue;
         };
         let free = taken
             .iter()
-            .filter(|(other, _)| *other == path)
+            .filter(|(other, _)| other.is_same_memory(&source))
             .map(|(_, bytes)| bytes.end)
             .max();
         notes.error(
             &later.span,
             &later.key,
             format!(
-                "bytes {} to {} of {} overlap with bytes {} to {}, which host {:?} uses for link[{}]",
-                range.start,
-                range.end,
-                path.display(),
-                bytes.start,
-                bytes.end,
-                later.host,
-                earlier.link
+                "bytes {} to {} of {source} overlap with bytes {} to {}, which host {:?} uses for link[{}]",
+                range.start, range.end, bytes.start, bytes.end, later.host, earlier.link
             ),
             format!(
-                "begin at `offset` {} or beyond, or name another file",
-                free.unwrap_or(bytes.end)
+                "begin at `offset` {} or beyond, or name another {}",
+                free.unwrap_or(bytes.end),
+                if source.path().is_some() {
+                    "file"
+                } else {
+                    "resource"
+                }
             ),
         );
         return true;

@@ -13,7 +13,7 @@ use crate::ports::Clock;
 use crate::read::{At, Fields};
 
 /// Buses that the design has and this version does not.
-const LATER_BUSES: [&str; 3] = ["pci", "pcie", "zenoh"];
+const LATER_BUSES: [&str; 1] = ["zenoh"];
 
 /// Keys of a link beside its bus tables.
 const KEYS: [&str; 4] = ["hosts", "buses", "large", "clock"];

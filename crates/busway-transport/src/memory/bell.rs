@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use super::armed::{Armed, Watch};
 use super::layout::WindowLayout;
 use super::mapping::Mapped;
-use super::settings::DoorbellPlace;
+use super::tables::DoorbellPlace;
 use crate::link::Doorbell;
 
 /// Suffix of the control thread's FIFO.

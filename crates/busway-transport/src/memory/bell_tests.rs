@@ -1,6 +1,7 @@
 use super::*;
 use crate::memory::mapping::Role;
 use crate::memory::settings::{Medium, Place};
+use crate::memory::source::Source;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::atomic::AtomicU32;
 
@@ -14,7 +15,7 @@ fn prefix() -> PathBuf {
 fn window() -> (Mapped, WindowLayout) {
     let path = with_suffix(&prefix(), "-window");
     let place = Place {
-        path: path.clone(),
+        source: Source::File(path.clone()),
         offset: 0,
         length: 65_536,
         file_length: 65_536,

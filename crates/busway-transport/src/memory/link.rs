@@ -20,10 +20,9 @@ use super::gate::Conversation;
 use super::header::{OwnHeader, PeerHeader, PeerPulse};
 use super::layout::WindowLayout;
 use super::mapping::{MapError, Mapped, Role, Trouble};
-use super::settings::{LinkSettings, Resolved};
+use super::tables::{LinkSettings, Resolved, Table};
 use crate::link::{ChannelId, ChannelSpec, Direction, Doorbell, Link, LinkEvent, LinkIdentity, OpenError};
 use crate::message::Message;
-use crate::registry::SettingError;
 
 /// First wait after the windows could not be mapped; doubles up to [`LONGEST_RETRY`].
 const FIRST_RETRY: Duration = Duration::from_millis(50);
@@ -38,6 +37,7 @@ const BUSY_FOR: Duration = Duration::from_millis(100);
 /// A link through two windows.
 #[derive(Debug)]
 pub struct MemoryLink<M: Message> {
+    bus: &'static str,
     settings: Resolved,
     identity: LinkIdentity,
     peer_host: String,
@@ -73,20 +73,22 @@ struct Windows {
 }
 
 impl<M: Message> MemoryLink<M> {
-    /// A link as `settings` say, to the host called `peer_host`. Nothing is mapped before the first poll.
+    /// A link over `bus` as `settings` say, to the host called `peer_host`. Nothing is mapped before the first poll.
     ///
     /// # Errors
     /// The settings are wrong.
-    pub fn new(
-        settings: &LinkSettings,
-        identity: LinkIdentity,
+    pub(crate) fn open<H: Table>(
+        bus: &'static str,
+        settings: &LinkSettings<H>,
+        identity: &LinkIdentity,
         peer_host: &str,
-    ) -> Result<MemoryLink<M>, SettingError> {
-        let settings = settings.resolve()?;
-        Ok(MemoryLink {
+    ) -> Result<Box<dyn Link<M>>, OpenError> {
+        let settings = settings.resolve().map_err(std::io::Error::other)?;
+        Ok(Box::new(MemoryLink {
+            bus,
             belfry: Belfry::new(settings.doorbell.clone(), settings.peer_doorbell.clone()),
             settings,
-            identity,
+            identity: identity.clone(),
             peer_host: peer_host.into(),
             state: State::Unmapped(None),
             events: VecDeque::new(),
@@ -95,7 +97,7 @@ impl<M: Message> MemoryLink<M> {
             last_event: None,
             random: RandomState::new(),
             draws: 0,
-        })
+        }))
     }
 
     /// A number that no earlier conversation or landing place had, never 0.
@@ -170,7 +172,7 @@ impl<M: Message> MemoryLink<M> {
 
     fn greet(&mut self, mut windows: Windows, mut answered: u64, now: Instant) -> State<M> {
         if windows.beat(now, self.settings.heartbeat)
-            && let Some(Trouble::Truncated(why) | Trouble::Elsewhere(why)) = windows.opened.trouble()
+            && let Some(Trouble::Unusable(why) | Trouble::Elsewhere(why)) = windows.opened.trouble()
         {
             // Perhaps the peer waits in the new file.
             tracing::info!(%why, "mapping the windows anew");
@@ -216,7 +218,7 @@ impl<M: Message> MemoryLink<M> {
     fn attend(&mut self, mut windows: Windows, mut up: Box<Up<M>>, now: Instant) -> State<M> {
         let mut result = Ok(());
         if windows.beat(now, self.settings.heartbeat)
-            && let Some(Trouble::Truncated(why)) = windows.opened.trouble()
+            && let Some(Trouble::Unusable(why)) = windows.opened.trouble()
         {
             result = Err(why);
         }
@@ -269,7 +271,7 @@ impl Windows {
 
 impl<M: Message> Link<M> for MemoryLink<M> {
     fn bus(&self) -> &'static str {
-        super::NAME
+        self.bus
     }
 
     fn poll(&mut self, now: Instant) -> Option<LinkEvent<M>> {

@@ -1,7 +1,7 @@
 //! Maps the files and devices that windows lie in.
 //!
 //! Contract: a file is made and reserved in full if it is absent or empty; an existing one is never made longer, for it
-//! may be somebody else's. A device (PCI resource file, `/dev/mem`, UIO) is only mapped. Called by the link when it opens.
+//! may be somebody else's. A device (`/dev/mem`, UIO) or a resource of a PCI function is only mapped. Called by the link when it opens.
 //!
 //! What is not covered: if somebody truncates the file while it is mapped, the next access ends the process with SIGBUS,
 //! and no library may take that signal for itself. The length is checked when the file is opened and again at every
@@ -15,13 +15,15 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use busway_core::Window;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-use super::settings::{Medium, Place};
+use super::source::Source;
+use super::tables::{Medium, Place};
 pub use crate::one_sided::Role;
+use crate::pci::{self, FunctionError};
 
 /// Why a window can't be had. The link tries again, so each text names the file and what would mend it.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +59,9 @@ pub enum MapError {
         /// What it is.
         kind: &'static str,
     },
+    /// The PCI function is of no use now.
+    #[error(transparent)]
+    Function(#[from] FunctionError),
 }
 
 /// Which file is mapped, to notice that its path names another one now.
@@ -66,13 +71,26 @@ struct FileIdentity {
     inode: u64,
 }
 
-/// What may happen to a file while it is mapped.
+/// What may happen to a source while it is mapped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// It was cut off: the next access beyond its end ends the process.
-    Truncated(String),
+    /// What lies there can't be used any more: a file was cut off (the next access beyond its end ends the process), or a PCI function
+    /// has gone.
+    Unusable(String),
     /// Its path names nothing or another file now. The mapping still works, but a peer that starts anew would not find it.
     Elsewhere(String),
+}
+
+/// What is mapped, for the regular look at it.
+#[derive(Debug)]
+enum Origin {
+    File {
+        path: PathBuf,
+        file_length: u64,
+        /// `None` for a device.
+        identity: Option<FileIdentity>,
+    },
+    Function(pci::Attended),
 }
 
 /// A mapping; unmapped when the last holder drops it.
@@ -80,6 +98,7 @@ pub enum Trouble {
 pub struct Mapping {
     base: NonNull<c_void>,
     length: usize,
+    origin: Origin,
 }
 
 // SAFETY: the mapping is an address range; nothing in this type reads or writes it, so any thread may hold or drop it.
@@ -102,11 +121,15 @@ impl Drop for Mapping {
 pub struct Mapped {
     /// The window.
     pub window: Window,
-    _mapping: Arc<Mapping>,
-    path: PathBuf,
-    file_length: u64,
-    /// `None` for a device.
-    identity: Option<FileIdentity>,
+    mapping: Arc<Mapping>,
+}
+
+/// What there is to map.
+struct ToMap {
+    file: OwnedFd,
+    /// Where in the file the source begins, in bytes.
+    at: u64,
+    origin: Origin,
 }
 
 impl Mapped {
@@ -115,58 +138,83 @@ impl Mapped {
     /// # Errors
     /// See [`MapError`].
     pub fn open(place: &Place, role: Role) -> Result<Mapped, MapError> {
-        let system = |action| move |errno: Errno| system_error(action, &place.path, errno);
-        let (file, writable) = open_file(place, role)?;
-        let stat = rustix::fs::fstat(&file).map_err(system("examine"))?;
-        let identity = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => {
-                reserve(place, &file, &stat, writable)?;
-                Some(file_identity(&stat))
-            }
-            FileType::CharacterDevice | FileType::BlockDevice => None,
-            FileType::Directory => {
-                return Err(MapError::Kind {
-                    path: place.path.clone(),
-                    kind: "directory",
-                });
-            }
-            _ => {
-                return Err(MapError::Kind {
-                    path: place.path.clone(),
-                    kind: "pipe, socket or the like",
-                });
+        let to_map = match &place.source {
+            Source::File(path) => prepare_file(path, place, role)?,
+            Source::Resource(resource) => {
+                let opened = resource.open(role, place.file_length)?;
+                ToMap {
+                    file: opened.file,
+                    at: opened.at,
+                    origin: Origin::Function(opened.attended),
+                }
             }
         };
         let protection = match role {
             Role::Reads => ProtFlags::READ,
             Role::Writes => ProtFlags::READ | ProtFlags::WRITE,
         };
-        let (mapping, window) = map(place, &file, protection, identity.is_some()).map_err(system("map"))?;
+        let (mapping, window) = map(place, to_map, protection).map_err(|errno| MapError::System {
+            action: "map",
+            path: place.source.to_string().into(),
+            source: errno.into(),
+        })?;
         Ok(Mapped {
             window,
-            _mapping: Arc::new(mapping),
-            path: place.path.clone(),
-            file_length: place.file_length,
-            identity,
+            mapping: Arc::new(mapping),
         })
     }
 
-    /// What has happened to the file, for the control thread's regular look. `None`: nothing.
+    /// What has happened to the source, for the control thread's regular look. `None`: nothing.
     pub fn trouble(&self) -> Option<Trouble> {
-        let identity = self.identity?;
-        let path = self.path.display();
-        match rustix::fs::stat(&self.path) {
-            Ok(stat) if file_identity(&stat) != identity => {
-                Some(Trouble::Elsewhere(format!("{path} was replaced by another file")))
-            }
-            Ok(stat) if (stat.st_size as u64) < self.file_length => Some(Trouble::Truncated(format!(
-                "{path} was truncated to {} bytes",
-                stat.st_size
-            ))),
-            Ok(_) => None,
-            Err(error) => Some(Trouble::Elsewhere(format!("{path} is no longer there: {error}"))),
+        match &self.mapping.origin {
+            Origin::File {
+                path,
+                file_length,
+                identity,
+            } => file_trouble(path, *file_length, (*identity)?),
+            Origin::Function(attended) => attended.trouble().map(Trouble::Unusable),
         }
     }
+}
+
+fn file_trouble(path: &Path, file_length: u64, identity: FileIdentity) -> Option<Trouble> {
+    let shown = path.display();
+    match rustix::fs::stat(path) {
+        Ok(stat) if file_identity(&stat) != identity => Some(Trouble::Elsewhere(format!(
+            "{shown} was replaced by another file"
+        ))),
+        Ok(stat) if (stat.st_size as u64) < file_length => Some(Trouble::Unusable(format!(
+            "{shown} was truncated to {} bytes",
+            stat.st_size
+        ))),
+        Ok(_) => None,
+        Err(error) => Some(Trouble::Elsewhere(format!("{shown} is no longer there: {error}"))),
+    }
+}
+
+/// Opens the file or device at `path`, and makes the file if need be.
+fn prepare_file(path: &Path, place: &Place, role: Role) -> Result<ToMap, MapError> {
+    let (file, writable) = open_file(path, place, role)?;
+    let stat = rustix::fs::fstat(&file).map_err(|errno| system_error("examine", path, errno))?;
+    let no_memory = |kind| MapError::Kind {
+        path: path.into(),
+        kind,
+    };
+    let identity = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {
+            reserve(path, place.file_length, &file, &stat, writable)?;
+            Some(file_identity(&stat))
+        }
+        FileType::CharacterDevice | FileType::BlockDevice => None,
+        FileType::Directory => return Err(no_memory("directory")),
+        _ => return Err(no_memory("pipe, socket or the like")),
+    };
+    let origin = Origin::File {
+        path: path.into(),
+        file_length: place.file_length,
+        identity,
+    };
+    Ok(ToMap { file, at: 0, origin })
 }
 
 fn system_error(action: &'static str, path: &Path, errno: Errno) -> MapError {
@@ -190,67 +238,72 @@ fn may_create(path: &Path) -> bool {
 }
 
 /// Opens the file; the flag says whether it can be written. A reader is content with read access.
-fn open_file(place: &Place, role: Role) -> Result<(OwnedFd, bool), MapError> {
+fn open_file(path: &Path, place: &Place, role: Role) -> Result<(OwnedFd, bool), MapError> {
     let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
     if place.medium == Medium::Device {
         // For /dev/mem this is what makes the mapping uncached.
         flags |= OFlags::SYNC;
     }
-    let create = if may_create(&place.path) {
+    let create = if may_create(path) {
         OFlags::CREATE
     } else {
         OFlags::empty()
     };
-    match rustix::fs::open(
-        &place.path,
-        flags | OFlags::RDWR | create,
-        Mode::from_raw_mode(0o660),
-    ) {
+    match rustix::fs::open(path, flags | OFlags::RDWR | create, Mode::from_raw_mode(0o660)) {
         Ok(file) => Ok((file, true)),
         Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) if role == Role::Reads => {
-            rustix::fs::open(&place.path, flags | OFlags::RDONLY, Mode::empty())
+            rustix::fs::open(path, flags | OFlags::RDONLY, Mode::empty())
                 .map(|file| (file, false))
-                .map_err(|errno| system_error("open", &place.path, errno))
+                .map_err(|errno| system_error("open", path, errno))
         }
-        Err(errno) => Err(system_error("open", &place.path, errno)),
+        Err(errno) => Err(system_error("open", path, errno)),
     }
 }
 
 /// Makes sure that every byte of a file exists, since a hole that can't be filled later ends the process (SIGBUS).
-fn reserve(place: &Place, file: &OwnedFd, stat: &Stat, writable: bool) -> Result<(), MapError> {
+fn reserve(
+    path: &Path,
+    file_length: u64,
+    file: &OwnedFd,
+    stat: &Stat,
+    writable: bool,
+) -> Result<(), MapError> {
     let actual_bytes = stat.st_size as u64;
     // Empty: just made, by this host or by the peer.
-    if actual_bytes != 0 && actual_bytes < place.file_length || actual_bytes == 0 && !writable {
+    if actual_bytes != 0 && actual_bytes < file_length || actual_bytes == 0 && !writable {
         return Err(MapError::TooShort {
-            path: place.path.clone(),
+            path: path.into(),
             actual_bytes,
-            needed_bytes: place.file_length,
+            needed_bytes: file_length,
         });
     }
     if !writable {
         return Ok(());
     }
-    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, place.file_length) {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, file_length) {
         Ok(()) => Ok(()),
         // A PCI resource file is a regular file to stat but has nothing to reserve.
         Err(Errno::OPNOTSUPP | Errno::NODEV | Errno::INVAL | Errno::IO | Errno::SPIPE)
-            if actual_bytes >= place.file_length =>
+            if actual_bytes >= file_length =>
         {
             Ok(())
         }
-        Err(errno) => Err(system_error("reserve memory for", &place.path, errno)),
+        Err(errno) => Err(system_error("reserve memory for", path, errno)),
     }
 }
 
-fn map(
-    place: &Place,
-    file: impl AsFd,
-    protection: ProtFlags,
-    is_file: bool,
-) -> Result<(Mapping, Window), Errno> {
+fn map(place: &Place, to_map: ToMap, protection: ProtFlags) -> Result<(Mapping, Window), Errno> {
+    let is_file = matches!(
+        to_map.origin,
+        Origin::File {
+            identity: Some(_),
+            ..
+        }
+    );
     let page = rustix::param::page_size() as u64;
-    let from = place.offset / page * page;
-    let lead = usize::try_from(place.offset - from).map_err(|_| Errno::OVERFLOW)?;
+    let begin = to_map.at.checked_add(place.offset).ok_or(Errno::OVERFLOW)?;
+    let from = begin / page * page;
+    let lead = usize::try_from(begin - from).map_err(|_| Errno::OVERFLOW)?;
     let length = usize::try_from(place.length).map_err(|_| Errno::OVERFLOW)?;
     let mapped_length = lead.checked_add(length).ok_or(Errno::OVERFLOW)?;
     let mut flags = MapFlags::SHARED;
@@ -259,12 +312,21 @@ fn map(
         flags |= MapFlags::POPULATE;
     }
     // SAFETY: a new mapping at an address of the kernel's choice touches no memory of this program.
-    let base =
-        unsafe { rustix::mm::mmap(std::ptr::null_mut(), mapped_length, protection, flags, file, from) }?;
+    let base = unsafe {
+        rustix::mm::mmap(
+            std::ptr::null_mut(),
+            mapped_length,
+            protection,
+            flags,
+            &to_map.file,
+            from,
+        )
+    }?;
     let base = NonNull::new(base).ok_or(Errno::NOMEM)?;
     let mapping = Mapping {
         base,
         length: mapped_length,
+        origin: to_map.origin,
     };
     if is_file {
         // Fewer TLB misses where the kernel has huge pages for this file system; refused elsewhere, which does not matter.

@@ -14,7 +14,7 @@ impl Scratch {
 
     fn place(&self, offset: u64, length: u64, file_length: u64) -> Place {
         Place {
-            path: self.0.clone(),
+            source: Source::File(self.0.clone()),
             offset,
             length,
             file_length,
@@ -74,12 +74,12 @@ fn more_memory_than_there_is_fails_without_leaving_a_trap() {
 #[test]
 fn what_is_no_file_and_no_device_is_refused() {
     let directory = Place {
-        path: "/dev/shm".into(),
+        source: Source::File("/dev/shm".into()),
         ..Scratch::new().place(0, 65_536, 65_536)
     };
     assert!(Mapped::open(&directory, Role::Reads).is_err());
     let absent = Place {
-        path: "/sys/bus/pci/devices/none/resource2".into(),
+        source: Source::File("/sys/bus/pci/devices/none/resource2".into()),
         ..directory
     };
     assert!(matches!(
@@ -88,7 +88,7 @@ fn what_is_no_file_and_no_device_is_refused() {
     ));
     assert!(!Path::new("/dev/busway-no-such-device").exists());
     let device = Place {
-        path: "/dev/busway-no-such-device".into(),
+        source: Source::File("/dev/busway-no-such-device".into()),
         ..absent
     };
     assert!(Mapped::open(&device, Role::Writes).is_err());
@@ -110,7 +110,7 @@ fn removal_replacement_and_truncation_are_noticed() {
         .expect("there")
         .set_len(4096)
         .expect("shorter");
-    assert!(matches!(mapped.trouble(), Some(Trouble::Truncated(_))));
+    assert!(matches!(mapped.trouble(), Some(Trouble::Unusable(_))));
     std::fs::remove_file(&scratch.0).expect("there");
     assert!(matches!(mapped.trouble(), Some(Trouble::Elsewhere(_))));
     let _new = Mapped::open(&place, Role::Writes).expect("made anew");

@@ -9,10 +9,14 @@
 //! link ── conversation ── talk                      control thread
 //!   │          ├── landings ── allocator, place
 //!   │          └── crate::remote_write ── way ─ gate, bell ── armed      lanes
-//!   └── header, mapping ── settings, layout
+//!   └── header, mapping ── tables ── source, layout
 //! ```
+//!
+//! The bus `pci` is this one with other tables in the system file ([`tables::Table`]) and other sources ([`source::Source`]).
 
 pub mod settings;
+pub mod source;
+pub mod tables;
 
 mod allocator;
 mod armed;
@@ -54,10 +58,7 @@ pub(crate) fn open<M: Message>(
     settings: &settings::LinkSettings,
     peer_host: &str,
 ) -> Result<Box<dyn Link<M>>, OpenError> {
-    let link = MemoryLink::new(settings, identity.clone(), peer_host);
-    Ok(Box::new(
-        link.map_err(|error| OpenError::Io(std::io::Error::other(error)))?,
-    ))
+    MemoryLink::open(NAME, settings, identity, peer_host)
 }
 
 /// See [`crate::fuzzing`].

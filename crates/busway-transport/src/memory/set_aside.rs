@@ -4,7 +4,7 @@
 //! the settings (where the link's windows end) and, through [`OneSided`], by the system file and the ports.
 
 use super::layout::MINIMUM_WINDOW_BYTES;
-use super::settings::{LinkSettings, Place};
+use super::tables::{LinkSettings, Place, Table};
 use crate::one_sided::{OneSided, PortPlace, Role};
 
 /// Bytes at the end of a link's windows that the programs with ports write and read themselves; multiples of 128.
@@ -29,7 +29,7 @@ impl Place {
     }
 }
 
-impl OneSided for LinkSettings {
+impl<H: Table> OneSided for LinkSettings<H> {
     const IS_ONE_SIDED: bool = true;
 
     /// Half of the window, so that the messages of everything else keep the other half.
@@ -63,7 +63,7 @@ impl OneSided for LinkSettings {
 
 #[cfg(test)]
 mod tests {
-    use super::super::settings::HostSettings;
+    use super::super::settings::{HostSettings, LinkSettings};
     use super::*;
 
     fn link(length: u64, is_first: bool) -> LinkSettings {

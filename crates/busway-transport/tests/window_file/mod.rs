@@ -1,7 +1,9 @@
 //! A file for the two windows of a link, removed at the end of the test.
 #![allow(dead_code)]
 
+use std::any::Any;
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -9,10 +11,16 @@ use busway_transport::registry::{Buses, link_settings, parse_host};
 use busway_transport::{Link, LinkIdentity};
 
 use crate::contract::Side;
-use crate::contract::harness::Buffer;
+use crate::contract::harness::{Buffer, fill};
+
+/// What every window begins with: the magic number, and then the protocol's version.
+const MAGIC: &[u8; 8] = b"BUSWAYmw";
+const VERSION_AT: u64 = 8;
+const CONVERSATION_AT: u64 = 40;
 
 pub struct WindowFile {
     pub path: PathBuf,
+    bus: &'static str,
     /// More keys for both hosts.
     pub more: toml::Table,
 }
@@ -30,7 +38,18 @@ impl WindowFile {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = format!("/dev/shm/busway-test-{}-{count}", std::process::id()).into();
-        WindowFile { path, more }
+        WindowFile {
+            path,
+            bus: "memory",
+            more,
+        }
+    }
+
+    /// For another bus than `memory`.
+    pub fn of_bus(bus: &'static str) -> WindowFile {
+        let mut file = WindowFile::new();
+        file.bus = bus;
+        file
     }
 
     fn table(&self) -> toml::Value {
@@ -43,8 +62,8 @@ impl WindowFile {
     }
 
     pub fn open(&self, side: Side, identity: LinkIdentity) -> Box<dyn Link<Buffer>> {
-        let host = || parse_host("memory", self.table()).expect("a good table");
-        let settings = link_settings("memory", host(), host(), side == Side::One);
+        let host = || parse_host(self.bus, self.table()).expect("a good table");
+        let settings = link_settings(self.bus, host(), host(), side == Side::One);
         settings.validate().expect("good settings");
         Buses::new(identity)
             .open(&settings, side.other().name())
@@ -64,6 +83,37 @@ impl WindowFile {
             file.set_len(2 * Self::HALF_BYTES).expect("room");
         }
         file
+    }
+
+    /// See [`crate::contract::BusUnderTest::attack`].
+    pub fn attack(&self, victim: Side, seed: u64) {
+        let mut bytes = vec![0; 1 + seed as usize * 977 % 50_000];
+        fill(&mut bytes, seed);
+        // Every second one where header, tables and control ring lie, the others anywhere.
+        let range = if seed.is_multiple_of(2) {
+            64 << 10
+        } else {
+            Self::HALF_BYTES - bytes.len() as u64
+        };
+        let at = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) % range;
+        let file = self.file();
+        file.write_all_at(&bytes, self.read_at(victim) + at)
+            .expect("the window is there");
+    }
+
+    /// See [`crate::contract::BusUnderTest::other_version`].
+    pub fn other_version(&self, side: Side) -> Box<dyn Any> {
+        let file = self.file();
+        let window = self.read_at(side.other());
+        for (at, word) in [
+            (0, *MAGIC),
+            (VERSION_AT, 999_u64.to_ne_bytes()),
+            (CONVERSATION_AT, 5_u64.to_ne_bytes()),
+        ] {
+            file.write_all_at(&word, window + at)
+                .expect("the window is there");
+        }
+        Box::new(())
     }
 
     /// Where the window that `side` reads begins, in bytes.

@@ -7,7 +7,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
 use busway_system::{BusSettings, Host, Lane, System};
-use busway_transport::memory::settings::Place;
+use busway_transport::memory::source::Source;
+use busway_transport::memory::tables::{LinkSettings, Table};
 use busway_transport::registry::missing;
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities, sched_getaffinity};
@@ -54,17 +55,8 @@ pub fn check(system: &System, host: &Host) -> Vec<Finding> {
         for bus in &link.buses {
             let name = format!("link[{}].{}", link.index, bus.name());
             match bus {
-                BusSettings::Memory(link) => {
-                    let resolved = link.resolve().expect("a System's links have been validated");
-                    note(
-                        format!("{name} reads {}", resolved.read.path.display()),
-                        window(&resolved.read, false),
-                    );
-                    note(
-                        format!("{name} writes {}", resolved.write.path.display()),
-                        window(&resolved.write, true),
-                    );
-                }
+                BusSettings::Memory(link) => windows(link, &name, &mut note),
+                BusSettings::Pci(link) => windows(link, &name, &mut note),
                 BusSettings::Tcp(link) => {
                     if let Some(address) = link.local.listen {
                         note(format!("{name} listens on {address}"), is_ours(address));
@@ -104,28 +96,40 @@ fn has_folder(path: &Path) -> Result<(), Problem> {
     }
 }
 
+fn windows<H: Table>(link: &LinkSettings<H>, name: &str, note: &mut impl FnMut(String, Result<(), Problem>)) {
+    let resolved = link.resolve().expect("a System's links have been validated");
+    for (verb, place, for_writing) in [
+        ("reads", &resolved.read, false),
+        ("writes", &resolved.write, true),
+    ] {
+        let found = match &place.source {
+            Source::File(path) => window(path, place.file_length, for_writing),
+            Source::Resource(resource) => resource
+                .check(place.file_length)
+                .map_err(|error| (error.to_string(), "the gateway waits for it")),
+        };
+        note(format!("{name} {verb} {}", place.source), found);
+    }
+}
+
 /// The gateway creates files; devices must be there.
-fn window(place: &Place, for_writing: bool) -> Result<(), Problem> {
-    let device = ["/sys", "/proc"].iter().any(|root| place.path.starts_with(root))
-        || (place.path.starts_with("/dev") && !place.path.starts_with("/dev/shm"));
-    match OpenOptions::new().read(true).write(for_writing).open(&place.path) {
+fn window(path: &Path, length_bytes: u64, for_writing: bool) -> Result<(), Problem> {
+    let device = ["/sys", "/proc"].iter().any(|root| path.starts_with(root))
+        || (path.starts_with("/dev") && !path.starts_with("/dev/shm"));
+    match OpenOptions::new().read(true).write(for_writing).open(path) {
         Ok(file) => {
             let metadata = file
                 .metadata()
                 .map_err(|error| (error.to_string(), "correct the path"))?;
-            let too_short = metadata.is_file() && metadata.len() < place.file_length;
-            let problem = format!(
-                "it has {} bytes, {} are needed",
-                metadata.len(),
-                place.file_length
-            );
+            let too_short = metadata.is_file() && metadata.len() < length_bytes;
+            let problem = format!("it has {} bytes, {length_bytes} are needed", metadata.len());
             if too_short {
                 Err((problem, "shorten `length`, or remove the file: it is made anew"))
             } else {
                 Ok(())
             }
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !device => has_folder(&place.path),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !device => has_folder(path),
         Err(error) => Err((
             error.to_string(),
             "correct the path, or give this user access to the device",

@@ -7,7 +7,7 @@ use busway_system::{
     BusSettings, Diagnostic, GatewayRules, Host, Iceoryx2Domain, Lane, Large, LinkOf, Partition, ServiceRule,
     System, SystemError,
 };
-use busway_transport::memory::settings::{Medium, Place};
+use busway_transport::memory::tables::{LinkSettings, Medium, Place, Table};
 use busway_transport::tcp::settings::Role;
 use serde::Serialize;
 
@@ -69,10 +69,8 @@ pub struct LinkReport {
 #[derive(Serialize)]
 #[serde(tag = "bus", rename_all = "lowercase")]
 pub enum BusReport {
-    Memory {
-        reads: WindowReport,
-        writes: WindowReport,
-    },
+    Memory(WindowsReport),
+    Pci(WindowsReport),
     Tcp(TcpReport),
     /// A bus of which nothing more than its name is to be said.
     #[serde(untagged)]
@@ -88,9 +86,17 @@ pub enum TcpReport {
     Connects(SocketAddr),
 }
 
+/// The two windows of a link.
+#[derive(Serialize)]
+pub struct WindowsReport {
+    pub reads: WindowReport,
+    pub writes: WindowReport,
+}
+
 #[derive(Serialize)]
 pub struct WindowReport {
-    pub path: PathBuf,
+    /// The file or device, or the resource of a PCI function.
+    pub path: String,
     pub offset_bytes: u64,
     /// The whole window.
     pub length_bytes: u64,
@@ -159,13 +165,8 @@ impl LinkReport {
 impl BusReport {
     fn new(settings: &BusSettings) -> Self {
         match settings {
-            BusSettings::Memory(link) => {
-                let resolved = link.resolve().expect("a System's links have been validated");
-                BusReport::Memory {
-                    reads: WindowReport::new(resolved.read, &resolved.read_ports),
-                    writes: WindowReport::new(resolved.write, &resolved.write_ports),
-                }
-            }
+            BusSettings::Memory(link) => BusReport::Memory(WindowsReport::new(link)),
+            BusSettings::Pci(link) => BusReport::Pci(WindowsReport::new(link)),
             BusSettings::Tcp(link) => match link.role().expect("a System's links have been validated") {
                 Role::Accept(address) => BusReport::Tcp(TcpReport::Listens(address)),
                 Role::Connect(address) => BusReport::Tcp(TcpReport::Connects(address)),
@@ -175,10 +176,20 @@ impl BusReport {
     }
 }
 
+impl WindowsReport {
+    fn new<H: Table>(link: &LinkSettings<H>) -> Self {
+        let resolved = link.resolve().expect("a System's links have been validated");
+        WindowsReport {
+            reads: WindowReport::new(&resolved.read, &resolved.read_ports),
+            writes: WindowReport::new(&resolved.write, &resolved.write_ports),
+        }
+    }
+}
+
 impl WindowReport {
-    fn new(link: Place, ports: &Place) -> Self {
+    fn new(link: &Place, ports: &Place) -> Self {
         WindowReport {
-            path: link.path,
+            path: link.source.to_string(),
             offset_bytes: link.offset,
             length_bytes: link.length + ports.length,
             ports_bytes: ports.length,

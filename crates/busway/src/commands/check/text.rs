@@ -5,7 +5,7 @@ use std::fmt::Write;
 use busway_system::{KeepRule, Lane, Large, Pattern, Policy, ServiceRule, Wait};
 
 use super::ports_text;
-use super::report::{BusReport, HostReport, Report, TcpReport, WindowReport};
+use super::report::{BusReport, HostReport, Report, TcpReport, WindowReport, WindowsReport};
 
 /// The whole text, with its last line end.
 pub fn of(report: &Report<'_>) -> String {
@@ -127,17 +127,20 @@ fn write_host(host: &HostReport<'_>, to: &mut String) -> std::fmt::Result {
 
 fn bus_text(bus: &BusReport) -> String {
     match bus {
-        BusReport::Memory { reads, writes } => {
-            format!(
-                "memory: reads {}, writes {}",
-                window_text(reads),
-                window_text(writes)
-            )
-        }
+        BusReport::Memory(windows) => format!("memory: {}", windows_text(windows)),
+        BusReport::Pci(windows) => format!("pci: {}", windows_text(windows)),
         BusReport::Tcp(TcpReport::Listens(address)) => format!("tcp: listens on {address}"),
         BusReport::Tcp(TcpReport::Connects(address)) => format!("tcp: connects to {address}"),
         BusReport::Other { bus } => (*bus).to_owned(),
     }
+}
+
+fn windows_text(windows: &WindowsReport) -> String {
+    format!(
+        "reads {}, writes {}",
+        window_text(&windows.reads),
+        window_text(&windows.writes)
+    )
 }
 
 fn window_text(window: &WindowReport) -> String {
@@ -147,7 +150,7 @@ fn window_text(window: &WindowReport) -> String {
     };
     format!(
         "{} from {:#x}, {} ({}{ports})",
-        window.path.display(),
+        window.path,
         window.offset_bytes,
         bytes_text(window.length_bytes),
         window.medium

@@ -1,0 +1,326 @@
+//! What the buses that are made of windows have in common in the system file: two hosts' tables, and the two windows that
+//! follow from them.
+//!
+//! Contract: plain data, no system calls. Each such bus has a table of its own keys and says by [`Table`] which windows it means;
+//! [`LinkSettings::validate`] judges the two hosts of a link together, and [`LinkSettings::resolve`] turns them into the windows of
+//! the local host. Called by the registry (reading the file), by the link (opening) and by `busway check`.
+
+use std::fmt::Debug;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use busway_core::Medium as Ordering;
+use serde::Deserialize;
+
+use super::layout::{MINIMUM_WINDOW_BYTES, WINDOW_ALIGNMENT_BYTES};
+use super::set_aside::PortBytes;
+use super::source::Source;
+use crate::registry::{self, SettingError};
+
+/// Time between two heartbeats where the file names none.
+pub(crate) const DEFAULT_HEARTBEAT: Duration = Duration::from_millis(200);
+/// Silence after which the peer counts as gone, where the file names none.
+pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_millis(1500);
+
+/// Which ordering the mapping of a window needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Medium {
+    /// Memory that caches keep coherent: `/dev/shm`, a shared-memory device between virtual machines.
+    #[default]
+    Coherent,
+    /// A prefetchable PCI resource (`resource2_wc`): stores are gathered and leave in any order.
+    WriteCombining,
+    /// Uncached device memory: aligned 8-byte accesses only.
+    Device,
+}
+
+impl From<Medium> for Ordering {
+    fn from(medium: Medium) -> Ordering {
+        match medium {
+            Medium::Coherent => Ordering::Coherent,
+            Medium::WriteCombining => Ordering::WriteCombining,
+            Medium::Device => Ordering::Device,
+        }
+    }
+}
+
+/// One host's table of a bus that is made of windows.
+pub trait Table: Clone + Debug {
+    /// The windows that the table means, without regard to the other host's. `local` says whose table it is, for the error;
+    /// `is_first` whether its host stands first in the link's `hosts`.
+    ///
+    /// # Errors
+    /// The first mistake found.
+    fn windows(&self, local: bool, is_first: bool) -> Result<Windows, SettingError>;
+
+    /// How the host of this table is woken, and how it wakes the host of `peer`.
+    ///
+    /// # Errors
+    /// The first mistake found.
+    fn doorbells(
+        &self,
+        windows: &Windows,
+        peer: &Self,
+        peer_windows: &Windows,
+    ) -> Result<[DoorbellPlace; 2], SettingError>;
+
+    /// Time between two heartbeats that the host writes.
+    fn heartbeat(&self) -> Duration;
+
+    /// Silence after which the host takes the other for gone.
+    fn timeout(&self) -> Duration;
+
+    /// Whether one key `length` says how long both windows are.
+    fn is_short(&self) -> bool;
+}
+
+/// The two hosts' tables of one link.
+#[derive(Clone, Debug)]
+pub struct LinkSettings<H> {
+    /// This host's table.
+    pub local: H,
+    /// The peer's table.
+    pub peer: H,
+    /// Whether this host stands first in the link's `hosts`.
+    pub local_is_first: bool,
+    /// Bytes set aside for ports.
+    pub ports: PortBytes,
+}
+
+/// A window, found: a range of a file or device and what its mapping needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// What it lies in.
+    pub source: Source,
+    /// Where in it the window begins, in bytes.
+    pub offset: u64,
+    /// Length of the window in bytes.
+    pub length: u64,
+    /// Length that the source must have (both windows of the short form), in bytes.
+    pub file_length: u64,
+    /// The ordering that the mapping needs.
+    pub medium: Medium,
+}
+
+/// How a host is woken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DoorbellPlace {
+    /// Nothing wakes it.
+    None,
+    /// FIFO names are this path with a suffix.
+    Prefix(PathBuf),
+}
+
+/// The settings of one link as the local host uses them.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// The window that this host reads.
+    pub read: Place,
+    /// The window that this host writes.
+    pub write: Place,
+    /// The end of the window that this host reads, set aside for ports.
+    pub read_ports: Place,
+    /// The end of the window that this host writes, set aside for ports.
+    pub write_ports: Place,
+    /// How this host is woken.
+    pub doorbell: DoorbellPlace,
+    /// How the peer is woken.
+    pub peer_doorbell: DoorbellPlace,
+    /// Time between two heartbeats of this host.
+    pub heartbeat: Duration,
+    /// Silence after which the peer counts as gone.
+    pub timeout: Duration,
+}
+
+/// What one host's table says, without regard to the other's.
+#[derive(Clone, Debug)]
+pub struct Windows {
+    /// The window that the host reads.
+    pub read: Place,
+    /// The window that the host writes.
+    pub write: Place,
+}
+
+/// A mistake in the table of the local host or of the other one.
+pub(crate) fn error(
+    local: bool,
+    key: &'static str,
+    problem: impl Into<String>,
+    mend: impl Into<String>,
+) -> SettingError {
+    SettingError {
+        local,
+        key,
+        problem: problem.into(),
+        mend: mend.into(),
+    }
+}
+
+/// One of `read` and `write` is missing; `members` are what a window is named by.
+pub(crate) fn lacks_one(has_read: bool, local: bool, members: &str) -> SettingError {
+    let (there, missing) = if has_read {
+        ("read", "write")
+    } else {
+        ("write", "read")
+    };
+    error(
+        local,
+        missing,
+        format!("`{there}` is given but `{missing}` is not"),
+        format!("add `{missing} = {{ {members} }}`"),
+    )
+}
+
+impl Windows {
+    /// Splits `length` bytes at `offset` of one source: the first host reads the first half. `mediums` are those of the read and
+    /// of the written window.
+    ///
+    /// # Errors
+    /// The halves can't be windows.
+    pub(crate) fn halves(
+        source: &Source,
+        (offset, length): (u64, u64),
+        mediums: [Medium; 2],
+        local: bool,
+        is_first: bool,
+    ) -> Result<Windows, SettingError> {
+        // Halves on page boundaries where the device is large enough for that to cost nothing.
+        let unit = if length >= 256 << 10 {
+            4096
+        } else {
+            WINDOW_ALIGNMENT_BYTES
+        };
+        let half = length / 2 / unit * unit;
+        let starts = [offset, offset.saturating_add(half)];
+        let place = |at: usize, medium| Place::new(source, (starts[at], half), medium, local, "length");
+        let mut read = place(usize::from(!is_first), mediums[0])?;
+        let mut write = place(usize::from(is_first), mediums[1])?;
+        read.file_length = offset.saturating_add(length);
+        write.file_length = read.file_length;
+        Ok(Windows { read, write })
+    }
+}
+
+impl Place {
+    /// `length` bytes at `offset` of `source`, which `key` of a host's table has named.
+    ///
+    /// # Errors
+    /// They can't be a window.
+    pub(crate) fn new(
+        source: &Source,
+        (offset, length): (u64, u64),
+        medium: Medium,
+        local: bool,
+        key: &'static str,
+    ) -> Result<Place, SettingError> {
+        if !offset.is_multiple_of(WINDOW_ALIGNMENT_BYTES) || !length.is_multiple_of(WINDOW_ALIGNMENT_BYTES) {
+            return Err(error(
+                local,
+                key,
+                format!("the window at offset {offset} with length {length} is not aligned to cache lines"),
+                format!("make both multiples of {WINDOW_ALIGNMENT_BYTES}"),
+            ));
+        }
+        if length < MINIMUM_WINDOW_BYTES {
+            return Err(error(
+                local,
+                key,
+                format!("a window of {length} bytes is too small"),
+                format!("give each window at least {} KiB", MINIMUM_WINDOW_BYTES >> 10),
+            ));
+        }
+        let end = offset.checked_add(length).filter(|end| *end <= i64::MAX as u64);
+        let Some(file_length) = end else {
+            return Err(error(
+                local,
+                key,
+                "the window ends beyond the largest file",
+                "correct offset or length",
+            ));
+        };
+        Ok(Place {
+            source: source.clone(),
+            offset,
+            length,
+            file_length,
+            medium,
+        })
+    }
+
+    fn overlaps(&self, other: &Place) -> bool {
+        self.source.is_same_memory(&other.source)
+            && self.offset < other.offset + other.length
+            && other.offset < self.offset + self.length
+    }
+}
+
+impl<H: Table> LinkSettings<H> {
+    /// Joins two hosts' tables; nothing is set aside for ports.
+    pub fn new(local: H, peer: H, local_is_first: bool) -> LinkSettings<H> {
+        LinkSettings {
+            local,
+            peer,
+            local_is_first,
+            ports: PortBytes::default(),
+        }
+    }
+
+    /// Judges both hosts' tables together.
+    ///
+    /// # Errors
+    /// The first mistake found: which host's table, which key, what is wrong and what would be right.
+    pub fn validate(&self) -> Result<(), SettingError> {
+        self.resolve().map(|_| ())
+    }
+
+    /// The local host's windows, doorbells and times.
+    ///
+    /// # Errors
+    /// As [`validate`](Self::validate).
+    pub fn resolve(&self) -> Result<Resolved, SettingError> {
+        let local = self.local.windows(true, self.local_is_first)?;
+        let peer = self.peer.windows(false, !self.local_is_first)?;
+        for (own, theirs, key, their_key) in [
+            (&local.read, &peer.write, "read", "write"),
+            (&local.write, &peer.read, "write", "read"),
+        ] {
+            if own.length != theirs.length {
+                return Err(error(
+                    true,
+                    if self.local.is_short() { "length" } else { key },
+                    format!(
+                        "this host's {key} window has {} bytes, the peer's {their_key} window has {}",
+                        own.length, theirs.length
+                    ),
+                    "give both hosts the same length: they are the two views of one window",
+                ));
+            }
+        }
+        if local.read.overlaps(&local.write) {
+            return Err(error(
+                true,
+                "write",
+                format!("the two windows overlap in {}", local.read.source),
+                "move one of them by its `offset`",
+            ));
+        }
+        registry::validate_heartbeat(
+            (self.local.heartbeat(), self.local.timeout()),
+            (self.peer.heartbeat(), self.peer.timeout()),
+        )?;
+        let [doorbell, peer_doorbell] = self.local.doorbells(&local, &self.peer, &peer)?;
+        let (read, read_ports) = local.read.split(self.ports.read);
+        let (write, write_ports) = local.write.split(self.ports.write);
+        Ok(Resolved {
+            doorbell,
+            peer_doorbell,
+            read,
+            write,
+            read_ports,
+            write_ports,
+            heartbeat: self.local.heartbeat(),
+            timeout: self.local.timeout(),
+        })
+    }
+}

@@ -1,0 +1,277 @@
+//! What the system file says about a link through PCI functions, for one host.
+//!
+//! Contract: plain data, no system calls: whether the devices are there shows when the link opens. [`HostSettings`] is what stands
+//! in the file; [`crate::memory::tables`] judges the two hosts of a link together. Called by the registry.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::function::{Driver, Function, Resource, Selector};
+use crate::memory::settings::{DoorbellPlace, Medium, Place, Size, Windows, duration};
+use crate::memory::source::Source;
+use crate::memory::tables::{self, DEFAULT_HEARTBEAT, DEFAULT_TIMEOUT, Table, error};
+use crate::registry::{SettingError, Site};
+
+/// The two hosts' tables of one link.
+pub type LinkSettings = tables::LinkSettings<HostSettings>;
+
+/// Memory resources of a function (PCI Local Bus Specification 3.0, 6.2.5: base address registers 0 to 5).
+const RESOURCES: u8 = 6;
+
+/// Where one window lies, in the long form. The keys mean what they mean in [`HostSettings`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WindowSettings {
+    /// The PCI function.
+    pub device: Option<Selector>,
+    /// Instead of it: a file or device that is mapped by its path.
+    pub path: Option<PathBuf>,
+    /// Which memory resource of the function.
+    pub resource: Option<u8>,
+    /// Where in the resource or file the window begins, in bytes; a multiple of 64. Default 0.
+    pub offset: Option<Size>,
+    /// Its length in bytes; a multiple of 64.
+    pub length: Option<Size>,
+    /// Whether the resource is mapped write-combining.
+    pub write_combining: Option<bool>,
+    /// How the function is reached.
+    pub driver: Option<Driver>,
+    /// The ordering that the mapping needs.
+    pub medium: Option<Medium>,
+}
+
+/// One host's table of the bus, for one link.
+///
+/// Short form: `device` (or `path`), `resource`, `offset` and `length` name one memory in the middle; the first host of the link reads
+/// its first half. Long form: `read` and `write` name two windows, as a non-transparent bridge has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostSettings {
+    /// Short form: the PCI function, `"1af4:1110"` (vendor and device), `"1af4:1110#1"` (the second of several, by address) or
+    /// `"0000:03:00.0"` (an address).
+    pub device: Option<Selector>,
+    /// Short form, instead of `device`: a file or device that is mapped by its path, for a process beside a virtual machine.
+    pub path: Option<PathBuf>,
+    /// Short form: which memory resource of the function, 0 to 5.
+    pub resource: Option<u8>,
+    /// Short form: where the two windows begin, in bytes. Default 0.
+    pub offset: Option<Size>,
+    /// Short form: length of both windows together, in bytes.
+    pub length: Option<Size>,
+    /// Short form: whether the resource, which must be prefetchable, is mapped write-combining. Default false.
+    pub write_combining: Option<bool>,
+    /// Short form: `"sysfs"` (default), or `"vfio"` for a function that is bound to vfio-pci, which alone gives interrupts.
+    pub driver: Option<Driver>,
+    /// The ordering that the mapping needs: by default `"device"` (uncached) for a function, `"write-combining"` where that is asked
+    /// for, `"coherent"` for a path. A shared-memory device between virtual machines, whose resource is ordinary memory, may be called
+    /// `"coherent"`.
+    pub medium: Option<Medium>,
+    /// Long form: the window that this host reads and the peer writes.
+    pub read: Option<WindowSettings>,
+    /// Long form: the window that this host writes and the peer reads.
+    pub write: Option<WindowSettings>,
+    /// Time between two heartbeats that this host writes. Default 200 ms.
+    #[serde(default, deserialize_with = "duration")]
+    pub heartbeat: Option<Duration>,
+    /// Silence after which this host takes the peer for gone. Default 1500 ms.
+    #[serde(default, deserialize_with = "duration")]
+    pub timeout: Option<Duration>,
+}
+
+/// A window's keys, judged alone.
+struct Named {
+    source: Source,
+    medium: Medium,
+    range: (u64, u64),
+}
+
+impl WindowSettings {
+    /// Whether any key is given that the short form has too.
+    fn is_empty(&self) -> bool {
+        *self == WindowSettings::default()
+    }
+
+    /// What the keys name. `key` is what a mistake of the whole is said of.
+    fn name(&self, local: bool, key: &'static str) -> Result<Named, SettingError> {
+        let (source, default_medium) = match (&self.device, &self.path) {
+            (Some(device), None) => self.resource(*device, local)?,
+            (None, Some(path)) => {
+                self.refuse_device_keys(local)?;
+                (Source::File(path.clone()), Medium::Coherent)
+            }
+            (Some(_), Some(_)) => {
+                return Err(error(
+                    local,
+                    key,
+                    "`device` and `path` stand side by side",
+                    "name the PCI function, or a file, not both",
+                ));
+            }
+            (None, None) => {
+                return Err(error(
+                    local,
+                    key,
+                    "no window is named",
+                    "say `device = \"1af4:1110\", resource = 2, length = \"4MiB\"`, or name two windows by `read` and `write`",
+                ));
+            }
+        };
+        let Some(length) = self.length else {
+            return Err(error(
+                local,
+                "length",
+                format!("it is not said how much of {source} is used"),
+                "say `length = \"4MiB\"`, the same on both hosts",
+            ));
+        };
+        Ok(Named {
+            source,
+            medium: self.medium.unwrap_or(default_medium),
+            range: (self.offset.unwrap_or_default().0, length.0),
+        })
+    }
+
+    fn resource(&self, device: Selector, local: bool) -> Result<(Source, Medium), SettingError> {
+        let index = self.resource.filter(|index| *index < RESOURCES).ok_or_else(|| {
+            error(
+                local,
+                "resource",
+                match self.resource {
+                    None => format!("it is not said which memory resource of {device} is the window"),
+                    Some(index) => format!("{index} is no number of a memory resource"),
+                },
+                "say `resource = 2` or another number from 0 to 5, as `lspci -vv` shows regions",
+            )
+        })?;
+        let driver = self.driver.unwrap_or_default();
+        let write_combining = self.write_combining.unwrap_or(false);
+        if write_combining && driver == Driver::Vfio {
+            return Err(error(
+                local,
+                "write_combining",
+                "vfio maps resources uncached only",
+                "leave it away, or say `driver = \"sysfs\"` and do without interrupts",
+            ));
+        }
+        if write_combining && self.medium.is_some_and(|medium| medium != Medium::WriteCombining) {
+            return Err(error(
+                local,
+                "medium",
+                "a write-combining mapping needs the ordering of one",
+                "leave `medium` away, or `write_combining`",
+            ));
+        }
+        let resource = Resource {
+            function: Function::new(device, driver),
+            index,
+            write_combining,
+        };
+        let medium = if write_combining {
+            Medium::WriteCombining
+        } else {
+            Medium::Device
+        };
+        Ok((Source::Resource(resource), medium))
+    }
+
+    fn refuse_device_keys(&self, local: bool) -> Result<(), SettingError> {
+        let keys = [
+            ("resource", self.resource.is_some()),
+            ("write_combining", self.write_combining.is_some()),
+            ("driver", self.driver.is_some()),
+        ];
+        match keys.into_iter().find(|(_, is_given)| *is_given) {
+            Some((key, _)) => Err(error(
+                local,
+                key,
+                format!("`{key}` says something of a PCI function, but a `path` is named"),
+                format!("leave `{key}` away, or name the function by `device`"),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn place(&self, local: bool, key: &'static str) -> Result<Place, SettingError> {
+        let named = self.name(local, key)?;
+        Place::new(&named.source, named.range, named.medium, local, key)
+    }
+}
+
+impl HostSettings {
+    /// The keys of the short form.
+    fn short(&self) -> WindowSettings {
+        WindowSettings {
+            device: self.device,
+            path: self.path.clone(),
+            resource: self.resource,
+            offset: self.offset,
+            length: self.length,
+            write_combining: self.write_combining,
+            driver: self.driver,
+            medium: self.medium,
+        }
+    }
+}
+
+impl Table for HostSettings {
+    fn heartbeat(&self) -> Duration {
+        self.heartbeat.unwrap_or(DEFAULT_HEARTBEAT)
+    }
+
+    fn timeout(&self) -> Duration {
+        self.timeout.unwrap_or(DEFAULT_TIMEOUT)
+    }
+
+    fn is_short(&self) -> bool {
+        self.length.is_some()
+    }
+
+    fn windows(&self, local: bool, is_first: bool) -> Result<Windows, SettingError> {
+        let short = self.short();
+        match (&self.read, &self.write) {
+            (None, None) => {
+                let named = short.name(local, "device")?;
+                Windows::halves(&named.source, named.range, [named.medium; 2], local, is_first)
+            }
+            (Some(read), Some(write)) if short.is_empty() => Ok(Windows {
+                read: read.place(local, "read")?,
+                write: write.place(local, "write")?,
+            }),
+            (read, _) if short.is_empty() => Err(tables::lacks_one(
+                read.is_some(),
+                local,
+                "device, resource, offset, length",
+            )),
+            _ => Err(error(
+                local,
+                "device",
+                "keys of one window stand beside `read` or `write`",
+                "name one memory by `device`, `resource`, `length`, or put these keys inside `read` and `write`",
+            )),
+        }
+    }
+
+    fn doorbells(
+        &self,
+        _windows: &Windows,
+        _peer: &HostSettings,
+        _peer_windows: &Windows,
+    ) -> Result<[DoorbellPlace; 2], SettingError> {
+        Ok([DoorbellPlace::None, DoorbellPlace::None])
+    }
+}
+
+/// See [`crate::registry::link_lines`]: one file in the place of the device, as a process beside a virtual machine maps it.
+pub(crate) fn link_lines(site: &Site<'_>) -> String {
+    let (path, length_mib) = site.window;
+    format!(
+        "{} = {{ path = {path:?}, length = \"{length_mib}MiB\" }}\n",
+        super::NAME
+    )
+}
+
+#[cfg(test)]
+#[path = "settings_tests.rs"]
+mod tests;

@@ -1,0 +1,110 @@
+use super::*;
+
+fn host(text: &str) -> HostSettings {
+    toml::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn link(local: &str, peer: &str) -> LinkSettings {
+    LinkSettings::new(host(local), host(peer), true)
+}
+
+const DEVICE: &str = "device = '1af4:1110'\nresource = 2\nlength = '4MiB'";
+
+#[test]
+fn one_memory_in_the_middle_is_split_whatever_maps_it() {
+    let resolved = link(DEVICE, "path = '/dev/shm/window'\nlength = '4MiB'")
+        .resolve()
+        .expect("good");
+    assert_eq!((resolved.read.offset, resolved.read.length), (0, 2 << 20));
+    assert_eq!((resolved.write.offset, resolved.write.length), (2 << 20, 2 << 20));
+    assert_eq!(resolved.write.file_length, 4 << 20);
+    assert_eq!(resolved.read.medium, Medium::Device);
+    assert_eq!(
+        resolved.read.source.to_string(),
+        "PCI function 1af4:1110 resource 2"
+    );
+    let combining = link(&format!("{DEVICE}\nwrite_combining = true"), DEVICE);
+    assert_eq!(
+        combining.resolve().expect("good").write.medium,
+        Medium::WriteCombining
+    );
+    let coherent = link(&format!("{DEVICE}\nmedium = 'coherent'"), DEVICE);
+    assert_eq!(coherent.resolve().expect("good").write.medium, Medium::Coherent);
+}
+
+#[test]
+fn a_bridge_has_two_windows() {
+    let text = "read = { path = '/dev/mem', offset = 0x1_0000_0000, length = '2MiB' }\n\
+                write = { device = '0000:03:00.0', resource = 2, length = '2MiB', write_combining = true }";
+    let resolved = link(text, DEVICE).resolve().expect("good");
+    assert_eq!(resolved.read.offset, 1 << 32);
+    assert_eq!(
+        (resolved.read.medium, resolved.write.medium),
+        (Medium::Coherent, Medium::WriteCombining)
+    );
+}
+
+#[test]
+fn every_mistake_names_the_table_and_the_key() {
+    for (local, key) in [
+        ("", "device"),
+        ("device = '1af4:1110'\nlength = '4MiB'", "resource"),
+        ("device = '1af4:1110'\nlength = '4MiB'\nresource = 6", "resource"),
+        ("device = '1af4:1110'\nresource = 2", "length"),
+        ("path = '/dev/shm/x'", "length"),
+        ("path = '/x'\nlength = '4MiB'\nresource = 2", "resource"),
+        (
+            "path = '/x'\nlength = '4MiB'\nwrite_combining = true",
+            "write_combining",
+        ),
+        ("path = '/x'\nlength = '4MiB'\ndriver = 'vfio'", "driver"),
+        (&format!("{DEVICE}\npath = '/x'"), "device"),
+        (
+            &format!("{DEVICE}\ndriver = 'vfio'\nwrite_combining = true"),
+            "write_combining",
+        ),
+        (
+            &format!("{DEVICE}\nwrite_combining = true\nmedium = 'coherent'"),
+            "medium",
+        ),
+        (&format!("{DEVICE}\noffset = 7"), "length"),
+        ("device = '1af4:1110'\nresource = 2\nlength = '4KiB'", "length"),
+        ("device = '1af4:1110'\nresource = 2\nlength = '8MiB'", "length"),
+        ("read = { path = '/a', length = '2MiB' }", "write"),
+        ("write = { path = '/a', length = '2MiB' }", "read"),
+        (
+            "resource = 2\nread = { path = '/a', length = '2MiB' }\nwrite = { path = '/b', length = '2MiB' }",
+            "device",
+        ),
+        (
+            "read = { length = '2MiB' }\nwrite = { path = '/b', length = '2MiB' }",
+            "read",
+        ),
+        (
+            "read = { device = '1af4:1110', resource = 2, length = '2MiB' }\n\
+             write = { device = '1af4:1110', resource = 2, offset = '1MiB', length = '2MiB', write_combining = true }",
+            "write",
+        ),
+        (&format!("{DEVICE}\nheartbeat = '0s'"), "heartbeat"),
+    ] {
+        let error = link(local, DEVICE).validate().expect_err(local);
+        assert_eq!((error.local, error.key), (true, key), "{local}: {error:?}");
+        assert!(!error.problem.is_empty() && !error.mend.is_empty(), "{error:?}");
+    }
+    let error = link(DEVICE, "").validate().expect_err("the peer says nothing");
+    assert!(!error.local);
+}
+
+#[test]
+fn unknown_keys_and_values_are_refused() {
+    for text in [
+        "devise = '1af4:1110'",
+        "device = '1af4'",
+        "resource = -1",
+        "driver = 'uio'",
+        "medium = 'wc'",
+        "read = { pth = '/x' }",
+    ] {
+        assert!(toml::from_str::<HostSettings>(text).is_err(), "{text}");
+    }
+}
