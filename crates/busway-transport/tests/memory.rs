@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use busway_transport::registry::{Buses, link_settings, parse_host};
 use busway_transport::{Head, Kind, Link, LinkEvent, LinkIdentity, WaitFor};
-use contract::harness::{Buffer, Channel, LANE, Pair, latest, queue, sleep_as_lane};
+use contract::harness::{Buffer, Channel, LANE, Pair, Silent, latest, queue, sleep_as_lane};
 use contract::hostile::Anything;
 use contract::{BusUnderTest, Side};
 use window_file::WindowFile;
@@ -157,48 +157,6 @@ fn a_process_that_was_killed_leaves_nothing_in_the_way_of_its_next_start() {
     pair.wait_up();
     carries_everything(&mut pair.open(Side::One, &queue(4, 4096)));
     carries_everything(&mut pair.open(Side::Two, &queue(4, 4096)));
-}
-
-/// Takes the place of a link that was killed.
-struct Silent;
-
-impl Link<Buffer> for Silent {
-    fn bus(&self) -> &'static str {
-        "none"
-    }
-    fn poll(&mut self, _: Instant) -> Option<LinkEvent<Buffer>> {
-        None
-    }
-    fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        None
-    }
-    fn poll_within(&self, _: Instant) -> Duration {
-        Duration::MAX
-    }
-    fn send_control(&mut self, _: &[u8]) -> Result<(), busway_transport::OpenError> {
-        Err(busway_transport::OpenError::Down)
-    }
-    fn open_receiver(
-        &mut self,
-        _: busway_transport::ChannelId,
-        _: &busway_transport::ChannelSpec,
-        _: u32,
-    ) -> Result<Vec<u8>, busway_transport::OpenError> {
-        Err(busway_transport::OpenError::Down)
-    }
-    fn open_sender(
-        &mut self,
-        _: busway_transport::ChannelId,
-        _: &busway_transport::ChannelSpec,
-        _: &[u8],
-        _: u32,
-    ) -> Result<(), busway_transport::OpenError> {
-        Err(busway_transport::OpenError::Down)
-    }
-    fn close(&mut self, _: busway_transport::Direction, _: busway_transport::ChannelId) {}
-    fn doorbell(&mut self, _: u32) -> Option<Box<dyn busway_transport::Doorbell>> {
-        None
-    }
 }
 
 /// Writes random bytes all over both windows until dropped.

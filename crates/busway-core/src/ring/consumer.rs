@@ -320,6 +320,18 @@ impl<C: RemoteWrite> RingConsumer<C> {
         }
     }
 
+    /// Whether the front message's commit word is still there, after everything that was copied of the message. It goes away
+    /// only if the memory stops to be what it was: a dead PCI link reads all ones. `false` as well if no message was
+    /// [`peek`](Self::peek)ed.
+    #[inline]
+    #[must_use]
+    pub fn stands(&self) -> bool {
+        // The copies before this look. Partner: none, since nobody publishes anything by taking the word away.
+        self.window.read_fence();
+        let found = self.window.load(self.layout.line_offset(self.next_line));
+        self.front.is_some() && found == Ok(commit_word(self.next_line))
+    }
+
     /// Done with the front message; does nothing if none was [`peek`](Self::peek)ed. Writes credits back when enough are owed.
     ///
     /// # Errors

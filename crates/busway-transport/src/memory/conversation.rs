@@ -12,9 +12,9 @@ use busway_core::ring::{CREDIT_BYTES, RingConsumer, RingProducer};
 
 use super::bell::{Belfry, Wake};
 use super::gate::Conversation;
-use super::header::PeerPulse;
+use super::header::{self, PeerPulse};
 use super::landings::{Landings, Lease};
-use super::layout::{ENTRY_BYTES, WindowLayout};
+use super::layout::{ENTRY_BYTES, WindowLayout, drawn};
 use super::mapping::{Mapped, Trouble};
 use super::place::LandingPlace;
 use super::talk::{Heard, Talk};
@@ -22,6 +22,7 @@ use super::way::{Homeward, Outward, ReceiverBell, SenderBell};
 use crate::channel::{ChannelEnd, WaitFor};
 use crate::link::{ChannelId, ChannelSpec, Direction, Keep, LinkEvent, OpenError, PeerHello};
 use crate::message::Message;
+use crate::pci::ALL_ONES;
 use crate::remote_write::receiver::{Bank, LatestReceiver, QueueReceiver, ReceiverBase};
 use crate::remote_write::sender::{LatestSender, QueueSender, SenderBase};
 use crate::remote_write::shape::Parts;
@@ -74,6 +75,12 @@ impl Opened {
         self.read.trouble().or_else(|| self.write.trouble())
     }
 
+    /// What to say if the window that this host reads answers with ones only; `None` if it does not.
+    pub fn all_ones(&self) -> Option<String> {
+        header::reads_all_ones(&self.read.window)
+            .then(|| format!("the window in {} {ALL_ONES}", self.read.source()))
+    }
+
     fn both(&self) -> [Mapped; 2] {
         [self.read.clone(), self.write.clone()]
     }
@@ -113,7 +120,7 @@ pub struct Up<M> {
 
 /// First position of the control ring that `writer` writes in its conversation with `reader`.
 fn control_start(writer: u64, reader: u64) -> u64 {
-    writer.rotate_left(23) ^ reader.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    drawn(writer.rotate_left(23) ^ reader.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
 impl<M: Message> Up<M> {
@@ -184,6 +191,9 @@ impl<M: Message> Up<M> {
         timeout: Duration,
     ) -> Result<(), String> {
         let pulse = PeerPulse::read(&opened.read.window).map_err(|error| error.to_string())?;
+        if let Some(why) = opened.all_ones() {
+            return Err(why);
+        }
         if pulse.conversation == 0 {
             return Err("the peer has closed the link".into());
         }

@@ -112,6 +112,14 @@ impl OwnHeader {
     }
 }
 
+/// Whether the header of a window reads as ones only, which no writer of a header makes it: what a PCI link that is down, or a
+/// function in reset, answers. Two words that never are all ones, far from each other.
+pub fn reads_all_ones(window: &Window) -> bool {
+    [MAGIC_AT, ECHO_AT]
+        .into_iter()
+        .all(|at| window.load(at) == Ok(u64::MAX))
+}
+
 /// What a peer's header says by now.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PeerHeader {

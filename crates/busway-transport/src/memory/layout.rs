@@ -15,7 +15,20 @@
 use busway_core::ring;
 
 /// Version of this layout and of the protocols in it; both hosts must have the same.
-pub const PROTOCOL_VERSION: u64 = 1;
+pub const PROTOCOL_VERSION: u64 = 2;
+
+/// Conversation numbers, tags of landing places and the first positions of rings and registers are below this, never 0.
+///
+/// So no word of the protocol that is compared for equality is ever all ones, which is what a dead PCI link reads: a ring that begins
+/// below 2^62 gets the commit word `(position << 1) | 1` of ones only after 2^62 messages, a register the sequence.
+pub const MOST_DRAWN: u64 = 1 << 62;
+
+/// Makes a number that anything may be one below [`MOST_DRAWN`], and not 0.
+#[must_use]
+pub const fn drawn(number: u64) -> u64 {
+    let below = number & (MOST_DRAWN - 1);
+    if below == 0 { 1 } else { below }
+}
 
 /// Smallest window in bytes.
 pub const MINIMUM_WINDOW_BYTES: u64 = 32 << 10;
@@ -147,6 +160,14 @@ mod tests {
     fn a_window_below_the_minimum_has_no_layout() {
         assert_eq!(WindowLayout::new(MINIMUM_WINDOW_BYTES as usize - 64), None);
         assert_eq!(WindowLayout::new(0), None);
+    }
+
+    #[test]
+    fn nothing_that_is_drawn_is_0_or_near_all_ones() {
+        for number in [0, 1, MOST_DRAWN - 1, MOST_DRAWN, u64::MAX - 1, u64::MAX] {
+            let drawn = drawn(number);
+            assert!((1..MOST_DRAWN).contains(&drawn), "{number:x}: {drawn:x}");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::bell::{Belfry, LaneBell};
 use super::conversation::{Opened, Up};
 use super::gate::Conversation;
 use super::header::{OwnHeader, PeerHeader, PeerPulse};
-use super::layout::WindowLayout;
+use super::layout::{WindowLayout, drawn};
 use super::mapping::{MapError, Mapped, Role, Trouble};
 use super::tables::{LinkSettings, Resolved, Table};
 use crate::link::{ChannelId, ChannelSpec, Direction, Doorbell, Link, LinkEvent, LinkIdentity, OpenError};
@@ -103,7 +103,7 @@ impl<M: Message> MemoryLink<M> {
     /// A number that no earlier conversation or landing place had, never 0.
     fn draw(&mut self) -> u64 {
         self.draws += 1;
-        self.random.hash_one((self.identity.session, self.draws)).max(1)
+        drawn(self.random.hash_one((self.identity.session, self.draws)))
     }
 
     fn refuse(&mut self, why: String) {
@@ -178,6 +178,10 @@ impl<M: Message> MemoryLink<M> {
             tracing::info!(%why, "mapping the windows anew");
             return State::Unmapped(None);
         }
+        if let Some(why) = windows.opened.all_ones() {
+            self.refuse(why);
+            return State::Greeting(windows, answered);
+        }
         let window = &windows.opened.read.window;
         let (Ok(header), Ok(pulse)) = (PeerHeader::read(window, &self.peer_host), PeerPulse::read(window))
         else {
@@ -235,6 +239,8 @@ impl<M: Message> MemoryLink<M> {
         match result {
             Ok(()) => State::Up(windows, up),
             Err(why) => {
+                // Whatever was stumbled over first, this is the reason then.
+                let why = windows.opened.all_ones().unwrap_or(why);
                 self.events.push_back(LinkEvent::Down(why));
                 windows.opened.landings.close_all();
                 up.conversation.end();

@@ -9,6 +9,7 @@
 #![allow(unsafe_code)] // Mapping memory.
 
 use std::ffi::c_void;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
@@ -162,6 +163,14 @@ impl Mapped {
             window,
             mapping: Arc::new(mapping),
         })
+    }
+
+    /// What the window lies in, for people.
+    pub fn source(&self) -> impl fmt::Display {
+        match &self.mapping.origin {
+            Origin::File { path, .. } => path.display().to_string(),
+            Origin::Function(attended) => attended.name(),
+        }
     }
 
     /// What has happened to the source, for the control thread's regular look. `None`: nothing.

@@ -138,6 +138,9 @@ impl Talk {
             copied
                 .and_then(|()| self.incoming.copy(1, &mut self.partial[start..]))
                 .map_err(|error| error.to_string())?;
+            if !self.incoming.stands() {
+                return Err("the control ring is not what it was a moment ago".into());
+            }
             self.incoming.release().map_err(|error| error.to_string())?;
             self.unrung_bytes += entry.len_bytes.max(ENTRY_BYTES);
             if is_last != [0] {

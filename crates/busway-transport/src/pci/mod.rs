@@ -21,6 +21,7 @@ use crate::memory::MemoryLink;
 use crate::message::Message;
 use crate::one_sided::Role;
 
+pub(crate) use error::ALL_ONES;
 pub use error::FunctionError;
 use function::Resource;
 pub(crate) use sysfs::Attended;

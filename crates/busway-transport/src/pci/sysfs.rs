@@ -163,6 +163,11 @@ pub struct Attended {
 }
 
 impl Attended {
+    /// The function's name, for people.
+    pub fn name(&self) -> String {
+        format!("PCI function {}", self.address)
+    }
+
     /// Why the mapping is of no use any more. `None`: it is well.
     pub fn trouble(&self) -> Option<String> {
         match std::fs::metadata(&self.file) {

@@ -3,6 +3,9 @@
 //! Contract: the counterpart of [`super::outbox`]. Everything in the ring is hostile: a head or a piece that fits nothing ends the
 //! channel. A message's last entry is released only after the sink has it, so that a credit is a receipt. Called by the
 //! two receivers, on a lane. Does not allocate.
+//!
+//! A window on a PCI function may read all ones from one load to the next. An entry counts only if its commit word is still there
+//! after the copy: so nothing that was read in between is delivered.
 
 use busway_core::ring::RingConsumer;
 
@@ -151,6 +154,9 @@ impl<W: Way> Inbox<W> {
         }
         if open.lands {
             self.land(&open, piece_bytes, sink)?;
+        }
+        if !self.ring.stands() {
+            return Err("memory that is not what it was a moment ago");
         }
         open.done_bytes += piece_bytes;
         let is_whole = open.done_bytes == open.total_bytes;
