@@ -3,7 +3,7 @@
 //! Two processes: the first only reaps orphans; its child, the agent, starts programs and reports on them. Where either ends, so does the guest.
 
 use std::collections::BTreeMap;
-use std::ffi::CStr;
+use std::ffi::{CStr, OsString};
 use std::fs::{self, File};
 use std::io::{BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -14,13 +14,24 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::mount::{MountFlags, mount};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, wait};
 use rustix::system::{RebootCommand, reboot};
 
 use super::lock;
 use super::protocol::{Bytes, Event, Job, PORT, Request, hear, say};
+
+/// What programs have of the machine that an agent is on.
+#[derive(Clone, Debug)]
+pub struct Home {
+    /// Where they run, unless a job says otherwise, and where relative paths begin.
+    pub directory: PathBuf,
+    /// Where they are looked for.
+    pub path: OsString,
+    /// Words in front of every program's own.
+    pub before: Vec<String>,
+}
 
 /// The agent's own name for itself.
 const AGENT: &str = "busway-lab-agent";
@@ -94,28 +105,42 @@ type Inputs = Arc<Mutex<BTreeMap<u64, (Pid, Option<ChildStdin>)>>>;
 struct Agent {
     port: Arc<Mutex<Box<dyn Write + Send>>>,
     programs: Inputs,
+    home: Arc<Home>,
 }
 
 fn serve_host() -> Result<()> {
     let port = File::options().read(true).write(true).open(find_port()?)?;
-    serve(UntilHostComes(port.try_clone()?), port)
+    let home = Home {
+        directory: PathBuf::from("/tmp"),
+        path: OsString::from("/usr/bin"),
+        before: Vec::new(),
+    };
+    serve(home, UntilHostComes(port.try_clone()?), port)
 }
 
-/// Serves requests until they end.
+/// Serves requests until they end, and then ends all programs.
 ///
 /// # Errors
 /// The port is gone, or what it says is no request.
-pub fn serve(requests: impl Read, events: impl Write + Send + 'static) -> Result<()> {
+pub fn serve(home: Home, requests: impl Read, events: impl Write + Send + 'static) -> Result<()> {
     let agent = Agent {
         port: Arc::new(Mutex::new(Box::new(events))),
         programs: Inputs::default(),
+        home: Arc::new(home),
     };
     agent.report(&Event::Ready);
     let mut requests = BufReader::new(requests);
-    while let Some(request) = hear(&mut requests)? {
-        agent.fulfil(request);
+    let outcome = loop {
+        match hear(&mut requests) {
+            Ok(Some(request)) => agent.fulfil(request),
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(error),
+        }
+    };
+    for (process, _) in lock(&agent.programs).values() {
+        let _ = kill_process_group(*process, Signal::KILL);
     }
-    Ok(())
+    outcome
 }
 
 /// The port says "end" as long as no host is connected to it.
@@ -169,11 +194,15 @@ impl Agent {
     }
 
     fn run(&self, number: u64, job: &Job) -> Result<()> {
-        let (program, arguments) = job.words.split_first().context("no program is named")?;
+        ensure!(!job.words.is_empty(), "no program is named");
+        let words = [&self.home.before[..], &job.words].concat();
+        let (program, arguments) = words.split_first().context("no program is named")?;
+        let directory = job.directory.as_deref().unwrap_or_default();
         let mut child = Command::new(program)
             .args(arguments)
+            .env("PATH", &self.home.path)
             .envs(&job.environment)
-            .current_dir(job.directory.as_deref().unwrap_or("/"))
+            .current_dir(self.home.directory.join(directory))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -247,17 +276,19 @@ impl Agent {
     }
 
     fn read(&self, number: u64, path: &str) -> Result<()> {
-        let contents = fs::read(path).with_context(|| format!("{path} can't be read"))?;
+        let contents =
+            fs::read(self.home.directory.join(path)).with_context(|| format!("{path} can't be read"))?;
         self.report(&Event::File(number, Bytes(contents)));
         Ok(())
     }
 
     fn write(&self, number: u64, path: &str, mode: u32, contents: &[u8]) -> Result<()> {
-        if let Some(parent) = Path::new(path).parent() {
+        let place = self.home.directory.join(path);
+        if let Some(parent) = place.parent() {
             fs::create_dir_all(parent)?;
         }
-        fs::write(path, contents).with_context(|| format!("{path} can't be written"))?;
-        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        fs::write(&place, contents).with_context(|| format!("{path} can't be written"))?;
+        fs::set_permissions(&place, fs::Permissions::from_mode(mode))?;
         self.report(&Event::Written(number));
         Ok(())
     }
@@ -280,7 +311,12 @@ mod tests {
         fn new() -> Host {
             let (port, far) = UnixStream::pair().unwrap();
             let requests = far.try_clone().unwrap();
-            thread::spawn(move || serve(requests, far));
+            let home = Home {
+                directory: std::env::temp_dir(),
+                path: std::env::var_os("PATH").unwrap_or_default(),
+                before: Vec::new(),
+            };
+            thread::spawn(move || serve(home, requests, far));
             let mut host = Host {
                 events: BufReader::new(port.try_clone().unwrap()),
                 port,

@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 
 use super::builds::{Builds, Set};
 use super::guest::{Guest, Plan, Program};
-use super::pair::Pair;
 use super::protocol::Job;
 
 /// Longest wait for something that happens at once unless it never does.
 const LIMIT: Duration = Duration::from_secs(60);
 
-const SYSTEM: &str = "/system.toml";
-const STATUS: &str = "/tmp/status.json";
+// In the directory of the agent.
+const SYSTEM: &str = "system.toml";
+const STATUS: &str = "status.json";
 
 /// The programs that the guests need.
 #[derive(Clone, Debug)]
@@ -40,15 +40,21 @@ impl Programs {
 
     /// Puts them into a guest.
     pub fn place(&self, plan: &mut Plan) {
-        plan.program(&self.busway);
-        plan.program(&self.program);
+        for file in self.files() {
+            plan.program(&file);
+        }
+    }
+
+    /// Their files on this host.
+    pub fn files(&self) -> [PathBuf; 2] {
+        [self.busway.clone(), self.program.clone()]
     }
 }
 
-/// The lines of a system file for guests `a` and `b` joined by a bus.
+/// The lines of a system file for guests `a` and `b` joined by a bus. What a bus of windows needs comes first in `more`.
 pub fn system_file(bus: &str, more: &str) -> String {
     let settings = match bus {
-        "tipc" => String::new(),
+        "tipc" | "pci" | "memory" => String::new(),
         "tcp" => "tcp.a = { listen = \"10.77.0.1:7400\" }\n".to_owned(),
         // Each host has to name its address; the first accepts.
         _ => format!(
@@ -61,7 +67,7 @@ pub fn system_file(bus: &str, more: &str) -> String {
 /// Gateways at work on both guests of a pair.
 #[derive(Debug)]
 pub struct Gateways<'a> {
-    pair: &'a Pair,
+    guests: [&'a Guest; 2],
     bus: String,
     /// Those of `a` and `b`.
     pub running: [Program<'a>; 2],
@@ -72,14 +78,14 @@ impl<'a> Gateways<'a> {
     ///
     /// # Errors
     /// The file is refused, or the link does not come up.
-    pub fn start(pair: &'a Pair, bus: &str, more: &str) -> Result<Gateways<'a>> {
-        for guest in &pair.guests {
+    pub fn start(guests: [&'a Guest; 2], bus: &str, more: &str) -> Result<Gateways<'a>> {
+        for guest in guests {
             guest.write(SYSTEM, 0o644, system_file(bus, more).as_bytes())?;
         }
-        pair.guests[0].shell(&format!("busway check {SYSTEM}"), LIMIT)?;
-        let running = [gateway(&pair.guests[0])?, gateway(&pair.guests[1])?];
+        guests[0].shell(&format!("busway check {SYSTEM}"), LIMIT)?;
+        let running = [gateway(guests[0])?, gateway(guests[1])?];
         let gateways = Gateways {
-            pair,
+            guests,
             bus: bus.to_owned(),
             running,
         };
@@ -113,8 +119,74 @@ impl<'a> Gateways<'a> {
     pub fn restart(&mut self, host: usize) -> Result<()> {
         self.running[host].signal(9)?;
         self.running[host].wait(LIMIT)?;
-        self.running[host] = gateway(&self.pair.guests[host])?;
+        self.running[host] = gateway(self.guests[host])?;
         self.linked()
+    }
+
+    /// The same after `guest` has taken the place of a host that was switched off.
+    ///
+    /// # Errors
+    /// The new gateway does not come up.
+    pub fn replace(&mut self, host: usize, guest: &'a Guest) -> Result<()> {
+        let system = self.guests[1 - host].read(SYSTEM)?;
+        guest.write(SYSTEM, 0o644, &system)?;
+        self.guests[host] = guest;
+        self.running[host] = gateway(guest)?;
+        self.linked()
+    }
+
+    /// Waits until a gateway's newest word on the link is that it is down; gives its reason.
+    ///
+    /// # Errors
+    /// It is not, in time: the message has its log.
+    pub fn down(&self, host: usize) -> Result<String> {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let said = self.running[host].error_so_far();
+            let about = format!("over {} is ", self.bus);
+            let newest = said
+                .lines()
+                .rev()
+                .find(|line| line.contains(&about))
+                .unwrap_or_default();
+            if says_down(newest) {
+                return Ok(newest.to_owned());
+            }
+            ensure!(
+                Instant::now() < deadline && !self.running[host].has_ended(),
+                "the gateway of {} does not notice that the link over {} is down:\n{said}",
+                self.guests[host].plan.name,
+                self.bus
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until the gateway of `host` has counted what a subscriber of `service` there misses: all of it, and nothing more.
+    ///
+    /// # Errors
+    /// It has not, in time.
+    pub fn counts_losses(&self, host: usize, service: &str, missing: u64) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            let status = self.status(host)?;
+            let services = status["services"]
+                .as_array()
+                .context("the status file lists services")?;
+            let found = services
+                .iter()
+                .find(|found| found["name"] == service)
+                .context("it lists the stream")?;
+            if found["counters"]["lost"] == missing {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "the subscriber misses {missing} messages, its gateway counts {}",
+                found["counters"]
+            );
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 
     /// Asks both to end, and waits for that.
@@ -142,7 +214,7 @@ impl<'a> Gateways<'a> {
     /// # Errors
     /// There is no status file.
     pub fn status(&self, host: usize) -> Result<Value> {
-        Ok(serde_json::from_slice(&self.pair.guests[host].read(STATUS)?)?)
+        Ok(serde_json::from_slice(&self.guests[host].read(STATUS)?)?)
     }
 }
 
@@ -248,9 +320,9 @@ const MESSAGES: u64 = 140;
 ///
 /// # Errors
 /// Any of that does not hold.
-pub fn end_to_end(pair: &Pair, bus: &str, more: &str) -> Result<Value> {
-    let mut gateways = Gateways::start(pair, bus, more)?;
-    let [a, b] = &pair.guests;
+pub fn end_to_end(guests: [&Guest; 2], bus: &str, more: &str) -> Result<Value> {
+    let mut gateways = Gateways::start(guests, bus, more)?;
+    let [a, b] = guests;
     let whole = |service| Stream {
         service,
         safe_overflow: Some(false),

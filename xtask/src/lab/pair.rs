@@ -21,6 +21,14 @@ pub struct Pair {
     _directory: tempfile::TempDir,
 }
 
+impl Pair {
+    /// Both guests, for what takes any two.
+    #[must_use]
+    pub fn both(&self) -> [&Guest; 2] {
+        self.guests.each_ref()
+    }
+}
+
 /// Between the guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Between {

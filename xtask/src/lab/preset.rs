@@ -7,7 +7,7 @@ use clap::ValueEnum;
 
 use super::doorbells::Doorbells;
 use super::guest::{Guest, Plan};
-use super::window::Window;
+use super::window::{Window, address};
 
 /// Many times what any of it takes.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -21,15 +21,6 @@ const FUNCTIONS: usize = 2;
 const GUESTS: usize = 2;
 /// Interrupt vectors of a function.
 const VECTORS: usize = 4;
-/// Binds vfio's driver to all functions of such windows. The emulated IOMMU remaps interrupts, but not in a way that vfio takes for safe in every kernel.
-const BIND_TO_VFIO: &str = "\
-echo 1 > /sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts
-for device in /sys/bus/pci/devices/*; do
-  [ $(cat $device/vendor):$(cat $device/device) = 0x1af4:0x1110 ] || continue
-  echo vfio-pci > $device/driver_override
-  echo ${device##*/} > /sys/bus/pci/drivers_probe
-  [ -e $device/driver ] || { echo $device is not bound to vfio-pci; exit 1; }
-done";
 
 /// A device, or a protocol, that a guest has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -69,7 +60,7 @@ impl Preset {
             ),
             // Whoever maps it enables it.
             Preset::Pci => (&[], String::new()),
-            Preset::PciDoorbell => (&["vfio_pci", "vfio_iommu_type1"], BIND_TO_VFIO.to_owned()),
+            Preset::PciDoorbell => (&[], bind_to_vfio(&[WINDOW_SLOT, WINDOW_SLOT + 1])),
         }
     }
 
@@ -102,6 +93,22 @@ impl Preset {
         };
         guest.shell(&again, LIMIT).map(drop)
     }
+}
+
+/// The lines of shell that bind functions in these slots to vfio's driver. The emulated IOMMU remaps interrupts, but not every kernel takes it for safe.
+pub fn bind_to_vfio(slots: &[u8]) -> String {
+    let addresses: Vec<String> = slots.iter().map(|slot| address(*slot)).collect();
+    format!(
+        "modprobe -a vfio_pci vfio_iommu_type1
+echo 1 > /sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts
+for address in {}; do
+  device=/sys/bus/pci/devices/$address
+  echo vfio-pci > $device/driver_override
+  echo $address > /sys/bus/pci/drivers_probe
+  [ -e $device/driver ] || {{ echo $address is not bound to vfio-pci; exit 1; }}
+done",
+        addresses.join(" ")
+    )
 }
 
 /// What the host has for presets of PCI windows; guests have it for as long as this lives.

@@ -21,16 +21,15 @@ pub struct Job {
     pub words: Vec<String>,
     /// Added to the guest's environment.
     pub environment: BTreeMap<String, String>,
-    /// Where it runs; `/` by default.
+    /// Where it runs; the agent's own directory by default, `/tmp` in a guest.
     pub directory: Option<String>,
 }
 
 impl Job {
-    /// A program with these words, in `/tmp`.
+    /// A program with these words.
     pub fn new(words: &[&str]) -> Job {
         Job {
             words: words.iter().map(|word| (*word).to_owned()).collect(),
-            directory: Some("/tmp".to_owned()),
             ..Job::default()
         }
     }

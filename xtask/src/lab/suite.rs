@@ -20,8 +20,12 @@ pub struct Counts {
 ///
 /// # Errors
 /// A test fails, or none ran: the message names the failed ones and has what they said.
-pub fn run(guest: &Guest, program: &str, limit: Duration) -> Result<Counts> {
-    let job = Job::new(&[program, "--include-ignored"]);
+pub fn run(guest: &Guest, program: &str, environment: &[(&str, &str)], limit: Duration) -> Result<Counts> {
+    let mut job = Job::new(&[program, "--include-ignored"]);
+    let owned = environment
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    job.environment.extend(owned);
     let running = guest.spawn(job)?;
     let done = running.wait(limit).inspect_err(|_| {
         // It would be in the way of the next one. A guest that is gone has ended it already.

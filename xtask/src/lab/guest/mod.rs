@@ -1,5 +1,6 @@
 //! One virtual machine, seen from the host: what it is made of ([`Plan`]), starting it, running programs in it.
 
+mod here;
 mod plan;
 mod program;
 mod state;
@@ -34,11 +35,12 @@ pub struct Guest {
     pub plan: Plan,
     /// What its kernel wrote.
     pub log: PathBuf,
-    machine: Child,
+    /// Nothing where it is this host itself.
+    machine: Mutex<Option<Child>>,
     port: Arc<Mutex<UnixStream>>,
     state: Arc<State>,
-    // Sockets and initramfs; removed last.
-    _scratch: tempfile::TempDir,
+    /// Sockets and initramfs; removed last.
+    scratch: tempfile::TempDir,
 }
 
 impl Guest {
@@ -84,10 +86,10 @@ impl Guest {
         Ok(Guest {
             plan,
             log,
-            machine,
+            machine: Mutex::new(Some(machine)),
             port: Arc::new(Mutex::new(port)),
             state,
-            _scratch: scratch,
+            scratch,
         })
     }
 
@@ -181,9 +183,11 @@ impl Guest {
     }
 
     /// Switches it off as a power failure does.
-    pub fn power_off(&mut self) {
-        let _ = self.machine.kill();
-        let _ = self.machine.wait();
+    pub fn power_off(&self) {
+        if let Some(mut machine) = lock(&self.machine).take() {
+            let _ = machine.kill();
+            let _ = machine.wait();
+        }
     }
 
     fn number(&self, echoes: bool) -> u64 {
@@ -259,6 +263,7 @@ impl Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         self.power_off();
+        self.leave();
     }
 }
 

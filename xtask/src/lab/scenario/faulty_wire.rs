@@ -170,7 +170,7 @@ fn cases(stage: &Stage<'_>, shown: &str) -> impl Iterator<Item = (&'static str, 
 }
 
 fn over(stage: &Stage<'_>, pair: &Pair, bus: &str, shown: &str, rows: &mut Vec<Row>) -> Result<()> {
-    let gateways = Gateways::start(pair, bus, "")?;
+    let gateways = Gateways::start(pair.both(), bus, "")?;
     let subscriber = STREAM.subscriber(&pair.guests[1])?;
     let publisher = STREAM.publisher(&pair.guests[0])?;
     with_logs(flows(&publisher, &subscriber, "at first"), &gateways)?;
@@ -219,7 +219,8 @@ impl Watched<'_> {
             after["corrupt"] == 0 && count("backwards") == 0,
             "messages came changed or twice: {after}"
         );
-        self.all_losses_are_counted(seen(&after, "missing"))?;
+        self.gateways
+            .counts_losses(1, STREAM.service, seen(&after, "missing"))?;
         let sending = curve(&self.publisher.output_lines(), sent);
         let arriving = arrivals(&self.subscriber.output_lines());
         let (late, worst) = lateness(&sending, &arriving, seen(&before, "last"), seen(&after, "last"));
@@ -250,30 +251,6 @@ impl Watched<'_> {
             .map(|(instant, _)| instant)
             .min()?;
         Some((first - begin).as_millis() as u64)
-    }
-
-    /// Waits until the receiving gateway has counted what the subscriber misses: all of it, and nothing more.
-    fn all_losses_are_counted(&self, missing: u64) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(10);
-        loop {
-            let status = self.gateways.status(1)?;
-            let services = status["services"]
-                .as_array()
-                .context("the status file lists services")?;
-            let service = services
-                .iter()
-                .find(|service| service["name"] == STREAM.service)
-                .context("it lists the stream")?;
-            if service["counters"]["lost"] == missing {
-                return Ok(());
-            }
-            ensure!(
-                Instant::now() < deadline,
-                "the subscriber misses {missing} messages, its gateway counts {}",
-                service["counters"]
-            );
-            sleep(Duration::from_millis(100));
-        }
     }
 }
 

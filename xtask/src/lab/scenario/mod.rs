@@ -2,6 +2,7 @@
 
 mod faulty_wire;
 mod parts;
+mod pci;
 mod preempt_rt;
 mod rdma;
 mod speed;
@@ -69,6 +70,13 @@ pub const ALL: &[Scenario] = &[
         run: rdma::iwarp,
     },
     Scenario {
+        name: "pci",
+        about: "PCI windows: the same, shared and a window each way, with doorbells and without; with this host; a reset, a dead link",
+        is_by_name_only: false,
+        is_timed: false,
+        run: pci::run,
+    },
+    Scenario {
         name: "preempt-rt",
         about: "a PREEMPT_RT kernel with an isolated processor: the contract and gateways over TCP",
         is_by_name_only: false,
@@ -88,6 +96,13 @@ pub const ALL: &[Scenario] = &[
         is_by_name_only: true,
         is_timed: true,
         run: speed::run,
+    },
+    Scenario {
+        name: "pci-speed",
+        about: "channels over a PCI window beside bare exchanges in it: latency, worst cases, throughput, wake-up; stock kernel and PREEMPT_RT",
+        is_by_name_only: true,
+        is_timed: true,
+        run: pci::speed,
     },
 ];
 

@@ -44,8 +44,18 @@ pub(super) fn suites(stage: &Stage<'_>, presets: &[Preset], names: &[&str]) -> R
 
 /// Runs a test binary that the guest has.
 pub(super) fn suite(stage: &Stage<'_>, guest: &Guest, name: &str) -> Result<Value> {
+    suite_with(stage, guest, name, &[])
+}
+
+/// The same with variables of its environment.
+pub(super) fn suite_with(
+    stage: &Stage<'_>,
+    guest: &Guest,
+    name: &str,
+    environment: &[(&str, &str)],
+) -> Result<Value> {
     stage.says(format!("{name} in guest {}", guest.plan.name));
-    let counts = test_binary::run(guest, &Plan::test_path(name), SUITE_LIMIT)?;
+    let counts = test_binary::run(guest, &Plan::test_path(name), environment, SUITE_LIMIT)?;
     stage.notes(format!("{name}: {} tests passed", counts.passed));
     Ok(json!({ "passed": counts.passed }))
 }
@@ -76,7 +86,7 @@ pub(super) fn gateways(stage: &Stage<'_>, pair: &Pair, buses: &[&str]) -> Value 
     let mut results = Vec::new();
     for bus in buses {
         stage.says(format!("gateways over {bus}"));
-        let outcome = end_to_end(pair, bus, "");
+        let outcome = end_to_end(pair.both(), bus, "");
         if outcome.is_ok() {
             stage.notes(format!(
                 "gateways over {bus}: all messages crossed, and again after either was killed"

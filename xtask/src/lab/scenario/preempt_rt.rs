@@ -43,6 +43,6 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<Value> {
     stage.notes(lines.get(2).unwrap_or(&""));
     let counts = suite(stage, &pair.guests[0], "contract_tcp")?;
     stage.says("gateways over tcp");
-    let gateways = end_to_end(&pair, "tcp", LANE)?;
+    let gateways = end_to_end(pair.both(), "tcp", LANE)?;
     Ok(json!({ "kernel": lines.get(2), "suites": { "contract_tcp": counts }, "gateways": gateways }))
 }

@@ -345,8 +345,8 @@ fn end(program: &Program<'_>) -> Result<String> {
     Ok(format!("{}{}", done.output, done.error))
 }
 
-/// A figure in the row of a technology.
-fn figure(result: &Value, technology: &str, payload_bytes: u64, at: &str) -> Result<f64> {
+/// A figure in the row of a technology, at a JSON pointer below it.
+pub(super) fn figure(result: &Value, technology: &str, payload_bytes: u64, at: &str) -> Result<f64> {
     let rows = result["rows"].as_array().context("the result has rows")?;
     let row = rows
         .iter()

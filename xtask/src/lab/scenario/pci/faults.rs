@@ -1,0 +1,104 @@
+//! What happens to a window under load: its other host is reset, and its link dies, so that all that is read is ones.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use super::super::Stage;
+use super::joined::{Join, Joined};
+use crate::lab::gateways::{Gateways, Stream, flows, report, seen, with_logs};
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// How long the link is dead; longer than it takes to notice.
+const DEAD: Duration = Duration::from_secs(4);
+/// Between two fillings: hosts that have not noticed write on, where a real link would lose it.
+const REFILL: Duration = Duration::from_millis(2);
+
+const STREAM: Stream = Stream {
+    service: "lab/faults",
+    safe_overflow: None,
+    buffer: 256,
+    lengths_bytes: &[64, 20_000],
+    gap_us: 1_000,
+    count: None,
+};
+
+pub(super) fn run(stage: &Stage<'_>, joined: &Joined) -> Value {
+    stage.says("the window reads all ones");
+    let ones = stage.part("a window that reads all ones", dead_link(stage, joined));
+    stage.says("a host is reset");
+    let reset = stage.part("a host that is reset", reset(stage, joined));
+    json!({ "all_ones": ones, "reset": reset })
+}
+
+/// Fills the window with ones while messages flow; both hosts must say so, and messages flow again once it makes sense.
+fn dead_link(stage: &Stage<'_>, joined: &Joined) -> Result<Value> {
+    let [a, b] = joined.guests();
+    let gateways = Gateways::start([a, b], "pci", &joined.tables(Join::Shared))?;
+    let (subscriber, publisher) = (STREAM.subscriber(b)?, STREAM.publisher(a)?);
+    with_logs(flows(&publisher, &subscriber, "at first"), &gateways)?;
+    let begin = Instant::now();
+    while begin.elapsed() < DEAD {
+        joined.shared().fill(0xff)?;
+        sleep(REFILL);
+    }
+    let reasons = [gateways.down(0)?, gateways.down(1)?];
+    for reason in &reasons {
+        ensure!(
+            reason.contains("all ones"),
+            "the link is down, but not because of what was read: {reason}"
+        );
+    }
+    joined.shared().fill(0)?;
+    let back = Instant::now();
+    with_logs(gateways.linked(), &gateways)?;
+    with_logs(
+        flows(&publisher, &subscriber, "after the window read all ones"),
+        &gateways,
+    )?;
+    let back_ms = back.elapsed().as_millis() as u64;
+    for program in [&publisher, &subscriber] {
+        program.end_input()?;
+        program.wait(LIMIT)?;
+    }
+    let missing = seen(&report(&subscriber.output_so_far()), "missing");
+    gateways.finish()?;
+    stage.notes(format!(
+        "the window read all ones: noticed ({}), back after {back_ms} ms, {missing} messages lost",
+        reasons[1].rsplit(" is down: ").next().unwrap_or_default()
+    ));
+    Ok(json!({ "reasons": reasons, "back_after_ms": back_ms, "missing": missing }))
+}
+
+/// Switches the receiving host off while messages flow, and on again: the other one says that the link is down, and messages flow again.
+fn reset(stage: &Stage<'_>, joined: &Joined) -> Result<Value> {
+    let [a, b] = joined.guests();
+    let again;
+    let mut gateways = Gateways::start([a, b], "pci", &joined.tables(Join::Shared))?;
+    let (subscriber, publisher) = (STREAM.subscriber(b)?, STREAM.publisher(a)?);
+    with_logs(flows(&publisher, &subscriber, "at first"), &gateways)?;
+    b.power_off();
+    let off = Instant::now();
+    let reason = gateways.down(0)?;
+    let noticed_ms = off.elapsed().as_millis() as u64;
+    let status = gateways.status(0)?;
+    again = joined.again(stage)?;
+    gateways.replace(1, &again)?;
+    let subscriber = STREAM.subscriber(&again)?;
+    with_logs(
+        flows(&publisher, &subscriber, "after a host was reset"),
+        &gateways,
+    )?;
+    for program in [&publisher, &subscriber] {
+        program.end_input()?;
+        program.wait(LIMIT)?;
+    }
+    gateways.finish()?;
+    stage.notes(format!(
+        "a host was reset: noticed after {noticed_ms} ms ({}), messages flow again",
+        reason.rsplit(" is down: ").next().unwrap_or_default()
+    ));
+    Ok(json!({ "noticed_after_ms": noticed_ms, "reason": reason, "status_while_down": status["links"] }))
+}

@@ -1,0 +1,218 @@
+//! Two guests that nothing joins but windows, in each of the ways that the bus knows.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::super::Stage;
+use crate::lab::doorbells::Doorbells;
+use crate::lab::gateways::{Gateways, Programs, Stream, report, seen, with_logs};
+use crate::lab::guest::{Guest, Plan};
+use crate::lab::preset;
+use crate::lab::window::{Window, address};
+
+/// Where each guest has its functions.
+const SHARED: u8 = 0x10;
+const A_TO_B: u8 = 0x11;
+const B_TO_A: u8 = 0x12;
+const RUNG: u8 = 0x13;
+const LENGTH_MIB: u64 = 16;
+/// Vectors of each guest's doorbells: the conversation's and those of lanes.
+const VECTORS: usize = 4;
+const LIMIT: Duration = Duration::from_secs(60);
+/// How long an idle receiver is watched.
+const IDLE: Duration = Duration::from_secs(4);
+/// All lanes sleep until they are woken, where anything can wake them.
+const EVENT: &str = "[[lane]]\nname = \"default\"\nwait = \"event\"\n";
+
+/// A way of joining two hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Join {
+    /// One shared memory in the middle.
+    Shared,
+    /// Each writes the other's memory, as through an NTB.
+    Apart,
+    /// One shared memory, with doorbells.
+    Rung,
+    /// A guest, and a program of this host that maps the file.
+    Here,
+}
+
+impl Join {
+    /// In words.
+    pub(super) fn about(self) -> &'static str {
+        match self {
+            Join::Shared => "one shared memory",
+            Join::Apart => "a window each way",
+            Join::Rung => "one shared memory with doorbells",
+            Join::Here => "a guest and this host",
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Joined {
+    pub(super) a: Guest,
+    pub(super) b: Guest,
+    windows: Windows,
+}
+
+/// What lies behind the functions.
+#[derive(Debug)]
+struct Windows {
+    shared: Window,
+    apart: [Window; 2],
+    doorbells: Doorbells,
+    _rung: Window,
+}
+
+impl Windows {
+    fn make() -> Result<Windows> {
+        let window = || Window::new(LENGTH_MIB << 20);
+        let rung = window()?;
+        Ok(Windows {
+            shared: window()?,
+            apart: [window()?, window()?],
+            doorbells: Doorbells::start(&rung, 2, VECTORS)?,
+            _rung: rung,
+        })
+    }
+
+    fn place(&self, plan: &mut Plan) {
+        self.shared.place(plan, SHARED);
+        for (window, slot) in self.apart.iter().zip([A_TO_B, B_TO_A]) {
+            window.place(plan, slot);
+        }
+        Window::place_with_doorbells(plan, RUNG, &self.doorbells, usize::from(plan.number) - 1);
+    }
+}
+
+impl Joined {
+    /// Starts both, set up.
+    pub(super) fn start(stage: &Stage<'_>, programs: &Programs) -> Result<Joined> {
+        let windows = Windows::make()?;
+        let logs = stage.logs.join("joined");
+        let start = |name: &str, number: u8| {
+            let mut plan = Plan::new(name, number);
+            programs.place(&mut plan);
+            windows.place(&mut plan);
+            Guest::start(stage.store, plan, &logs)
+        };
+        let (a, b) = (start("a", 1)?, start("b", 2)?);
+        for guest in [&a, &b] {
+            set_up(guest)?;
+        }
+        Ok(Joined { a, b, windows })
+    }
+
+    pub(super) fn guests(&self) -> [&Guest; 2] {
+        [&self.a, &self.b]
+    }
+
+    /// What host b becomes after it was switched off: the same machine, started again.
+    pub(super) fn again(&self, stage: &Stage<'_>) -> Result<Guest> {
+        let guest = Guest::start(stage.store, self.b.plan.clone(), &stage.logs.join("again"))?;
+        set_up(&guest)?;
+        Ok(guest)
+    }
+
+    /// The window of [`Join::Shared`], from this host's side.
+    pub(super) fn shared(&self) -> &Window {
+        &self.windows.shared
+    }
+
+    /// The tables of both hosts.
+    pub(super) fn tables(&self, join: Join) -> String {
+        let place = |slot| {
+            format!(
+                "device = \"{}\", resource = 2, length = \"{LENGTH_MIB}MiB\"",
+                address(slot)
+            )
+        };
+        let [a, b] = match join {
+            Join::Shared => [place(SHARED), place(SHARED)],
+            Join::Apart => {
+                let apart =
+                    |reads, writes| format!("read = {{ {} }}, write = {{ {} }}", place(reads), place(writes));
+                [apart(B_TO_A, A_TO_B), apart(A_TO_B, B_TO_A)]
+            }
+            Join::Rung => [1, 0].map(|peer| format!("{}, {}", place(RUNG), rings(peer))),
+            Join::Here => {
+                let file = self.windows.shared.path();
+                [
+                    place(SHARED),
+                    format!("path = {file:?}, length = \"{LENGTH_MIB}MiB\""),
+                ]
+            }
+        };
+        format!("pci.a = {{ {a} }}\npci.b = {{ {b} }}\n")
+    }
+}
+
+/// The settings by which a host rings `peer`: ivshmem's doorbell register takes its number and a vector.
+pub(super) fn rings(peer: u32) -> String {
+    format!(
+        "driver = \"vfio\", ring = {{ resource = 0, offset = 12, value = {} }}, wake = {{ vectors = {VECTORS} }}",
+        peer << 16
+    )
+}
+
+fn set_up(guest: &Guest) -> Result<()> {
+    preset::set_up(guest, &[])?;
+    guest.shell(&preset::bind_to_vfio(&[RUNG]), LIMIT).map(drop)
+}
+
+/// What the gateway of a host uses of its processor while a channel is open and nothing comes: percent, without doorbells and with them.
+pub(super) fn idle(stage: &Stage<'_>, joined: &Joined) -> Result<Value> {
+    let [without, with] = [
+        used_while_idle(joined, Join::Shared)?,
+        used_while_idle(joined, Join::Rung)?,
+    ];
+    stage.notes(format!(
+        "an idle receiver uses {without:.1} % of a processor without doorbells, {with:.1} % with them"
+    ));
+    ensure!(
+        with < without,
+        "doorbells don't let an idle receiver sleep: {with:.1} % of a processor with them, {without:.1} % without"
+    );
+    Ok(json!({ "without_doorbells": without, "with_doorbells": with }))
+}
+
+fn used_while_idle(joined: &Joined, join: Join) -> Result<f64> {
+    let gateways = Gateways::start(joined.guests(), "pci", &(joined.tables(join) + EVENT))?;
+    let one = Stream {
+        service: "lab/idle",
+        safe_overflow: Some(false),
+        buffer: 8,
+        lengths_bytes: &[64],
+        gap_us: 0,
+        count: Some(1),
+    };
+    let subscriber = one.subscriber(&joined.b)?;
+    let publisher = one.publisher(&joined.a)?;
+    let arrived = subscriber.until("the message arrives", LIMIT, |output| {
+        Some(()).filter(|()| seen(&report(output), "last") == 1)
+    });
+    with_logs(arrived, &gateways)?;
+    let before_ns = used_ns(&joined.b)?;
+    sleep(IDLE);
+    let used_ns = used_ns(&joined.b)?.saturating_sub(before_ns);
+    for program in [&publisher, &subscriber] {
+        program.end_input()?;
+        program.wait(LIMIT)?;
+    }
+    gateways.finish()?;
+    Ok(100.0 * used_ns as f64 / IDLE.as_nanos() as f64)
+}
+
+/// Time that all threads of the guest's gateway have run, ns: the first field of `/proc/PID/task/TID/schedstat`.
+fn used_ns(guest: &Guest) -> Result<u64> {
+    let said = guest.shell("cat /proc/$(pidof busway)/task/*/schedstat", LIMIT)?;
+    said.lines()
+        .map(|line| line.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()))
+        .sum::<Option<u64>>()
+        .with_context(|| format!("{said:?} is no schedstat"))
+}

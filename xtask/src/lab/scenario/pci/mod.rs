@@ -1,0 +1,89 @@
+//! PCI windows: the suites of the bus over the device, gateways of two guests joined by nothing but a window and of a guest and this host, faults; and, by name, figures.
+
+mod faults;
+mod joined;
+mod speed;
+
+use anyhow::Result;
+use serde_json::{Map, Value, json};
+
+use super::Stage;
+use super::parts::suite_with;
+use crate::lab::builds::Set;
+use crate::lab::gateways::{Programs, end_to_end};
+use crate::lab::guest::{Guest, Plan};
+use crate::lab::preset::{self, Preset, Windows};
+use crate::lab::window::{Window, address};
+
+use joined::{Join, Joined};
+
+pub(super) use speed::run as speed;
+
+/// The settings of both hosts for the suite of the contract, which has both in one guest: tables divided by `|`.
+const TABLES: &str = "BUSWAY_PCI_TABLES";
+/// Where the guest of the suites has a window without doorbells.
+const PLAIN_SLOT: u8 = 0x12;
+const WINDOW_BYTES: u64 = 16 << 20;
+
+pub(super) fn run(stage: &Stage<'_>) -> Result<Value> {
+    let suites = stage.part("suites", suites(stage));
+    stage.says("builds the programs");
+    let programs = Programs::build(stage.builds)?;
+    stage.says("starts two guests");
+    let joined = Joined::start(stage, &programs)?;
+    let mut ways = Map::new();
+    for join in [Join::Shared, Join::Apart, Join::Rung] {
+        stage.says(format!("gateways, {}", join.about()));
+        let outcome = end_to_end(joined.guests(), "pci", &joined.tables(join));
+        if outcome.is_ok() {
+            stage.notes(format!("gateways, {}: all messages crossed", join.about()));
+        }
+        ways.insert(join.about().to_owned(), stage.part(join.about(), outcome));
+    }
+    stage.says("an idle receiver");
+    let idle = stage.part("an idle receiver", joined::idle(stage, &joined));
+    stage.says("a guest and a program of this host");
+    let here = stage.part("this host", with_this_host(stage, &joined, &programs));
+    let faults = faults::run(stage, &joined);
+    Ok(
+        json!({ "suites": suites, "gateways": ways, "idle_percent": idle, "this_host": here, "faults": faults }),
+    )
+}
+
+/// The contract over a resource, and what doorbells are for, in one guest that has both ends.
+fn suites(stage: &Stage<'_>) -> Result<Value> {
+    stage.says("builds the tests");
+    let windows = Windows::of(&[Preset::PciDoorbell])?;
+    let plain = Window::new(WINDOW_BYTES)?;
+    let mut plan = Plan::new("a", 1);
+    windows.place(&mut plan);
+    plain.place(&mut plan, PLAIN_SLOT);
+    let names = ["contract_pci", "pci"];
+    for name in names {
+        plan.test(&stage.builds.program(Set::TransportTests, name)?, name);
+    }
+    stage.says("starts a guest");
+    let guest = Guest::start(stage.store, plan, &stage.logs.join("suites"))?;
+    preset::set_up(&guest, &[Preset::PciDoorbell])?;
+    let table = |address: String| {
+        format!(
+            "device = {address:?}, resource = 2, length = \"{}MiB\"",
+            WINDOW_BYTES >> 20
+        )
+    };
+    let both = [table(address(PLAIN_SLOT)), table(address(PLAIN_SLOT))].join("|");
+    let mut results = Map::new();
+    for name in names {
+        let outcome = suite_with(stage, &guest, name, &[(TABLES, &both)]);
+        results.insert(name.to_owned(), stage.part(name, outcome));
+    }
+    Ok(Value::Object(results))
+}
+
+/// A guest over the device, and this host by mapping the file behind it.
+fn with_this_host(stage: &Stage<'_>, joined: &Joined, programs: &Programs) -> Result<Value> {
+    let here = Guest::here("b", &programs.files())?;
+    let outcome = end_to_end([&joined.a, &here], "pci", &joined.tables(Join::Here))?;
+    stage.notes("gateways of a guest and of this host: all messages crossed");
+    Ok(outcome)
+}

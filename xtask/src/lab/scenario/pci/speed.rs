@@ -1,0 +1,501 @@
+//! Channels over a PCI window beside bare exchanges in the same window, in the same guests in the same run. Only ratios mean anything: emulated times don't.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::super::Stage;
+use super::super::speed::figure;
+use super::joined::rings;
+use crate::lab::doorbells::Doorbells;
+use crate::lab::gateways::Programs;
+use crate::lab::guest::{Guest, Plan, Program};
+use crate::lab::kernel::Flavor;
+use crate::lab::pair::{Between, Pair};
+use crate::lab::preset::{WINDOW_SLOT, bind_to_vfio};
+use crate::lab::protocol::Job;
+use crate::lab::window::{Window, address};
+
+const LIMIT: Duration = Duration::from_secs(240);
+const WINDOW_BYTES: u64 = 64 << 20;
+/// Where the window with doorbells is.
+const RUNG_SLOT: u8 = 0x13;
+const VECTORS: usize = 4;
+const RESULT: &str = "/tmp/result.json";
+/// The floor: a word each way, and no payload.
+const BARE_WORD: &str = "two-lines";
+/// The floor with a payload: plain copies.
+const BARE_COPY: &str = "copy";
+/// The floor of a stream: one copy into the mapping.
+const COPY_IN: &str = "copy-in";
+const SAMPLING: &str = "sampling-pci";
+const QUEUING: &str = "channel-pci";
+const SIZES_BYTES: [u64; 5] = [16, 64, 256, 1_024, 4_096];
+const WORST_BYTES: u64 = 64;
+const BULK_BYTES: u64 = 1 << 20;
+
+/// A kernel and what programs have of it.
+struct Ring {
+    flavor: Flavor,
+    processors: u8,
+    kernel_words: &'static str,
+    conditions: &'static [&'static str],
+    /// In front of the words of a busy program: where it runs.
+    beside: &'static [&'static str],
+    /// Whether figures by size and of throughput are taken here, too.
+    is_whole: bool,
+}
+
+const RINGS: [Ring; 2] = [
+    Ring {
+        flavor: Flavor::Stock,
+        processors: 1,
+        kernel_words: "",
+        conditions: &["--pin", "none"],
+        beside: &[],
+        is_whole: true,
+    },
+    Ring {
+        flavor: Flavor::Rt,
+        processors: 2,
+        kernel_words: "isolcpus=nohz,domain,managed_irq,1 nohz_full=1 rcu_nocbs=1",
+        // Below 50, at which the threads of interrupts run on such a kernel.
+        conditions: &["--pin", "1,1", "--fifo", "40", "--lock-memory"],
+        beside: &["taskset", "1"],
+        is_whole: false,
+    },
+];
+
+/// One figure beside another.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    kernel: String,
+    measured: &'static str,
+    payload_bytes: u64,
+    what: &'static str,
+    value: f64,
+    beside: &'static str,
+    beside_value: f64,
+    /// Of times above 1, of rates below 1: the channel is slower.
+    ratio: f64,
+}
+
+/// Half round trips as `scipp` shows them, µs.
+#[derive(Clone, Debug, Serialize)]
+struct Worst {
+    kernel: String,
+    load: &'static str,
+    what: &'static str,
+    best_us: f64,
+    average_us: f64,
+    p99_9_us: f64,
+    worst_us: f64,
+    samples: u64,
+}
+
+#[derive(Default)]
+struct Found {
+    rows: Vec<Row>,
+    worst: Vec<Worst>,
+    histograms: Map<String, Value>,
+}
+
+pub(in super::super) fn run(stage: &Stage<'_>) -> Result<Value> {
+    stage.says("builds the programs");
+    let programs = Programs::build(stage.builds)?;
+    let mut found = Found::default();
+    for ring in RINGS
+        .iter()
+        .filter(|ring| ring.flavor.to_string().contains(stage.only))
+    {
+        let outcome = ring.measure(stage, &programs, &mut found);
+        stage.part(ring.flavor, outcome.map(|()| Value::Null));
+    }
+    let markdown = found.markdown();
+    stage.notes(format!("\n{markdown}"));
+    Ok(
+        json!({ "rows": found.rows, "worst": found.worst, "histograms": found.histograms, "markdown": markdown }),
+    )
+}
+
+impl Ring {
+    fn measure(&self, stage: &Stage<'_>, programs: &Programs, found: &mut Found) -> Result<()> {
+        stage.says(format!("starts two guests, kernel {}", self.flavor));
+        let (window, rung) = (Window::new(WINDOW_BYTES)?, Window::new(WINDOW_BYTES)?);
+        let doorbells = Doorbells::start(&rung, 2, VECTORS)?;
+        let logs = stage.logs.join(self.flavor.to_string());
+        let pair = Pair::start(stage.store, &logs, &[], Between::Wire, |plan: &mut Plan| {
+            plan.flavor = self.flavor;
+            plan.processors = self.processors;
+            plan.kernel_words = self.kernel_words.to_owned();
+            programs.place(plan);
+            window.place(plan, WINDOW_SLOT);
+            Window::place_with_doorbells(plan, RUNG_SLOT, &doorbells, usize::from(plan.number) - 1);
+        })?;
+        for guest in &pair.guests {
+            let enable = format!("echo 1 > /sys/bus/pci/devices/{}/enable\n", address(WINDOW_SLOT));
+            guest.shell(&(enable + &bind_to_vfio(&[RUNG_SLOT])), LIMIT)?;
+        }
+        let bench = Bench {
+            pair: &pair,
+            ring: self,
+        };
+        if self.is_whole {
+            stage.says("half round trips by size");
+            stage.part("latency", bench.latency(found).map(|()| Value::Null));
+            stage.says("throughput");
+            stage.part("throughput", bench.throughput(found).map(|()| Value::Null));
+        }
+        for load in ["idle", "busy"] {
+            stage.says(format!("worst cases, kernel {}, {load}", self.flavor));
+            stage.part(
+                format!("worst cases, {load}"),
+                bench.worst(load, found).map(|()| Value::Null),
+            );
+        }
+        stage.says("what a doorbell costs");
+        stage.part("wake-up", bench.wake_up(found).map(|()| Value::Null));
+        Ok(())
+    }
+}
+
+/// `busway bench` between the guests of a pair.
+struct Bench<'a> {
+    pair: &'a Pair,
+    ring: &'a Ring,
+}
+
+impl Bench<'_> {
+    fn latency(&self, found: &mut Found) -> Result<()> {
+        let sizes = SIZES_BYTES.map(|size| size.to_string()).join(",");
+        let technologies = [BARE_WORD, BARE_COPY, SAMPLING, QUEUING].join(",");
+        let words = [
+            "latency",
+            "-t",
+            &technologies,
+            "-s",
+            &sizes,
+            "-w",
+            "spin",
+            "--rounds",
+            "2",
+            "--seconds",
+            "0.4",
+        ];
+        let (result, _) = self.run(&words, &plain)?;
+        let bare_ns = figure(&result, BARE_WORD, SIZES_BYTES[0], "/half_rtt_ns/p50")?;
+        for size in SIZES_BYTES {
+            let copy_ns = figure(&result, BARE_COPY, size, "/half_rtt_ns/p50")?;
+            for channel in [SAMPLING, QUEUING] {
+                let ns = figure(&result, channel, size, "/half_rtt_ns/p50")?;
+                let measured = "half round trip, µs";
+                found
+                    .rows
+                    .push(self.row(measured, size, (channel, ns / 1e3), (BARE_COPY, copy_ns / 1e3)));
+                if size == SIZES_BYTES[0] {
+                    found.rows.push(self.row(
+                        measured,
+                        size,
+                        (channel, ns / 1e3),
+                        (BARE_WORD, bare_ns / 1e3),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn throughput(&self, found: &mut Found) -> Result<()> {
+        let size = BULK_BYTES.to_string();
+        let technologies = [COPY_IN, BARE_COPY, QUEUING].join(",");
+        let words = [
+            "throughput",
+            "-t",
+            &technologies,
+            "-s",
+            &size,
+            "-w",
+            "spin",
+            "--rounds",
+            "3",
+            "--seconds",
+            "1",
+            "--untouched",
+        ];
+        let (result, _) = self.run(&words, &plain)?;
+        let rate = |name| Ok::<_, anyhow::Error>(figure(&result, name, BULK_BYTES, "/bytes_per_s")? / 1e6);
+        for floor in [COPY_IN, BARE_COPY] {
+            found.rows.push(self.row(
+                "throughput, MB/s",
+                BULK_BYTES,
+                (QUEUING, rate(QUEUING)?),
+                (floor, rate(floor)?),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Best, average and worst, with nothing beside and with a program that computes without end in each guest.
+    fn worst(&self, load: &'static str, found: &mut Found) -> Result<()> {
+        let busy: Vec<Program<'_>> = match load {
+            "busy" => self
+                .pair
+                .guests
+                .iter()
+                .map(|guest| {
+                    let words = [self.ring.beside, &["sh", "-c", "while :; do :; done"]].concat();
+                    guest.spawn(Job::new(&words))
+                })
+                .collect::<Result<_>>()?,
+            _ => Vec::new(),
+        };
+        let size = WORST_BYTES.to_string();
+        let technologies = [BARE_WORD, SAMPLING, QUEUING].join(",");
+        let words = [
+            "latency",
+            "-t",
+            &technologies,
+            "-s",
+            &size,
+            "-w",
+            "spin",
+            "--rounds",
+            "1",
+            "--seconds",
+            "6",
+            "--histogram",
+        ];
+        let outcome = self.run(&words, &plain);
+        for program in &busy {
+            program.signal(9)?;
+        }
+        let (result, text) = outcome?;
+        for what in [BARE_WORD, SAMPLING, QUEUING] {
+            // A word has a size of its own.
+            let size = if what == BARE_WORD {
+                SIZES_BYTES[0]
+            } else {
+                WORST_BYTES
+            };
+            let at = |name: &str| figure(&result, what, size, &format!("/half_rtt_ns/{name}"));
+            found.worst.push(Worst {
+                kernel: self.ring.flavor.to_string(),
+                load,
+                what,
+                best_us: at("min")? / 1e3,
+                average_us: at("mean")? / 1e3,
+                p99_9_us: at("p99_9")? / 1e3,
+                worst_us: at("max")? / 1e3,
+                samples: at("samples")? as u64,
+            });
+        }
+        let name = format!("{}, {load}", self.ring.flavor);
+        found.histograms.insert(name, Value::String(histograms(&text)));
+        Ok(())
+    }
+
+    /// A sleeping receiver that a doorbell wakes, beside one that polls now and then and one that polls without end.
+    fn wake_up(&self, found: &mut Found) -> Result<()> {
+        let size = WORST_BYTES.to_string();
+        let half = |wait: &str, access: &dyn Fn(&Guest) -> Vec<String>| {
+            let words = [
+                "latency",
+                "-t",
+                QUEUING,
+                "-s",
+                &size,
+                "-w",
+                wait,
+                "--rounds",
+                "2",
+                "--seconds",
+                "1",
+            ];
+            let (result, _) = self.run(&words, access)?;
+            Ok::<_, anyhow::Error>(figure(&result, QUEUING, WORST_BYTES, "/half_rtt_ns/p50")? / 1e3)
+        };
+        let (rung, napping) = (half("event", &with_doorbells)?, half("event", &plain)?);
+        let spinning = half("spin", &plain)?;
+        let measured = "half round trip, µs";
+        for (beside, value) in [("naps of 50 µs, no doorbell", napping), ("polling", spinning)] {
+            found.rows.push(self.row(
+                measured,
+                WORST_BYTES,
+                ("channel-pci, woken by doorbells", rung),
+                (beside, value),
+            ));
+        }
+        Ok(())
+    }
+
+    fn row(
+        &self,
+        measured: &'static str,
+        payload_bytes: u64,
+        (what, value): (&'static str, f64),
+        (beside, beside_value): (&'static str, f64),
+    ) -> Row {
+        Row {
+            kernel: self.ring.flavor.to_string(),
+            measured,
+            payload_bytes,
+            what,
+            value,
+            beside,
+            beside_value,
+            ratio: value / beside_value,
+        }
+    }
+
+    /// Runs an experiment; its result, and what it printed. `access` gives each side's words for the window.
+    fn run(&self, words: &[&str], access: &dyn Fn(&Guest) -> Vec<String>) -> Result<(Value, String)> {
+        let [a, b] = &self.pair.guests;
+        let follower_words = [
+            &["busway", "bench", "follower"].map(str::to_owned)[..],
+            &access(b),
+        ]
+        .concat();
+        let follower = b.spawn(Job {
+            words: follower_words,
+            ..Job::default()
+        })?;
+        let mut all = vec!["busway".to_owned(), "bench".to_owned()];
+        all.extend(words.iter().map(|word| (*word).to_owned()));
+        all.extend(self.ring.conditions.iter().map(|word| (*word).to_owned()));
+        all.extend(["--follower", &b.plan.name, "--json", RESULT].map(str::to_owned));
+        all.extend(access(a));
+        let shown = all.join(" ");
+        // It does not say on standard output that it listens.
+        std::thread::sleep(Duration::from_secs(1));
+        let done = a
+            .spawn(Job {
+                words: all,
+                ..Job::default()
+            })?
+            .wait(LIMIT);
+        follower.signal(2)?;
+        let followed = follower.wait(LIMIT)?;
+        let done = done.with_context(|| format!("`{shown}`; the follower: {}", followed.error))?;
+        if done.code != 0 {
+            bail!(
+                "`{shown}` ended with {}: {}\nthe follower: {}",
+                done.code,
+                done.error,
+                followed.error
+            );
+        }
+        let result: Value = serde_json::from_slice(&a.read(RESULT)?).context("the result is no JSON")?;
+        ensure!(
+            result["rows"].as_array().is_some_and(|rows| !rows.is_empty()),
+            "`{shown}` measured nothing: {}",
+            result["notes"]
+        );
+        Ok((result, done.output))
+    }
+}
+
+fn plain(_: &Guest) -> Vec<String> {
+    let path = format!("/sys/bus/pci/devices/{}/resource2", address(WINDOW_SLOT));
+    ["--window".to_owned(), path].to_vec()
+}
+
+fn with_doorbells(guest: &Guest) -> Vec<String> {
+    // The other guest is the other peer.
+    let peer = u32::from(guest.plan.number == 1);
+    let table = format!(
+        "pci={{ device = \"{}\", resource = 2, length = {}, {} }}",
+        address(RUNG_SLOT),
+        WINDOW_BYTES / 2,
+        rings(peer)
+    );
+    [plain(guest), vec!["--table".to_owned(), table]].concat()
+}
+
+/// The part of what `busway bench` printed that is histograms.
+fn histograms(text: &str) -> String {
+    let at = text.find("Half round trip, ").unwrap_or(0);
+    text[at..].to_owned()
+}
+
+impl Found {
+    fn markdown(&self) -> String {
+        let mut text = String::from(
+            "| kernel | measured | payload, B | over the window | | beside | | ratio |\n|---|---|---:|---|---:|---|---:|---:|\n",
+        );
+        for row in &self.rows {
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} | {} | {:.2} | {} | {:.2} | {:.2} |",
+                row.kernel,
+                row.measured,
+                row.payload_bytes,
+                row.what,
+                row.value,
+                row.beside,
+                row.beside_value,
+                row.ratio
+            );
+        }
+        text.push_str(
+            "\n| kernel | load | half round trip of | best, µs | average, µs | 99.9 %, µs | worst, µs | round trips |\n|---|---|---|---:|---:|---:|---:|---:|\n",
+        );
+        for worst in &self.worst {
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} | {:.2} | {:.2} | {:.2} | {:.1} | {} |",
+                worst.kernel,
+                worst.load,
+                worst.what,
+                worst.best_us,
+                worst.average_us,
+                worst.p99_9_us,
+                worst.worst_us,
+                worst.samples
+            );
+        }
+        for (of, histogram) in &self.histograms {
+            let _ = write!(
+                text,
+                "\nKernel {of}:\n\n```\n{}\n```\n",
+                histogram.as_str().unwrap_or_default().trim_end()
+            );
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_found_is_one_text_with_ratios_worst_cases_and_histograms() {
+        let mut found = Found::default();
+        found.rows.push(Row {
+            kernel: "stock".to_owned(),
+            measured: "half round trip, µs",
+            payload_bytes: 64,
+            what: QUEUING,
+            value: 1.5,
+            beside: BARE_COPY,
+            beside_value: 1.0,
+            ratio: 1.5,
+        });
+        found.histograms.insert(
+            "rt, idle".to_owned(),
+            json!(histograms("a table\nHalf round trip, two-lines\n1 µs ####\n")),
+        );
+        let text = found.markdown();
+        assert!(
+            text.contains("| channel-pci | 1.50 | copy | 1.00 | 1.50 |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("Kernel rt, idle:\n\n```\nHalf round trip, two-lines\n1 µs ####\n```"),
+            "{text}"
+        );
+    }
+}
