@@ -38,8 +38,6 @@ impl Set {
                 "rdma",
                 "--test",
                 "rdma_alone",
-                "--test",
-                "pci",
             ],
             Set::Programs => &["build", "--workspace", "--bins", "--examples"],
         }

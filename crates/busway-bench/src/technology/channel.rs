@@ -2,14 +2,12 @@
 //! ports.
 //!
 //! Each program opens the link of its host in the system file and holds both conversation and channels; a thread of its own keeps the
-//! conversation alive, as a gateway's control thread does. Each message is flushed at once, none waits for a companion.
+//! conversation alive ([`super::keeper`]). Each message is flushed at once, none waits for a companion.
 #![allow(unsafe_code)] // `BorrowedFd::borrow_raw` for descriptors that channel ends own
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use busway_system::System;
@@ -19,6 +17,7 @@ use busway_transport::{
     Link, LinkEvent, LinkIdentity, Message as Carried, Receiver, Refused, Sender, Sink, Verdict, WaitFor,
 };
 
+use super::keeper::Keeper;
 use super::ready::sleep_until_ready;
 use super::{
     Description, LOOK_TIMEOUT, Message, OneWay, Opening, Path, Place, Received, Side, Stage, User, reach_of,
@@ -38,8 +37,6 @@ const BUDGET: usize = 64;
 const OPENING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two looks at a link that comes up, or at an end that wakes nobody.
 const NAP: Duration = Duration::from_micros(50);
-/// The thread that keeps the link alive looks this often whether it shall end.
-const KEEPER_LOOK: Duration = Duration::from_millis(50);
 /// The only lane of each program.
 const LANE: u32 = 0;
 
@@ -247,46 +244,6 @@ impl Sink for Landed {
     }
 
     fn abandon(&mut self) {}
-}
-
-/// Keeps the conversation alive until it is dropped.
-struct Keeper {
-    end: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Keeper {
-    fn start(mut link: Box<dyn Link<Loan>>) -> Self {
-        let end = Arc::new(AtomicBool::new(false));
-        let shall_end = Arc::clone(&end);
-        let thread = std::thread::spawn(move || {
-            // Relaxed: the flag orders nothing else; the thread is joined.
-            while !shall_end.load(Ordering::Relaxed) {
-                // Channel ends notice by themselves that a link is down.
-                while link.poll(Instant::now()).is_some() {}
-                let at_most = link.poll_within(Instant::now()).min(KEEPER_LOOK);
-                match link.fd() {
-                    Some(fd) => sleep_until_ready(&fd, false, at_most),
-                    None => std::thread::sleep(at_most),
-                }
-            }
-        });
-        Self {
-            end,
-            thread: Some(thread),
-        }
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        // Relaxed: see `start`.
-        self.end.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // The link says goodbye and takes its files along; should it panic, the panic has been shown.
-            let _ = thread.join();
-        }
-    }
 }
 
 struct Channel {

@@ -11,6 +11,7 @@ mod channel;
 mod copy;
 mod iceoryx1;
 mod iceoryx2;
+mod keeper;
 mod message;
 mod mq;
 mod port;

@@ -58,9 +58,12 @@ fn suites(stage: &Stage<'_>) -> Result<Value> {
     let mut plan = Plan::new("a", 1);
     windows.place(&mut plan);
     plain.place(&mut plan, PLAIN_SLOT);
-    let names = ["contract_pci", "pci"];
+    let names = ["contract_pci"];
     for name in names {
-        plan.test(&stage.builds.program(Set::TransportTests, name)?, name);
+        // One that is missing fails in its turn.
+        if let Ok(file) = stage.builds.program(Set::TransportTests, name) {
+            plan.test(&file, name);
+        }
     }
     stage.says("starts a guest");
     let guest = Guest::start(stage.store, plan, &stage.logs.join("suites"))?;
@@ -74,7 +77,8 @@ fn suites(stage: &Stage<'_>) -> Result<Value> {
     let both = [table(address(PLAIN_SLOT)), table(address(PLAIN_SLOT))].join("|");
     let mut results = Map::new();
     for name in names {
-        let outcome = suite_with(stage, &guest, name, &[(TABLES, &both)]);
+        let known = stage.builds.program(Set::TransportTests, name);
+        let outcome = known.and_then(|_| suite_with(stage, &guest, name, &[(TABLES, &both)]));
         results.insert(name.to_owned(), stage.part(name, outcome));
     }
     Ok(Value::Object(results))
