@@ -38,6 +38,8 @@ impl Set {
                 "rdma",
                 "--test",
                 "rdma_alone",
+                "--test",
+                "pci",
             ],
             Set::Programs => &["build", "--workspace", "--bins", "--examples"],
         }

@@ -58,7 +58,7 @@ fn suites(stage: &Stage<'_>) -> Result<Value> {
     let mut plan = Plan::new("a", 1);
     windows.place(&mut plan);
     plain.place(&mut plan, PLAIN_SLOT);
-    let names = ["contract_pci"];
+    let names = ["contract_pci", "pci"];
     for name in names {
         // One that is missing fails in its turn.
         if let Ok(file) = stage.builds.program(Set::TransportTests, name) {
