@@ -1,7 +1,8 @@
 //! Completions of one channel end, polled or slept for.
 //!
-//! Contract: an end polls until nothing is left, and then calls [`Completions::arm`]; where that says `true`, the end polls
-//! once more. When polling found nothing and `arm` said `false`, the descriptor becomes readable with the next completion:
+//! Contract: an end whose lane is about to sleep polls until nothing is left, and then calls [`Completions::arm`]; where that says
+//! `true`, the end polls once more. A lane that spins arms nothing, since an event costs three system calls and what the kernel does to
+//! make it. When polling found nothing and `arm` said `false`, the descriptor becomes readable with the next completion:
 //!
 //! ```text
 //! loop {
@@ -16,7 +17,6 @@
 //! since the request, for only then can there be one. Used by one lane.
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 use super::queue_pair::{Completion, POLL_MAX, QueuePair};
@@ -82,10 +82,5 @@ impl Completions {
         self.is_armed = true;
         self.may_have_event = false;
         Ok(true)
-    }
-
-    /// The descriptor, the same for the whole life.
-    pub fn raw_fd(&self) -> RawFd {
-        self.pair.completion_queue().fd().as_raw_fd()
     }
 }

@@ -46,8 +46,6 @@ pub struct Asking<M: Message> {
 pub trait Flavour: Sized + Send + 'static {
     /// The bus's name in the system file.
     const NAME: &'static str;
-    /// Whether its ends wait for their lane's doorbell; else each has a descriptor.
-    const HAS_DOORBELL: bool = false;
     /// A receiver without a connection.
     type Prepared: Send;
     /// A receiver's description, judged.

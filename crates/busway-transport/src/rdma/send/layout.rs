@@ -24,8 +24,11 @@ const MAX_SLOTS: u32 = 1024;
 const WINDOW_BYTES: u32 = 1 << 20;
 /// But so many that one can be filled while others travel and are emptied.
 const MIN_LONG_SLOTS: u32 = 8;
-/// Messages on their way at most on a channel that keeps the latest: one lands while the next one crosses.
-pub(super) const LATEST_DEPTH: u32 = 2;
+/// Messages on their way at most on a channel that keeps the latest: two, since one lands while the next one crosses; short ones
+/// more, up to so many or so many bytes, so that a credit need not follow each of them. More would only be older when they land.
+const LATEST_DEPTH: u32 = 2;
+const LATEST_SHORT_DEPTH: u32 = 16;
+const LATEST_BYTES: u32 = 64 << 10;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,15 +42,12 @@ pub struct Layout {
 impl Layout {
     /// For such a channel.
     pub fn of(spec: &ChannelSpec) -> Layout {
-        let depth = match spec.keep {
-            Keep::Latest => LATEST_DEPTH,
-            Keep::All { depth } => depth,
-        };
         let message_bytes = u32::try_from(spec.message_bytes).unwrap_or(u32::MAX);
         let whole_bytes = message_bytes
             .saturating_add(PIECE_BYTES as u32)
             .clamp(MIN_SLOT_BYTES, MAX_SLOT_BYTES)
             .next_multiple_of(ALIGNMENT_BYTES);
+        let depth = depth(spec.keep, whole_bytes);
         // One more for the end mark.
         let share_bytes = WINDOW_BYTES / depth.saturating_add(1) / ALIGNMENT_BYTES * ALIGNMENT_BYTES;
         let slot_bytes = share_bytes.max(CUT_SLOT_BYTES).min(whole_bytes);
@@ -66,6 +66,11 @@ impl Layout {
             slots: self.slots.min(max_work.max(MIN_SLOTS)),
             ..self
         }
+    }
+
+    /// Messages on their way at most, at least 1, on a channel laid out so: both ends come to the same number.
+    pub fn depth(self, keep: Keep) -> u64 {
+        u64::from(depth(keep, self.slot_bytes))
     }
 
     /// Bytes of all slots.
@@ -106,6 +111,14 @@ impl Layout {
     }
 }
 
+/// Messages on their way at most, where slots (or whole messages, if those are shorter) have this length.
+fn depth(keep: Keep, slot_bytes: u32) -> u32 {
+    match keep {
+        Keep::Latest => (LATEST_BYTES / slot_bytes).clamp(LATEST_DEPTH, LATEST_SHORT_DEPTH),
+        Keep::All { depth } => depth.max(1),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,6 +148,19 @@ mod tests {
             let layout = Layout::of(&spec);
             assert!(layout.slots > at_least, "depth {depth}: {layout:?}");
             assert!(layout.bytes() <= WINDOW_BYTES as usize, "{layout:?}");
+        }
+    }
+
+    #[test]
+    fn a_channel_that_keeps_the_latest_has_a_slot_for_each_message_on_its_way_and_few_long_ones() {
+        for (message_bytes, depth) in [(64, 16), (1000, 16), (8000, 8), (60_000, 2), (1 << 20, 2)] {
+            let spec = ChannelSpec {
+                keep: Keep::Latest,
+                message_bytes,
+            };
+            let layout = Layout::of(&spec);
+            assert_eq!(layout.depth(Keep::Latest), depth, "{message_bytes} bytes");
+            assert!(u64::from(layout.slots) > depth, "{layout:?}");
         }
     }
 

@@ -69,6 +69,7 @@ struct TwoSided;
 struct Judged {
     layout: Layout,
     zero_copy_from_bytes: usize,
+    lane: Arc<Lane>,
 }
 
 /// The memory of a receiver whose sender has not connected.
@@ -76,6 +77,7 @@ struct Prepared {
     layout: Layout,
     keep: Keep,
     slots: Region,
+    lane: Arc<Lane>,
 }
 
 impl Flavour for TwoSided {
@@ -86,13 +88,14 @@ impl Flavour for TwoSided {
     fn prepare(
         device: &Arc<Device>,
         spec: &ChannelSpec,
-        _lane: &Arc<Lane>,
+        lane: &Arc<Lane>,
     ) -> Result<(Prepared, Vec<u8>), RdmaError> {
         let layout = Layout::of(spec).within(device.max_work() / 2);
         let prepared = Prepared {
             layout,
             keep: spec.keep,
             slots: Region::new(device, layout.bytes(), Access::Local)?,
+            lane: Arc::clone(lane),
         };
         Ok((prepared, layout.encode().to_vec()))
     }
@@ -103,9 +106,15 @@ impl Flavour for TwoSided {
         id: CmId,
         _request: &[u8],
     ) -> Result<Accepted, String> {
-        let pair = pair(id, device, prepared.layout)?;
-        let receiver = SendReceiver::new(pair.clone(), prepared.layout, prepared.keep, prepared.slots)
-            .map_err(|error| error.to_string())?;
+        let Prepared {
+            layout,
+            keep,
+            slots,
+            lane,
+        } = prepared;
+        let pair = pair(id, device, layout, &lane)?;
+        let receiver =
+            SendReceiver::new(pair.clone(), layout, keep, slots, lane).map_err(|error| error.to_string())?;
         Ok(Accepted {
             receiver: Box::new(receiver),
             pair,
@@ -113,10 +122,11 @@ impl Flavour for TwoSided {
         })
     }
 
-    fn judge(description: &[u8], settings: &LinkSettings, _lane: &Arc<Lane>) -> Result<Judged, String> {
+    fn judge(description: &[u8], settings: &LinkSettings, lane: &Arc<Lane>) -> Result<Judged, String> {
         Ok(Judged {
             layout: Layout::decode(description)?,
             zero_copy_from_bytes: usize::try_from(settings.local.zero_copy_from).unwrap_or(usize::MAX),
+            lane: Arc::clone(lane),
         })
     }
 
@@ -130,13 +140,15 @@ impl Flavour for TwoSided {
         let Judged {
             layout,
             zero_copy_from_bytes,
+            lane,
         } = judged;
-        let pair = pair(id, device, layout)?;
+        let pair = pair(id, device, layout, &lane)?;
         let sender = SendSender::<M>::new(
             pair.clone(),
             layout,
             spec.keep,
             zero_copy_from_bytes,
+            lane,
             attic.clone(),
         )
         .map_err(|error| error.to_string())?;
@@ -148,13 +160,15 @@ impl Flavour for TwoSided {
     }
 }
 
-/// Both ends post as many SENDs and RECVs as the receiver has slots, and a sender a WRITE before some of its SENDs.
-fn pair(id: CmId, device: &Arc<Device>, layout: Layout) -> Result<Arc<QueuePair>, String> {
+/// Both ends post as many SENDs and RECVs as the receiver has slots, and a sender a WRITE before some of its SENDs. What completes wakes
+/// the lane, where the end asks for that.
+fn pair(id: CmId, device: &Arc<Device>, layout: Layout, lane: &Lane) -> Result<Arc<QueuePair>, String> {
     let capacity = Capacity {
         sends: 2 * layout.slots,
         recvs: layout.slots,
     };
-    QueuePair::new(id, device, capacity)
-        .map(Arc::new)
-        .map_err(|error| error.to_string())
+    let pair = QueuePair::new(id, device, capacity).map_err(|error| error.to_string())?;
+    lane.watch(pair.completion_queue())
+        .map_err(|error| error.to_string())?;
+    Ok(Arc::new(pair))
 }

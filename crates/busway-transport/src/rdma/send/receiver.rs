@@ -17,14 +17,10 @@ use crate::message::Head;
 use crate::rdma::completion::{Completions, NOTHING};
 use crate::rdma::device::{Access, Region};
 use crate::rdma::error::{PostError, RdmaError};
+use crate::rdma::lane::{CREDITS_AFTER_POLLS, Lane};
 use crate::rdma::queue_pair::{self, QueuePair, Request, Work};
 use crate::rdma::registration::{Purpose, Remembered};
 use crate::stream::again;
-
-/// Up to this depth every poll gives back its credits: the sender would soon stand still without them.
-const SHALLOW_DEPTH: u64 = 8;
-/// After so many polls without a message the last credits are given back although few.
-const IDLE_POLLS: u32 = 16;
 
 /// Where the next piece belongs.
 enum State {
@@ -51,6 +47,8 @@ enum Step {
 /// The receiving end of a channel.
 pub(super) struct SendReceiver {
     completions: Completions,
+    /// Says when to ask for a wake-up.
+    lane: Arc<Lane>,
     layout: Layout,
     slots: Region,
     /// Replies on their way, [`REPLY_BYTES`] each, as many as there are slots.
@@ -67,9 +65,9 @@ pub(super) struct SendReceiver {
     /// Replies posted and completed since the start.
     posted: u64,
     completed: u64,
-    /// Messages and slots after which a credit is due.
+    /// Messages and slots after which a credit is due: a quarter of what the sender may have on its way, so that one that has to wait
+    /// waits for messages that are still to be taken, and never for a credit that is held back.
     credit_every: Credit,
-    is_shallow: bool,
     idle_polls: u32,
     copied: u64,
     /// Why nothing more arrives; reported when everything that has arrived is delivered.
@@ -84,14 +82,12 @@ impl SendReceiver {
         layout: Layout,
         keep: Keep,
         slots: Region,
+        lane: Arc<Lane>,
     ) -> Result<Self, RdmaError> {
         let device = pair.device().clone();
-        let depth = match keep {
-            Keep::Latest => 1,
-            Keep::All { depth } => u64::from(depth.max(1)),
-        };
         let receiver = SendReceiver {
             completions: Completions::new(pair),
+            lane,
             layout,
             slots,
             replies: Region::new(&device, REPLY_BYTES * layout.slots as usize, Access::Local)?,
@@ -105,9 +101,8 @@ impl SendReceiver {
             completed: 0,
             credit_every: Credit {
                 freed: u64::from(layout.slots / 4).max(1),
-                taken: (depth / 4).max(1),
+                taken: (layout.depth(keep) / 4).max(1),
             },
-            is_shallow: depth <= SHALLOW_DEPTH,
             idle_polls: 0,
             copied: 0,
             broken: None,
@@ -286,7 +281,7 @@ impl SendReceiver {
     }
 
     /// Moves messages into the sink until there are no more, or the budget is used up. Where it stops for want of messages,
-    /// the descriptor wakes a sleeper.
+    /// a lane that goes to sleep is woken by the next.
     fn take(&mut self, sink: &mut dyn Sink, budget: usize) -> (usize, Result<(), ChannelError>) {
         let (mut delivered, mut taken) = (0, 0);
         while taken < budget {
@@ -296,6 +291,9 @@ impl SendReceiver {
                 }
                 if let Some(broken) = &self.broken {
                     return (delivered, Err(again(broken)));
+                }
+                if !self.lane.is_about_to_sleep() {
+                    break;
                 }
                 match self.completions.arm() {
                     Ok(true) => continue,
@@ -414,7 +412,8 @@ impl Receiver for SendReceiver {
             return Err(again(failure));
         }
         let (delivered, mut result) = self.take(sink, budget);
-        if result.is_ok() && (self.is_shallow || self.grant.is_some() || self.idle_polls >= IDLE_POLLS) {
+        let is_idle = self.idle_polls >= CREDITS_AFTER_POLLS || self.lane.is_about_to_sleep();
+        if result.is_ok() && (self.grant.is_some() || is_idle) {
             self.give_credit();
         }
         if let Err(error) = &result {
@@ -440,9 +439,6 @@ impl Receiver for SendReceiver {
     }
 
     fn wait_for(&self) -> WaitFor {
-        WaitFor::Fd {
-            fd: self.completions.raw_fd(),
-            writable: false,
-        }
+        WaitFor::Doorbell
     }
 }

@@ -11,6 +11,7 @@ use crate::channel::{ChannelError, Flushed, Refused, Sender, WaitFor};
 use crate::link::Keep;
 use crate::message::Message;
 use crate::rdma::error::RdmaError;
+use crate::rdma::lane::Lane;
 use crate::rdma::queue_pair::QueuePair;
 
 /// The sending end of a channel.
@@ -28,10 +29,11 @@ impl<M: Message> SendSender<M> {
         layout: Layout,
         keep: Keep,
         zero_copy_from_bytes: usize,
+        lane: Arc<Lane>,
         attic: Arc<Attic>,
     ) -> Result<Self, RdmaError> {
         Ok(SendSender {
-            stream: Some(Stream::new(pair, layout, keep, zero_copy_from_bytes)?),
+            stream: Some(Stream::new(pair, layout, keep, zero_copy_from_bytes, lane)?),
             attic,
         })
     }
@@ -69,10 +71,7 @@ impl<M: Message> Sender<M> for SendSender<M> {
     }
 
     fn wait_for(&self) -> WaitFor {
-        self.stream.as_ref().map_or(WaitFor::Poll, |stream| WaitFor::Fd {
-            fd: stream.raw_fd(),
-            writable: false,
-        })
+        WaitFor::Doorbell
     }
 }
 

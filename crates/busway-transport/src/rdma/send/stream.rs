@@ -6,11 +6,11 @@
 //! call of the driver. A message that does not fit the free slots is kept, one at most, and goes on with the next flush. Used by
 //! [`super::sender`] on one lane, after that by the link; nothing here allocates after [`Stream::new`], locks or waits.
 
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::announcing::{Announcing, Way};
-use super::layout::{LATEST_DEPTH, Layout};
+use super::layout::Layout;
 use super::wire::{ANNOUNCE, Credit, DONE, END, Grant, MORE, PIECE_BYTES, REPLY_BYTES, Reply, START};
 use crate::attic::Lingering;
 use crate::channel::{ChannelError, Flushed, Refused};
@@ -19,6 +19,7 @@ use crate::message::{HEAD_BYTES, Message};
 use crate::rdma::completion::{Completions, NOTHING};
 use crate::rdma::device::{Access, Region};
 use crate::rdma::error::{PostError, RdmaError};
+use crate::rdma::lane::Lane;
 use crate::rdma::queue_pair::{POST_MAX, Piece, QueuePair, Request, Work};
 use crate::stream::again;
 
@@ -39,6 +40,8 @@ struct Current<M> {
 /// All state of a sending end, so that it can outlive it until the last message has arrived.
 pub(super) struct Stream<M: Message> {
     completions: Completions,
+    /// Says when to ask for a wake-up.
+    lane: Arc<Lane>,
     layout: Layout,
     /// RECVs for replies, [`REPLY_BYTES`] each, as many as there are slots.
     replies: Region,
@@ -73,24 +76,22 @@ impl<M: Message> Stream<M> {
         layout: Layout,
         keep: Keep,
         zero_copy_from_bytes: usize,
+        lane: Arc<Lane>,
     ) -> Result<Self, RdmaError> {
         let device = pair.device().clone();
         let replies = Region::new(&device, REPLY_BYTES * layout.slots as usize, Access::Local)?;
         for at in 0..layout.slots as usize {
             pair.post_recv(&replies, at * REPLY_BYTES, REPLY_BYTES, at as u64)?;
         }
-        let depth = match keep {
-            Keep::Latest => LATEST_DEPTH,
-            Keep::All { depth } => depth.max(1),
-        };
         Ok(Stream {
             completions: Completions::new(pair),
+            lane,
             layout,
             replies,
             slots: Region::new(&device, layout.bytes(), Access::Local)?,
             lengths: vec![0; layout.slots as usize].into_boxed_slice(),
             keep,
-            depth: u64::from(depth),
+            depth: layout.depth(keep),
             staged: 0,
             posted: 0,
             completed: 0,
@@ -123,11 +124,6 @@ impl<M: Message> Stream<M> {
     /// Messages whose payload was laid into slots.
     pub(super) fn copied(&self) -> u64 {
         self.copied
-    }
-
-    /// Readable when there is something to do.
-    pub(super) fn raw_fd(&self) -> RawFd {
-        self.completions.raw_fd()
     }
 
     /// Whether [`send`](Self::send) takes a message now.
@@ -394,8 +390,8 @@ impl<M: Message> Stream<M> {
         })
     }
 
-    /// Takes what has completed and goes on, until nothing more comes; after that, if anything is still awaited, the descriptor
-    /// wakes a sleeper.
+    /// Takes what has completed and goes on, until nothing more comes; after that, if anything is still awaited and the lane goes to
+    /// sleep, what comes wakes it.
     fn settle(&mut self) -> Result<(), ChannelError> {
         loop {
             if self.take_completions()? {
@@ -403,7 +399,7 @@ impl<M: Message> Stream<M> {
                 continue;
             }
             // Without anything on its way no credit comes; a receiver that goes is noticed at the next message.
-            if self.outstanding() == 0 && !self.is_waiting() {
+            if !self.lane.is_about_to_sleep() || self.outstanding() == 0 && !self.is_waiting() {
                 return Ok(());
             }
             match self.completions.arm() {
@@ -506,10 +502,8 @@ impl<M: Message> Drop for Stream<M> {
 }
 
 impl<M: Message> Lingering for Stream<M> {
-    #[allow(unsafe_code)] // The descriptor outlives the borrow.
     fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the queue pair, which owns the descriptor, is held by `self`.
-        unsafe { BorrowedFd::borrow_raw(self.completions.raw_fd()) }
+        self.completions.pair().completion_queue().fd()
     }
 
     fn pump(&mut self) -> bool {

@@ -94,7 +94,6 @@ pub(super) struct Judged {
 
 impl<C: Checking> Flavour for OneSided<C> {
     const NAME: &'static str = super::NAME;
-    const HAS_DOORBELL: bool = true;
     type Prepared = Prepared;
     type Place = Judged;
 

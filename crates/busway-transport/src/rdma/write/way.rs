@@ -5,6 +5,7 @@
 use busway_core::{RemoteError, RemoteWrite};
 
 use super::pipe::Handle;
+use crate::rdma::lane;
 use crate::remote_write::Way;
 
 /// Both directions.
@@ -17,7 +18,7 @@ impl Way for OverRdma {
     type Bell = Handle;
     /// The pipe, which the other parts share, holds the memory.
     type Keep = ();
-    const CREDITS_AFTER_POLLS: u32 = 256;
+    const CREDITS_AFTER_POLLS: u32 = lane::CREDITS_AFTER_POLLS;
 }
 
 /// A part of the far memory.
