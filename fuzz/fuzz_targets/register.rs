@@ -11,6 +11,7 @@ fuzz_target!(|input: (bool, u8, u64, &[u8], Vec<(u16, u64)>)| {
     let (checksum, slots, start, bytes, changes) = input;
     let layout = Layout::new(3 + usize::from(slots % 4), 100).expect("within the limits");
     let layout = if checksum { layout.with_checksum() } else { layout };
+    let layout = if slots & 4 == 0 { layout } else { layout.with_index_in_slots() };
     let mut memory = Memory::new(layout.required_bytes(), bytes);
     let window = memory.window();
     let patience_bytes = if checksum { 1 << 10 } else { 0 };

@@ -9,9 +9,13 @@ use memory::Memory;
 
 fuzz_target!(|input: (bool, u64, &[u8], &[u8], Vec<(u16, u64, u8)>)| {
     let (checksum, start, bytes, credits, steps) = input;
-    let mut layout = Layout::new(4, 256, 100).expect("a possible layout");
+    let line_bytes = if start & 1 == 0 { 64 } else { 128 };
+    let mut layout = Layout::with_wide_lines(4, line_bytes, 256, 100).expect("a possible layout");
     if checksum {
         layout = layout.with_checksum().expect("short enough");
+    }
+    if start & 2 != 0 {
+        layout = layout.with_commit_in_line();
     }
     let (mut memory, mut credit_memory) = (
         Memory::new(layout.required_bytes(), bytes),

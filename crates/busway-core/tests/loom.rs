@@ -208,6 +208,7 @@ fn a_register_without_the_fence_behind_its_index_is_caught() {
 #[derive(Clone, Copy)]
 struct RingCase {
     lines: usize,
+    line_bytes: usize,
     data_bytes: usize,
     message_bytes: usize,
     pushes: usize,
@@ -219,6 +220,7 @@ struct RingCase {
 
 const INLINE: RingCase = RingCase {
     lines: 2,
+    line_bytes: 64,
     data_bytes: 0,
     message_bytes: 16,
     pushes: 4,
@@ -240,7 +242,9 @@ const LONG: RingCase = RingCase {
 /// The producer tries `case.pushes` times and the consumer `case.peeks` times meanwhile (a loop that waits would be
 /// endless here, where every load may be stale); then the consumer takes the rest.
 fn ring(case: RingCase) {
-    let layout = ring::Layout::new(case.lines, case.data_bytes, case.message_bytes).unwrap();
+    let layout =
+        ring::Layout::with_wide_lines(case.lines, case.line_bytes, case.data_bytes, case.message_bytes)
+            .unwrap();
     let memory = Window::for_loom(layout.required_bytes() / 8);
     let credit = Window::for_loom(ring::CREDIT_BYTES / 8);
     layout.prepare_credits(&mut credit.clone(), case.start).unwrap();
@@ -287,7 +291,7 @@ fn take(consumer: &mut RingConsumer<Mutant>, case: RingCase, shadow: &Shadow, nu
         "corrupt"
     );
     let position = case.start.wrapping_add(number) as usize;
-    shadow.0[position % case.lines].with(|_| ());
+    shadow.0[position % case.lines * (case.line_bytes / 64)].with(|_| ());
     if case.data_bytes > 0 {
         shadow.0[case.lines + position % (case.data_bytes / 64)].with(|_| ());
     }
@@ -305,6 +309,19 @@ fn take(consumer: &mut RingConsumer<Mutant>, case: RingCase, shadow: &Shadow, nu
 #[test]
 fn a_full_ring_whose_position_wraps_delivers_every_message_whole_and_in_order() {
     explore(None, || ring(INLINE));
+}
+
+#[test]
+fn payloads_in_wide_lines_are_delivered_whole_and_in_order() {
+    explore(None, || {
+        ring(RingCase {
+            line_bytes: 128,
+            message_bytes: 48,
+            pushes: 3,
+            peeks: 2,
+            ..INLINE
+        })
+    });
 }
 
 #[test]

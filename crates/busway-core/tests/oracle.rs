@@ -220,11 +220,13 @@ proptest! {
         start in start(),
         lines in prop::sample::select(vec![2_usize, 4, 16]),
         max_size in prop::sample::select(vec![8_usize, 40, 64, 100, 256]),
+        line_bytes in prop::sample::select(vec![64_usize, 128, 192]),
         spare in 0..2_u32,
         checksum: bool,
     ) {
-        let data_bytes = if max_size <= 40 { 0 } else { (2 * max_size.next_multiple_of(64)).next_power_of_two() << spare };
-        let layout = ring::Layout::new(lines, data_bytes, max_size).unwrap();
+        let fits_line = max_size + ring::LINE_HEAD_BYTES <= line_bytes;
+        let data_bytes = if fits_line { 0 } else { (2 * max_size.next_multiple_of(64)).next_power_of_two() << spare };
+        let layout = ring::Layout::with_wide_lines(lines, line_bytes, data_bytes, max_size).unwrap();
         let layout = if checksum { layout.with_checksum().unwrap() } else { layout };
         let memory = window_of(vec![0; layout.required_bytes() / 8]);
         let credit = window_of(vec![0; ring::CREDIT_BYTES / 8]);
@@ -241,9 +243,10 @@ proptest! {
     fn a_ring_with_checksums_over_memory_without_order_loses_doubles_and_tears_nothing(
         lens in prop::collection::vec(0..=100_usize, 1..if cfg!(miri) { 10 } else { 60 }),
         order in prop::collection::vec(any::<usize>(), 16..17),
-        start in start(),
+        start in start(), commit_in_line: bool, line_bytes in prop::sample::select(vec![64_usize, 128]),
     ) {
-        let layout = ring::Layout::new(4, 512, 100).unwrap().with_checksum().unwrap();
+        let layout = ring::Layout::with_wide_lines(4, line_bytes, 512, 100).unwrap().with_checksum().unwrap();
+        let layout = if commit_in_line { layout.with_commit_in_line() } else { layout };
         let (memory, credit) = (window_of(vec![0; layout.required_bytes() / 8]), window_of(vec![0; 8]));
         layout.prepare_credits(&mut credit.clone(), start).unwrap();
         let far = Unordered::new(memory.clone());
@@ -274,9 +277,10 @@ proptest! {
     fn a_register_with_checksums_over_memory_without_order_is_never_torn_and_never_goes_back(
         lens in prop::collection::vec(0..=100_usize, 1..if cfg!(miri) { 10 } else { 60 }),
         order in prop::collection::vec((any::<usize>(), 0..4_u8), 16..17),
-        start in start(),
+        start in start(), index_in_slots: bool,
     ) {
         let layout = register::Layout::new(3, 100).unwrap().with_checksum();
+        let layout = if index_in_slots { layout.with_index_in_slots() } else { layout };
         let window = window_of(vec![0; layout.required_bytes() / 8]);
         layout.prepare(&mut window.clone(), start).unwrap();
         let far = Unordered::new(window.clone());

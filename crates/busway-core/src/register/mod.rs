@@ -26,6 +26,10 @@
 //! `latest = s + N - 1` and the first word of `s + N`. A reader that copied any such word therefore sees `latest` at
 //! `s + N - 1` or beyond after its fence, which is an advance of more than `N - 2`.
 //!
+//! Where each write is dear and messages carry checksums, the index may be left out ([`Layout::with_index_in_slots`]): a message is one write
+//! then. The reader takes the newest sequence that any slot names, and the CRC-32C, which covers the sequence, says whether all of that
+//! message is there, and whether the slot was written again while it was copied.
+//!
 //! `start` separates sessions: what an earlier session left behind must not be taken for a message of this one. The owner
 //! of the memory sees to that with [`Layout::prepare`] before it tells the writer where the register lies. `start` should
 //! also differ by more than 2^48 from session to session (a random `u64` will do), so that a writer of the old session,
@@ -88,6 +92,7 @@ pub struct Layout {
     stride_bytes: usize,
     required_bytes: usize,
     checksum: bool,
+    index_in_slots: bool,
 }
 
 impl Layout {
@@ -118,6 +123,7 @@ impl Layout {
             stride_bytes,
             required_bytes,
             checksum: false,
+            index_in_slots: false,
         })
     }
 
@@ -129,6 +135,23 @@ impl Layout {
             checksum: true,
             ..self
         }
+    }
+
+    /// Leaves `latest` out of a register with checksums, for both sides alike; without checksums it does nothing. The reader looks at every
+    /// slot instead, and needs [patience](RegisterReader::with_patience_bytes). A register without `latest` is for one writer and readers
+    /// that read through [`RegisterReader`]: [`latest`](Self::latest) and [`peek_latest`](Self::peek_latest) know nothing of it.
+    #[must_use]
+    pub fn with_index_in_slots(self) -> Self {
+        Self {
+            index_in_slots: self.checksum,
+            ..self
+        }
+    }
+
+    /// Whether the slots alone say which message is the newest.
+    #[inline]
+    pub(crate) fn has_index_in_slots(&self) -> bool {
+        self.index_in_slots
     }
 
     /// Whether messages carry a CRC-32C.
@@ -162,6 +185,11 @@ impl Layout {
     /// [`RemoteError`] of the memory.
     pub fn prepare(&self, memory: &mut impl RemoteWrite, start: u64) -> Result<(), RemoteError> {
         memory.publish(LATEST, start)?;
+        if self.index_in_slots {
+            for slot in 0..self.slots {
+                memory.publish(self.slot_offset(slot), start)?;
+            }
+        }
         memory.flush();
         Ok(())
     }

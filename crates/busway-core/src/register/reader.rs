@@ -74,6 +74,12 @@ pub enum Corrupt {
         /// The most that the layout allows, in bytes.
         max_size_bytes: usize,
     },
+    /// The reader's caller can make nothing of the bytes.
+    #[error("message {sequence} makes no sense: its writer breaks the protocol")]
+    Senseless {
+        /// Sequence of the message.
+        sequence: u64,
+    },
     /// The CRC-32C does not fit the bytes.
     #[error(
         "message {sequence} has CRC-32C {found:#010x}, its bytes give {computed:#010x}: bits were changed under way"
@@ -208,7 +214,7 @@ impl RegisterReader {
             if let Some(target) = target {
                 attempt.copy(0, target)?;
             }
-            if attempt.validate_if(fits)? {
+            if attempt.judge(fits, true)? {
                 self.counters.max_retries = self.counters.max_retries.max(retries);
                 if !fits {
                     return Err(ReadError::BufferTooSmall {
@@ -238,7 +244,7 @@ impl RegisterReader {
     /// [`ReadError::Corrupt`].
     #[inline]
     pub fn begin(&mut self) -> Result<Option<Attempt<'_>>, ReadError> {
-        let latest = self.window.load_acquire(LATEST)?;
+        let latest = self.latest()?;
         let Some(slot) = self.slot_of(latest)? else {
             return Ok(None);
         };
@@ -290,7 +296,11 @@ impl RegisterReader {
         // (measured: a round trip of 540 ns instead of 660, where a bare one of two lines takes 400).
         self.window
             .prefetch(self.layout.slot_offset(self.layout.next_slot(self.last.1)));
-        let latest = self.window.load(LATEST).ok()?;
+        let latest = if self.layout.has_index_in_slots() {
+            self.latest().ok()?
+        } else {
+            self.window.load(LATEST).ok()?
+        };
         let advance = latest.wrapping_sub(self.start);
         (latest != self.start && (self.last.0 != self.start || advance <= MAX_ADVANCE)).then_some(latest)
     }
@@ -311,6 +321,30 @@ impl RegisterReader {
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// The sequence of the newest message, as the register says.
+    #[inline]
+    fn latest(&self) -> Result<u64, OutOfBounds> {
+        if self.layout.has_index_in_slots() {
+            return self.latest_in_slots();
+        }
+        self.window.load_acquire(LATEST)
+    }
+
+    /// The newest sequence that a slot names, if it is newer than the one accepted last, else that one. What it names there in vain is found by
+    /// the checksum.
+    fn latest_in_slots(&self) -> Result<u64, OutOfBounds> {
+        let last = self.last.0;
+        let mut most = 0;
+        for slot in 0..self.layout.slots() {
+            let sequence = self.window.load_acquire(self.layout.slot_offset(slot))?;
+            let advance = sequence.wrapping_sub(last);
+            if advance <= MAX_ADVANCE {
+                most = advance.max(most);
+            }
+        }
+        Ok(last.wrapping_add(most))
     }
 
     /// The slot of `latest`, which came from outside; `None` if there is no message of this session.
@@ -415,12 +449,22 @@ impl Attempt<'_> {
     /// [`ReadError::Corrupt`].
     #[inline]
     pub fn validate(self) -> Result<bool, ReadError> {
-        self.validate_if(true)
+        self.judge(true, true)
     }
 
-    /// As [`validate`](Self::validate), but marks the message as read only if `accept`.
+    /// As [`validate`](Self::validate), for a caller who has found whether what was copied `makes_sense`. What doesn't, although the writer has not
+    /// overtaken the copies, has not arrived yet or is corrupt, as with a checksum that does not fit.
+    ///
+    /// # Errors
+    /// [`ReadError::Corrupt`], at once without [patience](RegisterReader::with_patience_bytes).
     #[inline]
-    fn validate_if(self, accept: bool) -> Result<bool, ReadError> {
+    pub fn validate_sense(self, makes_sense: bool) -> Result<bool, ReadError> {
+        self.judge(true, makes_sense)
+    }
+
+    /// As [`validate_sense`](Self::validate_sense), but marks the message as read only if `accept`.
+    #[inline]
+    fn judge(self, accept: bool, makes_sense: bool) -> Result<bool, ReadError> {
         let Self {
             reader,
             sample,
@@ -432,7 +476,7 @@ impl Attempt<'_> {
         } = self;
         // All copies before the load: partner is the writer's fence between `latest` and the next slot.
         reader.window.read_fence();
-        let latest = reader.window.load(LATEST)?;
+        let latest = reader.latest()?;
         if latest.wrapping_sub(sample.sequence) > reader.layout.slots() as u64 - 2 {
             reader.counters.retries += 1;
             return Ok(false);
@@ -449,6 +493,9 @@ impl Attempt<'_> {
             }
             (doubt, _) => doubt,
         };
+        let wrong = wrong.or((!makes_sense).then_some(Corrupt::Senseless {
+            sequence: sample.sequence,
+        }));
         if let Some(wrong) = wrong {
             if reader.may_doubt(HEADER_BYTES + sample.len_bytes) {
                 return Ok(false);

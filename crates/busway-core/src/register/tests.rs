@@ -236,6 +236,53 @@ fn writers_that_take_turns_go_on_where_the_last_one_stopped_even_in_the_middle_o
 }
 
 #[test]
+fn a_register_without_an_index_is_read_by_what_its_slots_say() {
+    let layout = Layout::new(3, 100).unwrap().with_checksum().with_index_in_slots();
+    for start in [0, 5, u64::MAX - 1] {
+        let window = window(layout.required_bytes());
+        layout.prepare(&mut window.clone(), start).unwrap();
+        let mut writer = RegisterWriter::new(window.clone(), layout, start).unwrap();
+        let reader = RegisterReader::new(window.clone(), layout, start).unwrap();
+        let mut reader = reader.with_patience_bytes(10_000);
+        let mut buffer = [0; 100];
+        assert_eq!(
+            (reader.peek_sequence(), reader.read(&mut buffer)),
+            (None, Ok(ReadOutcome::Empty))
+        );
+        for number in 1..10_u64 {
+            let sequence = writer.write(&[&[number as u8; 60]], number).unwrap();
+            if number % 4 == 3 {
+                continue;
+            }
+            assert_eq!(reader.peek_sequence(), Some(sequence));
+            let outcome = reader.read(&mut buffer);
+            assert!(
+                matches!(outcome, Ok(ReadOutcome::New(sample)) if sample.time_ns == number),
+                "{outcome:?}"
+            );
+            assert_eq!(buffer[..60], [number as u8; 60]);
+        }
+        assert_eq!(window.load(LATEST).unwrap(), start, "nobody writes it");
+        assert!(matches!(reader.read(&mut buffer), Ok(ReadOutcome::Unchanged(_))));
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_corrupt_at_once_or_when_patience_is_over() {
+    for patience_bytes in [0, 1000] {
+        let (mut writer, reader, _) = pair(3, 64, 0);
+        let mut reader = reader.with_patience_bytes(patience_bytes);
+        writer.write(&[&[9; 20]], 0).unwrap();
+        let attempts = (1..100).take_while(|_| {
+            let attempt = reader.begin().unwrap().unwrap();
+            attempt.validate_sense(false) == Ok(false)
+        });
+        assert_eq!(attempts.count() > 0, patience_bytes > 0);
+        assert_eq!(reader.counters().corrupt, 1);
+    }
+}
+
+#[test]
 fn a_patient_reader_takes_what_does_not_fit_together_for_what_has_not_arrived_yet() {
     let layout = Layout::new(3, 100).unwrap().with_checksum();
     let window = window(layout.required_bytes());

@@ -106,7 +106,9 @@ impl<W: RemoteWrite> RegisterWriter<W> {
             .write(self.layout.slot_offset(self.slot), &header, parts)?;
         // The payload before its index: partner is the reader's fence after its first load of `latest`.
         self.memory.fence();
-        self.memory.publish(LATEST, sequence)?;
+        if !self.layout.has_index_in_slots() {
+            self.memory.publish(LATEST, sequence)?;
+        }
         // The index before the next payload: partner is the reader's fence before its second load of `latest`.
         self.memory.fence();
         self.memory.flush();

@@ -4,8 +4,8 @@
 //! the producer's. It never waits. A message stays in place, to be copied in any pieces, until it is released.
 
 use super::{
-    CREDIT_BYTES, CREDIT_DATA, CREDIT_LINES, INLINE_BYTES, LENGTH, Layout, LayoutError, PAYLOAD, Position,
-    TIME, commit_word, data_start,
+    CREDIT_BYTES, CREDIT_DATA, CREDIT_LINES, LENGTH, Layout, LayoutError, PAYLOAD, Position, TIME,
+    commit_word, data_start,
 };
 use crate::LINE_BYTES;
 use crate::checksum;
@@ -256,7 +256,7 @@ impl<C: RemoteWrite> RingConsumer<C> {
             }
         };
         let (mut offset, mut data_end, mut begin) = (line + PAYLOAD, self.next_data, None);
-        if len_bytes > INLINE_BYTES {
+        if len_bytes > self.layout.inline_bytes() {
             let (expected, end) = self.layout.place(self.next_data, len_bytes);
             let found = self.window.load(line + PAYLOAD)?;
             if found != expected {

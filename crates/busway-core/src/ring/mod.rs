@@ -5,13 +5,13 @@
 //! Lines and data lie in the *consumer's* memory; only the producer stores to them.
 //!
 //! ```text
-//! line i at 64 * i, i = position % lines
+//! line i at line_bytes * i, i = position % lines; line_bytes is 64, or for wide lines a multiple of it
 //!    + 0    commit      u64, (position << 1) | 1 of the message, written after everything else; by its low bit it never
 //!                       equals zeroed memory, by its position never an earlier lap or session
 //!    + 8    length      u64, payload length in bytes, 0 ..= max_size_bytes; with checksums its high half is a CRC-32C
 //!    + 16   time_ns     u64, source time, whatever clock the producer's caller uses
-//!    + 24   payload     if length <= 40: the bytes; else one word: the payload's data position in bytes
-//! data at 64 * lines    payloads longer than 40 bytes, each contiguous and on a 64-byte boundary; what does not fit
+//!    + 24   payload     if length <= line_bytes - 24: the bytes; else one word: the payload's data position in bytes
+//! data behind the lines payloads that do not fit their line, each contiguous and on a 64-byte boundary; what does not fit
 //!                       before the end begins at the start again
 //! ```
 //!
@@ -37,7 +37,8 @@
 //!
 //! Where writes may become visible in another order than they were made (two RDMA WRITEs over iWARP: RFC 5040, section 5.5), the
 //! commit word says only that the message is on its way, and the checksum says that it is here: a consumer that finds a wrong one
-//! looks again at the next poll. Credits need no such help, since each is one word and an older one is ignored.
+//! looks again at the next poll. So there the commit word need not be a write of its own: it may go with its line
+//! ([`Layout::with_commit_in_line`]), and in a ring whose lines are wide enough a message is one write. Credits need no such help, since each is one word and an older one is ignored.
 
 mod consumer;
 mod producer;
@@ -48,8 +49,11 @@ pub use producer::{ProducerCounters, PushError, RingProducer};
 use crate::remote::{RemoteError, RemoteWrite};
 use crate::{LINE_BYTES, WORD_BYTES, round_up};
 
-/// The longest payload in bytes that travels in the line itself.
+/// The longest payload in bytes that travels in a line of the usual width.
 pub const INLINE_BYTES: usize = LINE_BYTES - PAYLOAD;
+
+/// Bytes of a line before its payload.
+pub const LINE_HEAD_BYTES: usize = PAYLOAD;
 
 /// Bytes of memory that the two credit words take, rounded up to a line so that nothing else shares it.
 pub const CREDIT_BYTES: usize = LINE_BYTES;
@@ -72,6 +76,12 @@ pub enum LayoutError {
     Lines {
         /// The number asked for.
         lines: usize,
+    },
+    /// Lines are no multiple of 64 bytes, or too wide.
+    #[error("ring lines of {line_bytes} bytes: use a multiple of 64, at most 2^20")]
+    LineBytes {
+        /// The width asked for, in bytes.
+        line_bytes: usize,
     },
     /// The data area is no power of two or too small.
     #[error(
@@ -130,11 +140,14 @@ impl Position {
 pub struct Layout {
     /// A power of two.
     lines: usize,
+    /// A multiple of [`LINE_BYTES`].
+    line_bytes: usize,
     /// A power of two, or 0 if every message fits its line.
     data_bytes: usize,
     max_size_bytes: usize,
     required_bytes: usize,
     checksum: bool,
+    commit_in_line: bool,
 }
 
 impl Layout {
@@ -145,11 +158,28 @@ impl Layout {
     /// # Errors
     /// [`LayoutError::Lines`], [`LayoutError::Data`], [`LayoutError::Size`].
     pub fn new(lines: usize, data_bytes: usize, max_size_bytes: usize) -> Result<Self, LayoutError> {
+        Self::with_wide_lines(lines, LINE_BYTES, data_bytes, max_size_bytes)
+    }
+
+    /// As [`new`](Self::new), with lines of `line_bytes` bytes (a multiple of 64, at most 2^20), in which payloads of up to 24 bytes less
+    /// travel: for a bus where each write is dear, so that a message is one beside the commit word.
+    ///
+    /// # Errors
+    /// [`LayoutError::Lines`], [`LayoutError::LineBytes`], [`LayoutError::Data`], [`LayoutError::Size`].
+    pub fn with_wide_lines(
+        lines: usize,
+        line_bytes: usize,
+        data_bytes: usize,
+        max_size_bytes: usize,
+    ) -> Result<Self, LayoutError> {
         if !lines.is_power_of_two() || !(2..=1 << 31).contains(&lines) {
             return Err(LayoutError::Lines { lines });
         }
+        if !line_bytes.is_multiple_of(LINE_BYTES) || !(LINE_BYTES..=1 << 20).contains(&line_bytes) {
+            return Err(LayoutError::LineBytes { line_bytes });
+        }
         let too_long = LayoutError::Size { max_size_bytes };
-        let least_bytes = if max_size_bytes > INLINE_BYTES {
+        let least_bytes = if max_size_bytes > line_bytes - PAYLOAD {
             round_up(max_size_bytes, LINE_BYTES)
                 .and_then(|padded| padded.checked_mul(2))
                 .ok_or(too_long)?
@@ -166,15 +196,17 @@ impl Layout {
             });
         }
         let required_bytes = lines
-            .checked_mul(LINE_BYTES)
+            .checked_mul(line_bytes)
             .and_then(|all| all.checked_add(data_bytes))
             .ok_or(too_long)?;
         Ok(Self {
             lines,
+            line_bytes,
             data_bytes,
             max_size_bytes,
             required_bytes,
             checksum: false,
+            commit_in_line: false,
         })
     }
 
@@ -189,6 +221,22 @@ impl Layout {
             checksum: true,
             ..self
         })
+    }
+
+    /// Lets the producer of a ring with checksums write commit words with their lines, one write fewer each: a message that is staged may
+    /// be seen before [`RingProducer::commit`], which makes sure of it. The consumer needs nothing for that; without checksums it
+    /// does nothing.
+    #[must_use]
+    pub fn with_commit_in_line(self) -> Self {
+        Self {
+            commit_in_line: self.checksum,
+            ..self
+        }
+    }
+
+    /// Whether commit words are written with their lines.
+    pub(crate) fn has_commit_in_line(&self) -> bool {
+        self.commit_in_line
     }
 
     /// Whether messages carry a CRC-32C.
@@ -230,6 +278,13 @@ impl Layout {
         self.lines
     }
 
+    /// The longest payload in bytes that travels in its line.
+    #[must_use]
+    #[inline]
+    pub fn inline_bytes(&self) -> usize {
+        self.line_bytes - PAYLOAD
+    }
+
     /// Size of the data area in bytes, 0 or a power of two.
     #[must_use]
     pub fn data_bytes(&self) -> usize {
@@ -262,15 +317,15 @@ impl Layout {
 
     #[inline]
     pub(crate) fn line_offset(&self, position: u64) -> usize {
-        (position as usize & (self.lines - 1)) * LINE_BYTES
+        (position as usize & (self.lines - 1)) * self.line_bytes
     }
 
     #[inline]
     pub(crate) fn data_offset(&self, position: u64) -> usize {
-        self.lines * LINE_BYTES + (position as usize & self.data_bytes.wrapping_sub(1))
+        self.lines * self.line_bytes + (position as usize & self.data_bytes.wrapping_sub(1))
     }
 
-    /// Where a payload of `len_bytes` (more than 40, at most `max_size_bytes`) begins and ends if `next` is the first free
+    /// Where a payload of `len_bytes` (more than fit a line, at most `max_size_bytes`) begins and ends if `next` is the first free
     /// data position: at `next`, or at the start of the area if it would cross the end.
     #[inline]
     pub(crate) fn place(&self, next: u64, len_bytes: usize) -> (u64, u64) {

@@ -4,12 +4,14 @@
 //! places credits. It never waits: a full ring is a value, and what to do about it is its caller's business.
 
 use super::{
-    CREDIT_BYTES, CREDIT_DATA, CREDIT_LINES, INLINE_BYTES, LENGTH, Layout, LayoutError, Position,
-    commit_word, data_start,
+    CREDIT_BYTES, CREDIT_DATA, CREDIT_LINES, LENGTH, Layout, LayoutError, Position, commit_word, data_start,
 };
 use crate::checksum;
 use crate::remote::{RemoteError, RemoteWrite};
 use crate::window::Window;
+
+/// Words of a line behind the commit word at most: length, time, the payload's data position.
+const LINE_WORDS: usize = 3;
 
 /// Why a message was not taken. Nothing of it will be seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -191,10 +193,9 @@ impl<W: RemoteWrite> RingProducer<W> {
                 return self.full();
             }
         }
-        let line = self.layout.line_offset(self.next_line) + LENGTH;
-        if len_bytes <= INLINE_BYTES {
+        if len_bytes <= self.layout.inline_bytes() {
             let length = self.length_word(len_bytes, time_ns, None, parts);
-            self.memory.write(line, &[length, time_ns], parts)?;
+            self.write_line([length, time_ns], parts)?;
         } else {
             let (begin, end) = self.layout.place(self.next_data, len_bytes);
             if !self.has_data_room(end) {
@@ -205,11 +206,28 @@ impl<W: RemoteWrite> RingProducer<W> {
             }
             self.memory.write(self.layout.data_offset(begin), &[], parts)?;
             let length = self.length_word(len_bytes, time_ns, Some(begin), parts);
-            self.memory.write(line, &[length, time_ns, begin], &[])?;
+            self.write_line([length, time_ns, begin], &[])?;
             self.next_data = end;
         }
         self.next_line = self.next_line.wrapping_add(1);
         Ok(())
+    }
+
+    /// Writes the next line, with its commit word where the layout says so.
+    #[inline]
+    fn write_line<const WORDS: usize>(
+        &mut self,
+        words: [u64; WORDS],
+        parts: &[&[u8]],
+    ) -> Result<(), RemoteError> {
+        let line = self.layout.line_offset(self.next_line);
+        if !self.layout.has_commit_in_line() {
+            return self.memory.write(line + LENGTH, &words, parts);
+        }
+        let mut header = [0; 1 + LINE_WORDS];
+        header[0] = commit_word(self.next_line);
+        header[1..=WORDS].copy_from_slice(&words);
+        self.memory.write(line, &header[..=WORDS], parts)
     }
 
     /// Publishes all messages staged, with one fence.
@@ -219,6 +237,12 @@ impl<W: RemoteWrite> RingProducer<W> {
     #[inline]
     pub fn commit(&mut self) -> Result<(), RemoteError> {
         if self.committed == self.next_line {
+            return Ok(());
+        }
+        if self.layout.has_commit_in_line() {
+            self.counters.messages += self.staged() as u64;
+            self.committed = self.next_line;
+            self.memory.flush();
             return Ok(());
         }
         // Lines and payload before their commit words: partner is the consumer's fence after its load of the commit word.

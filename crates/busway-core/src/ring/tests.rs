@@ -46,6 +46,33 @@ fn messages_of_every_size_come_out_in_order_and_whole() {
 }
 
 #[test]
+fn a_message_that_fits_its_wide_line_is_seen_after_one_write_where_commit_words_go_with_lines() {
+    let layout = Layout::with_wide_lines(4, 192, 1024, 500).unwrap();
+    let mut pair = pair(layout.with_checksum().unwrap().with_commit_in_line(), 5);
+    for len_bytes in [0, 1, 168, 169, 500] {
+        let message = vec![7; len_bytes];
+        pair.producer.stage(&[&message], 9).unwrap();
+        assert_eq!(pair.producer.staged(), 1);
+        assert_eq!(pop(&mut pair.consumer), Some((message, 9)));
+        pair.producer.commit().unwrap();
+        assert_eq!(pair.producer.staged(), 0);
+        pair.consumer.flush_credits().unwrap();
+        assert_eq!(pair.producer.free_lines(), 4);
+    }
+    assert_eq!(pair.producer.counters().impossible_credits, 0);
+}
+
+#[test]
+fn lines_of_an_impossible_width_are_refused() {
+    for line_bytes in [0, 32, 65, 1 << 21] {
+        assert_eq!(
+            Layout::with_wide_lines(4, line_bytes, 0, 8),
+            Err(LayoutError::LineBytes { line_bytes })
+        );
+    }
+}
+
+#[test]
 fn a_ring_takes_as_many_messages_as_it_has_lines_then_is_full_until_one_is_released() {
     let mut pair = pair(Layout::new(4, 0, 40).unwrap(), u64::MAX - 1);
     pair.consumer = RingConsumer::new(
