@@ -387,16 +387,15 @@ fn read_head(register: &mut RegisterReader) -> Result<Option<Found>, ChannelErro
         let sample = attempt.sample();
         let mut head = [0; HEAD_BYTES];
         let copied = attempt.copy(0, &mut head).is_ok();
-        if attempt.validate().map_err(|_| CORRUPT_REGISTER)? {
-            let head = copied.then(|| Head::decode(&head)).flatten();
-            return match head {
-                Some(head) if head.total_bytes() == Some(sample.len_bytes as u64) => Ok(Some(Found {
-                    head,
-                    mark: sample.time_ns,
-                    sequence: sample.sequence,
-                })),
-                _ => Err(ChannelError::Corrupt("a register that holds no message")),
-            };
+        let head = copied.then(|| Head::decode(&head)).flatten();
+        let head = head.filter(|head| head.total_bytes() == Some(sample.len_bytes as u64));
+        let is_valid = attempt.validate_sense(head.is_some());
+        if let (true, Some(head)) = (is_valid.map_err(|_| CORRUPT_REGISTER)?, head) {
+            return Ok(Some(Found {
+                head,
+                mark: sample.time_ns,
+                sequence: sample.sequence,
+            }));
         }
     }
     Ok(None)
@@ -429,17 +428,16 @@ fn land(
             && attempt.copy(HEAD_BYTES, user_header).is_ok()
             && attempt.copy(HEAD_BYTES + user_header.len(), payload).is_ok();
     }
-    if !attempt.validate().map_err(|_| CORRUPT_REGISTER)? {
+    let newer = newer.filter(|newer| copied && newer.total_bytes() == Some(sample.len_bytes as u64));
+    let is_valid = attempt.validate_sense(newer.is_some());
+    if !is_valid.map_err(|_| CORRUPT_REGISTER)? {
         return Ok(None);
     }
-    match newer {
-        Some(newer) if copied && newer.total_bytes() == Some(sample.len_bytes as u64) => Ok(Some(Found {
-            head: newer,
-            mark: sample.time_ns,
-            sequence: sample.sequence,
-        })),
-        _ => Err(ChannelError::Corrupt("a register that holds no message")),
-    }
+    Ok(newer.map(|head| Found {
+        head,
+        mark: sample.time_ns,
+        sequence: sample.sequence,
+    }))
 }
 
 fn same_lengths(a: &Head, b: &Head) -> bool {

@@ -27,6 +27,11 @@ const LARGEST_DATA_BYTES: usize = 4 << 20;
 const MOST_LINES: usize = 8192;
 /// Slots of a register. One more than the least, so that a reader hardly ever meets the writer.
 const REGISTER_SLOTS: usize = 4;
+/// Quarters of a landing place that wide lines may take at most, and the eighth that is data beside them.
+const WIDE_LINES_QUARTERS: usize = 3;
+const DATA_BESIDE_WIDE_LINES: usize = 8;
+/// No line is believed to be wider, in bytes.
+const WIDEST_LINE_BYTES: usize = 64 << 10;
 /// Lines of the ring beside a register.
 const SIDE_LINES: usize = 16;
 
@@ -38,6 +43,8 @@ const RING_AT: usize = ENTRY_BYTES;
 pub struct Shape {
     /// Lines of the ring.
     pub lines: u32,
+    /// Width of a line in bytes.
+    pub line_bytes: u32,
     /// Data area of the ring in bytes.
     pub data_bytes: u64,
     /// Longest message in the register in bytes; 0 if there is no register.
@@ -87,6 +94,31 @@ impl Shape {
             lines: lines as u32,
             data_bytes: data_bytes as u64,
             register_bytes: register_bytes as u64,
+            line_bytes: ENTRY_BYTES as u32,
+        }
+    }
+
+    /// A shape for a bus where each write is dear: as [`plan`](Self::plan), but messages of up to `widest_bytes`, for which a queuing
+    /// channel is laid out, lie in their lines, each of which is one write then. Longer ones go in the data area, as ever.
+    pub fn plan_wide(spec: &ChannelSpec, budget_bytes: usize, widest_bytes: usize) -> Shape {
+        let usual = Shape::plan(spec, budget_bytes);
+        let Keep::All { depth } = spec.keep else {
+            return usual;
+        };
+        let message_bytes = usize::try_from(spec.message_bytes)
+            .unwrap_or(usize::MAX)
+            .max(HEAD_BYTES);
+        if message_bytes > widest_bytes {
+            return usual;
+        }
+        let line_bytes = (ring::LINE_HEAD_BYTES + message_bytes).next_multiple_of(ENTRY_BYTES);
+        let most = (budget_bytes / 4 * WIDE_LINES_QUARTERS / line_bytes).max(4);
+        let lines = (depth as usize).clamp(4, MOST_LINES).next_power_of_two();
+        Shape {
+            lines: lines.min(1 << most.ilog2()) as u32,
+            line_bytes: line_bytes as u32,
+            data_bytes: data_bytes(budget_bytes, 1, budget_bytes / DATA_BESIDE_WIDE_LINES) as u64,
+            register_bytes: 0,
         }
     }
 
@@ -98,7 +130,12 @@ impl Shape {
         let lines = usize::try_from(self.lines)
             .ok()
             .filter(|lines| *lines <= area_bytes)?;
-        let ring = ring::Layout::new(lines, data_bytes, piece_bytes(data_bytes)).ok()?;
+        let line_bytes = usize::try_from(self.line_bytes)
+            .ok()
+            .filter(|bytes| (ENTRY_BYTES..=WIDEST_LINE_BYTES).contains(bytes))?;
+        // A message that fits a line is one piece, whatever the data area.
+        let piece_bytes = piece_bytes(data_bytes).max(line_bytes - ring::LINE_HEAD_BYTES);
+        let ring = ring::Layout::with_wide_lines(lines, line_bytes, data_bytes, piece_bytes).ok()?;
         // Every piece but the last of a message must carry the head.
         if ring.max_size_bytes() < HEAD_BYTES {
             return None;
@@ -190,6 +227,44 @@ pub(crate) mod tests {
                     "{spec:?} {budget_bytes}: {parts:?}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_short_message_lies_in_its_line_where_lines_are_wide_and_longer_ones_have_their_area() {
+        for (message_bytes, depth) in [(48, 1), (64, 256), (1000, 64), (1096, 256), (4144, 256)] {
+            let spec = ChannelSpec {
+                keep: Keep::All { depth },
+                message_bytes,
+            };
+            let parts = Shape::plan_wide(&spec, 2 << 20, 4200)
+                .parts(1 << 30)
+                .expect("a shape");
+            assert!(parts.ring.inline_bytes() as u64 >= message_bytes, "{parts:?}");
+            assert!(parts.ring.max_size_bytes() >= 64 << 10, "{parts:?}");
+            assert!(parts.total_bytes <= 2 << 20, "{parts:?}");
+        }
+        for spec in SPECS {
+            for budget_bytes in [16 << 10, 2 << 20] {
+                let shape = Shape::plan_wide(&spec, budget_bytes, 4200);
+                let parts = shape.parts(1 << 30).expect("a shape");
+                assert!(parts.total_bytes <= 2 * budget_bytes, "{parts:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn lines_of_an_impossible_width_are_refused() {
+        let spec = ChannelSpec {
+            keep: Keep::All { depth: 4 },
+            message_bytes: 100,
+        };
+        for line_bytes in [0, 23, 24, 63, 65, 128 << 10, u32::MAX] {
+            let shape = Shape {
+                line_bytes,
+                ..Shape::plan(&spec, 1 << 20)
+            };
+            assert!(shape.parts(1 << 30).is_none(), "{line_bytes}");
         }
     }
 }

@@ -11,15 +11,15 @@ use crate::link::{ChannelSpec, Keep};
 /// Slots are as long as the messages that the channel is laid out for, within these bounds, in bytes.
 const MIN_SLOT_BYTES: u32 = 256;
 const MAX_SLOT_BYTES: u32 = 64 << 10;
-/// Slots are cut no shorter than this for the sake of their number: one packet of RoCE at its largest MTU, so that a message in
-/// several slots takes no more packets than in one.
-const CUT_SLOT_BYTES: u32 = 4 << 10;
+/// Slots are cut no shorter than this for the sake of their number: a payload of 4 KiB, a packet of RoCE at its largest MTU and a page, with
+/// what goes before it.
+const CUT_SLOT_BYTES: u32 = (4 << 10) + 64;
 /// Slots begin at multiples of this.
 const ALIGNMENT_BYTES: u32 = 64;
 /// One for the end mark, and at least so many in all.
 const MIN_SLOTS: u32 = 4;
 const MAX_SLOTS: u32 = 1024;
-/// Slots are at most so many that this many bytes are on their way, for locked memory is scarce: 255 short messages in slots of 4 KiB,
+/// Slots are at most so many that this many bytes are on their way, for locked memory is scarce: 251 short messages in slots of 4 KiB,
 /// 5000 a second where a round trip takes 50 ms.
 const WINDOW_BYTES: u32 = 1 << 20;
 /// But so many that one can be filled while others travel and are emptied.
@@ -121,7 +121,9 @@ fn depth(keep: Keep, slot_bytes: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::wire::START_BYTES;
     use super::*;
+    use crate::message::HEAD_BYTES;
 
     #[test]
     fn every_layout_that_a_receiver_chooses_is_one_that_a_sender_takes() {
@@ -140,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_deep_channel_for_long_messages_has_a_slot_for_each_of_many_short_ones() {
-        for (depth, at_least) in [(8, 8), (15, 15), (100, 100), (250, 250), (1024, 255)] {
+        for (depth, at_least) in [(8, 8), (15, 15), (100, 100), (250, 250), (1024, 251)] {
             let spec = ChannelSpec {
                 keep: Keep::All { depth },
                 message_bytes: 64 << 10,
@@ -149,6 +151,16 @@ mod tests {
             assert!(layout.slots > at_least, "depth {depth}: {layout:?}");
             assert!(layout.bytes() <= WINDOW_BYTES as usize, "{layout:?}");
         }
+    }
+
+    #[test]
+    fn a_deep_channel_for_pages_has_slots_that_hold_one_whole() {
+        let spec = ChannelSpec {
+            keep: Keep::All { depth: 256 },
+            message_bytes: (HEAD_BYTES + 4096) as u64,
+        };
+        let layout = Layout::of(&spec);
+        assert!(layout.slot_bytes as usize >= START_BYTES + 4096, "{layout:?}");
     }
 
     #[test]

@@ -13,7 +13,9 @@ use busway_core::ring::{RingConsumer, RingProducer};
 
 use super::bell::Rest;
 use super::pipe::{CAPACITY, Handle, Pipe, RECV_BYTES};
-use super::place::{Place, RECEIVER_BELL_AT, SENDER_BELL_AT, SENDER_BYTES, decode_request, encode_request};
+use super::place::{
+    ONE_WRITE_BYTES, Place, RECEIVER_BELL_AT, SENDER_BELL_AT, SENDER_BYTES, decode_request, encode_request,
+};
 use super::way::{Far, OverRdma};
 use crate::attic::Attic;
 use crate::channel::{Receiver, Sender, WaitFor};
@@ -35,6 +37,11 @@ use crate::remote_write::shape::{Parts, Shape};
 const BUDGET_BYTES: usize = 2 << 20;
 /// The staging area of a sender is at least as long, in bytes; that of a receiver, whose words travel in the request, is.
 const LEAST_STAGING_BYTES: usize = 16 << 10;
+/// Messages of up to so many bytes, head included, that are not checked travel in wide lines, so that each is one WRITE beside its commit word.
+const WIDE_BYTES: usize = 6 << 10;
+/// On a channel for messages of up to so many bytes, head included, they are checked whatever the transport: the checksum of so few bytes costs
+/// less than a WRITE of the word that publishes.
+const SHORT_BYTES: u64 = 320;
 /// How many bytes of a register that does not fit together a reader looks at before it gives up: some seconds of polling.
 const PATIENCE_BYTES: u64 = 1 << 32;
 
@@ -44,11 +51,11 @@ pub(super) struct OneSided<C>(PhantomData<C>);
 
 /// Whether messages carry checksums.
 pub(super) trait Checking: Send + 'static {
-    /// Over this device.
-    fn is_checked(device: &Device) -> bool;
+    /// On such a channel over this device.
+    fn is_checked(device: &Device, spec: &ChannelSpec) -> bool;
 }
 
-/// Where the transport needs them.
+/// Where the transport needs them, or they save a WRITE.
 #[derive(Debug)]
 pub(super) struct ByTransport;
 /// Whatever the transport.
@@ -59,19 +66,19 @@ pub(super) struct Always;
 pub(super) struct Never;
 
 impl Checking for ByTransport {
-    fn is_checked(device: &Device) -> bool {
-        device.is_iwarp()
+    fn is_checked(device: &Device, spec: &ChannelSpec) -> bool {
+        device.is_iwarp() || spec.message_bytes <= SHORT_BYTES
     }
 }
 
 impl Checking for Always {
-    fn is_checked(_device: &Device) -> bool {
+    fn is_checked(_device: &Device, _spec: &ChannelSpec) -> bool {
         true
     }
 }
 
 impl Checking for Never {
-    fn is_checked(_device: &Device) -> bool {
+    fn is_checked(_device: &Device, _spec: &ChannelSpec) -> bool {
         false
     }
 }
@@ -102,10 +109,12 @@ impl<C: Checking> Flavour for OneSided<C> {
         spec: &ChannelSpec,
         lane: &Arc<Lane>,
     ) -> Result<(Prepared, Vec<u8>), RdmaError> {
+        let is_checked = C::is_checked(device, spec);
+        let widest_bytes = if is_checked { ONE_WRITE_BYTES } else { WIDE_BYTES };
         let mut place = Place {
             tag: crate::stream::draw_token().max(1),
-            shape: Shape::plan(spec, BUDGET_BYTES),
-            is_checked: C::is_checked(device),
+            shape: Shape::plan_wide(spec, BUDGET_BYTES, widest_bytes),
+            is_checked,
             address: 0,
             key: 0,
         };

@@ -15,7 +15,9 @@
 //!
 //! Payload and the word that publishes it are two WRITEs of one queue pair, which InfiniBand and RoCE make visible in order in memory
 //! registered without relaxed ordering; nothing relies on the order of bytes within one WRITE. iWARP promises no such order (RFC 5040,
-//! section 5.5), so there messages carry checksums and the receiver waits until they fit; a setting can force that either way.
+//! section 5.5), so there messages carry checksums and the receiver waits until they fit; a setting can force that either way. A message with a
+//! checksum needs no WRITE of its own to publish it: short ones go in one, whatever the transport ([`place::ONE_WRITE_BYTES`], `SHORT_BYTES`
+//! in [`flavour`]).
 
 mod bell;
 mod flavour;

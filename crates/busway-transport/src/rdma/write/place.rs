@@ -26,6 +26,9 @@ pub const SENDER_BYTES: usize = 2 * ENTRY_BYTES;
 
 /// No landing place is believed to be longer, in bytes: a sender makes its staging area by it.
 const LONGEST_PLACE_BYTES: usize = 64 << 20;
+/// Checked messages of up to so many bytes, head included, are one WRITE each. Longer ones take several packets, of which the word that
+/// publishes should be the last: a receiver that finds it first reads all of the message each time it looks.
+pub const ONE_WRITE_BYTES: usize = 1200;
 /// Bytes of a request.
 const REQUEST_BYTES: usize = 12;
 
@@ -48,7 +51,7 @@ impl Place {
     /// The description for the peer.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; 64];
-        // At most 10 + 5 + 2 * 10 + 1 + 10 + 5 bytes.
+        // At most 10 + 2 * 5 + 2 * 10 + 1 + 10 + 5 bytes.
         let length = postcard::to_slice(self, &mut bytes).map_or(0, |used| used.len());
         bytes.truncate(length);
         bytes
@@ -81,8 +84,19 @@ impl Place {
             .parts(LONGEST_PLACE_BYTES)
             .filter(|parts| parts.total_bytes <= LONGEST_PLACE_BYTES)?;
         if self.is_checked {
-            parts.ring = parts.ring.with_checksum().ok()?;
-            parts.register = parts.register.map(|(layout, at)| (layout.with_checksum(), at));
+            parts.ring = parts.ring.with_checksum().ok()?.with_commit_in_line();
+            let is_short = self.shape.register_bytes <= ONE_WRITE_BYTES as u64;
+            parts.register = parts.register.map(|(layout, at)| {
+                let layout = layout.with_checksum();
+                (
+                    if is_short {
+                        layout.with_index_in_slots()
+                    } else {
+                        layout
+                    },
+                    at,
+                )
+            });
         }
         Some(parts)
     }
@@ -155,6 +169,7 @@ mod tests {
             with(|place| place.tag = 0),
             with(|place| place.address = u64::MAX),
             with(|place| place.shape.lines = 3),
+            with(|place| place.shape.line_bytes = 20),
             with(|place| place.shape.data_bytes = 1 << 40),
             with(|place| place.shape.register_bytes = 1 << 40),
             with(|place| place.shape.register_bytes = 32 << 20),

@@ -17,8 +17,9 @@ const OF_SEND: &str = "zero_copy_from";
 pub struct HostSettings {
     /// What every bus over RDMA has.
     pub link: of_rdma::HostSettings,
-    /// Whether messages that this host receives carry a CRC-32C; without it, over iWARP only, where by the letter of RFC 5040
-    /// (section 5.5) a message may become visible after the word that publishes it.
+    /// Whether messages that this host receives carry a CRC-32C. Unless the file says so: over iWARP, where by the letter of RFC 5040
+    /// (section 5.5) a message may become visible after the word that publishes it; and on channels for messages of up to 272 bytes,
+    /// which are one WRITE each then, not two.
     pub checked: Option<bool>,
 }
 
