@@ -253,6 +253,7 @@ fn bench_lists_every_technology_with_what_this_machine_lacks_for_it() {
         "iceoryx2",
         "iceoryx1",
         "channel-tcp",
+        "channel-sampling-tcp",
         "sampling-memory",
     ] {
         assert!(

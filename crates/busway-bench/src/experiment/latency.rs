@@ -3,6 +3,7 @@
 //! The table that iceperf prints, the round-trip and CDF figures of the RDMA sampling port, and Dolphin's best, average and worst with their histogram are
 //! views of its rows.
 
+use super::throughput::load;
 use super::{
     Common, Context, Exchanged, Gathered, Plan, Quick, Session, conduct, finish, merge_times, sizes_or,
 };
@@ -98,6 +99,7 @@ pub(crate) fn row(gathered: &Gathered<Exchanged>, cores: usize) -> Row {
         corrupt: sum(|it| it.asking.corrupt),
         rtt_ns: trips.distribution(),
         half_rtt_ns: trips.halves(),
+        sender: load(gathered, 0),
         by_round,
         ..blank_row(gathered, cores)
     }

@@ -244,8 +244,8 @@ fn percent(seconds: f64, span_s: f64) -> f64 {
     }
 }
 
-/// What one side cost, over all rounds: 0 sends, 1 receives.
-fn load(gathered: &Gathered<Exchanged>, side: usize) -> Option<Load> {
+/// What one side cost, over all rounds: 0 sends or asks, 1 receives.
+pub(super) fn load(gathered: &Gathered<Exchanged>, side: usize) -> Option<Load> {
     let mut load = Load::default();
     let (mut span_s, mut gateway_s, mut messages) = (0.0, None, 0);
     let (mut packets_sent, mut packets_received) = (None, None);

@@ -186,7 +186,7 @@ pub struct Row {
     /// Messages received in a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages_per_s: Option<f64>,
-    /// What sending cost.
+    /// What sending cost, or asking: there a message is a round trip.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sender: Option<Load>,
     /// What receiving cost.

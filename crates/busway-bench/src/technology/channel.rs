@@ -1,5 +1,5 @@
-//! `channel-BUS` for each bus of the registry: Busway's channels by themselves, a queuing channel each way, without gateways and without
-//! ports.
+//! `channel-BUS` and `channel-sampling-BUS` for each bus of the registry: Busway's channels by themselves, a queuing or a sampling channel each
+//! way, without gateways and without ports.
 //!
 //! Each program opens the link of its host in the system file and holds both conversation and channels; a thread of its own keeps the
 //! conversation alive ([`super::keeper`]). Each message is flushed at once, none waits for a companion.
@@ -27,6 +27,8 @@ use crate::worker::{Control, Measured, Report, Wait, WorkerResult, report};
 
 /// In front of the bus's name.
 const PREFIX: &str = "channel-";
+/// The same, of sampling channels.
+const SAMPLING_PREFIX: &str = "channel-sampling-";
 /// Messages on their way are no longer than this together, unless four are.
 const QUEUE_BYTES: usize = 1 << 20;
 /// Most buffers for messages that a bus holds until it has sent them.
@@ -42,14 +44,19 @@ const LANE: u32 = 0;
 
 /// Their descriptions.
 pub(super) fn describe() -> Vec<Description> {
-    BUS_NAMES
+    let kinds = [
+        (PREFIX, "queuing", OneWay::Lossless),
+        (SAMPLING_PREFIX, "sampling", OneWay::Sampling),
+    ];
+    kinds
         .iter()
-        .map(|bus| Description {
-            name: format!("{PREFIX}{bus}"),
-            title: format!("a Busway channel over {bus}, without gateways and ports"),
+        .flat_map(|kind| BUS_NAMES.iter().map(move |bus| (kind, bus)))
+        .map(|((prefix, kind, one_way), bus)| Description {
+            name: format!("{prefix}{bus}"),
+            title: format!("a {kind} channel of Busway over {bus}, without gateways and ports"),
             waits: vec![Wait::Spin, Wait::Event],
             reach: reach_of(bus),
-            one_way: Some(OneWay::Lossless),
+            one_way: Some(*one_way),
             max_bytes: 16 << 20,
             stage: Stage::Link(bus),
             missing: missing(bus),
@@ -59,7 +66,14 @@ pub(super) fn describe() -> Vec<Description> {
 
 /// Opens the link and a channel each way.
 pub(super) fn with(name: &str, opening: &Opening<'_>, user: impl User) -> WorkerResult<Measured> {
-    let bus = name.strip_prefix(PREFIX).unwrap_or(name);
+    let sampled = name.strip_prefix(SAMPLING_PREFIX);
+    let bus = sampled.or(name.strip_prefix(PREFIX)).unwrap_or(name);
+    let keep = match sampled {
+        Some(_) => Keep::Latest,
+        None => Keep::All {
+            depth: depth(opening.payload_bytes) as u32,
+        },
+    };
     let (settings, peer) = settings(opening.place, bus)?;
     let session = now_ns() << 22 | u64::from(std::process::id());
     let identity = LinkIdentity {
@@ -74,7 +88,7 @@ pub(super) fn with(name: &str, opening: &Opening<'_>, user: impl User) -> Worker
         // The other program comes only now, and the link comes up with it.
         report(&Report::Ready(None));
     }
-    let Some((sender, receiver)) = open_ends(&mut *link, opening)? else {
+    let Some((sender, receiver)) = open_ends(&mut *link, keep, opening)? else {
         return Ok(Measured::default());
     };
     user.exchange(Channel {
@@ -89,6 +103,7 @@ pub(super) fn with(name: &str, opening: &Opening<'_>, user: impl User) -> Worker
         sequence: 0,
         session,
         is_waiting: false,
+        waits_for_room: keep != Keep::Latest && !opening.timed,
         wait: opening.wait,
         blocks: opening.blocks(),
         timed: opening.timed,
@@ -125,11 +140,9 @@ fn settings(place: &Place, bus: &str) -> WorkerResult<(BusSettings, String)> {
 type Ends = (Box<dyn Sender<Loan>>, Box<dyn Receiver>);
 
 /// Opens both channels: each receiver says over the conversation where its messages shall land. `None` if the program shall end before.
-fn open_ends(link: &mut dyn Link<Loan>, opening: &Opening<'_>) -> WorkerResult<Option<Ends>> {
+fn open_ends(link: &mut dyn Link<Loan>, keep: Keep, opening: &Opening<'_>) -> WorkerResult<Option<Ends>> {
     let spec = ChannelSpec {
-        keep: Keep::All {
-            depth: depth(opening.payload_bytes) as u32,
-        },
+        keep,
         message_bytes: (opening.payload_bytes + HEAD_BYTES) as u64,
     };
     let (incoming, outgoing) = match opening.side {
@@ -258,8 +271,10 @@ struct Channel {
     /// Of the last message, counted from 1.
     sequence: u64,
     session: u64,
-    /// Something accepted has not left yet (only where the program sends at instants of its own).
+    /// Something accepted has not left yet.
     is_waiting: bool,
+    /// Whether a sender waits until a message has left. Not if it sends at instants of its own, nor on a channel that keeps the newest.
+    waits_for_room: bool,
     wait: Wait,
     blocks: bool,
     timed: bool,
@@ -410,7 +425,7 @@ impl Path for Channel {
         }
         self.sequence += 1;
         self.flush()?;
-        while self.is_waiting && !self.timed {
+        while self.is_waiting && self.waits_for_room {
             if self.control.ended() {
                 return Ok(false);
             }

@@ -22,6 +22,7 @@ enum What {
 Examples:
   busway bench latency --quick
   busway bench latency --technologies sampling-memory,tcp,unix --sizes 16,4KiB --baseline tcp --report latency.html
+  busway bench latency --technologies tcp,channel-tcp,channel-sampling-tcp --baseline tcp
   busway bench latency --open-loop 10000 --json open.json
   busway bench latency --follower control.local --technologies tcp,udp,sampling-tcp")]
     Latency(latency::Args),
