@@ -10,26 +10,30 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+mod perftest;
+
+use perftest::{tool_bytes_per_s, tool_figure};
+
 use super::Stage;
 use super::parts::gateway_pair;
-use crate::lab::guest::Program;
 use crate::lab::pair::Pair;
 use crate::lab::preset::Preset;
 use crate::lab::protocol::Job;
 
 const LIMIT: Duration = Duration::from_secs(400);
-/// A run of a tool takes a second or a few.
-const TOOL_LIMIT: Duration = Duration::from_secs(30);
 const SIZES_BYTES: [u64; 4] = [16, 64, 1_024, 4_096];
 const BULK_BYTES: u64 = 65_536;
+const HALF_TRIP: &str = "half round trip, µs";
+const THROUGHPUT: &str = "throughput, MB/s";
 const RESULT: &str = "/tmp/result.json";
 /// In front of everything that is timed. Who polls on a guest's only processor must give way to the kernel at once, or it waits for what the kernel never
 /// gets to do: perftest took minutes for a round trip, or did not end.
 const YIELDING: [&str; 3] = ["nice", "-n", "19"];
 
-/// A channel and what it is compared with: its own name is that of `busway bench technologies`.
+/// A queuing channel, a sampling channel, and what they are compared with: their own names are those of `busway bench technologies`.
 struct Contest {
-    channel: &'static str,
+    queuing: &'static str,
+    sampling: &'static str,
     rival: Rival,
 }
 
@@ -52,11 +56,13 @@ const SEND: Rival = Rival::Tool("ib_send_lat", "ib_send_bw");
 const WRITE: Rival = Rival::Tool("ib_write_lat", "ib_write_bw");
 const OVER_RDMA: &[Contest] = &[
     Contest {
-        channel: "channel-rdma-send",
+        queuing: "channel-rdma-send",
+        sampling: "channel-sampling-rdma-send",
         rival: SEND,
     },
     Contest {
-        channel: "channel-rdma-write",
+        queuing: "channel-rdma-write",
+        sampling: "channel-sampling-rdma-write",
         rival: WRITE,
     },
 ];
@@ -68,15 +74,18 @@ const RINGS: [Ring; 3] = [
         wait: "event",
         contests: &[
             Contest {
-                channel: "channel-tcp",
+                queuing: "channel-tcp",
+                sampling: "channel-sampling-tcp",
                 rival: Rival::Technology("tcp"),
             },
             Contest {
-                channel: "channel-udp",
+                queuing: "channel-udp",
+                sampling: "channel-sampling-udp",
                 rival: Rival::Technology("udp"),
             },
             Contest {
-                channel: "channel-tipc",
+                queuing: "channel-tipc",
+                sampling: "channel-sampling-tipc",
                 rival: Rival::Technology("tipc"),
             },
         ],
@@ -102,11 +111,33 @@ struct Row {
     measured: &'static str,
     payload_bytes: u64,
     channel: &'static str,
-    channel_value: f64,
+    channel_figure: Figure,
     rival: &'static str,
-    rival_value: f64,
+    rival_figure: Figure,
     /// Above 1: the channel is slower.
     ratio: f64,
+}
+
+/// What was measured: a time in ns, or bytes a second; and, of round trips over a network, what each cost.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Figure {
+    value: f64,
+    /// Packets that the guest which asks sent and received.
+    packets: Option<f64>,
+    /// CPU time of the program that asks, and of the guest's system and interrupts, in percent; it polls, so that what is left of 100 is the kernel's.
+    user_percent: Option<f64>,
+    kernel_percent: Option<f64>,
+}
+
+impl Figure {
+    fn of(value: f64) -> Figure {
+        Figure {
+            value,
+            packets: None,
+            user_percent: None,
+            kernel_percent: None,
+        }
+    }
 }
 
 pub(super) fn run(stage: &Stage<'_>) -> Result<Value> {
@@ -135,8 +166,7 @@ impl Ring {
             plan.program(Path::new("/usr/bin/nice"));
         })?;
         let known = known_technologies(&pair)?;
-        for contest in self.contests {
-            let channel = contest.channel;
+        for channel in self.contests.iter().flat_map(Contest::channels) {
             ensure!(
                 known.iter().any(|name| name == channel),
                 "`busway bench` has no technology {channel}"
@@ -145,7 +175,7 @@ impl Ring {
         stage.says(format!("latency over {}", self.medium));
         rows.extend(self.latency(stage, &pair).context("latency")?);
         stage.says(format!("throughput over {}", self.medium));
-        rows.extend(self.throughput(&pair).context("throughput")?);
+        rows.extend(self.throughput(stage, &pair).context("throughput")?);
         Ok(())
     }
 
@@ -153,67 +183,70 @@ impl Ring {
     fn latency(&self, stage: &Stage<'_>, pair: &Pair) -> Result<Vec<Row>> {
         let before = self.tools(stage, pair);
         let sizes = SIZES_BYTES.map(|size| size.to_string()).join(",");
-        let result = self.bench(pair, &["latency", "-s", &sizes, "--seconds", "0.5"])?;
+        let all = self.names(|contest| contest.channels().to_vec());
+        let result = self.bench(pair, &all, &["latency", "-s", &sizes, "--seconds", "0.5"])?;
         let after = self.tools(stage, pair);
         let mut rows = Vec::new();
         for contest in self.contests {
-            for size in SIZES_BYTES {
-                let ours = figure(&result, contest.channel, size, "/half_rtt_ns/p50")?;
-                let (rival, theirs) = match contest.rival {
-                    Rival::Technology(name) => (name, figure(&result, name, size, "/half_rtt_ns/p50")?),
-                    // The machine may drift: what the tool said before and after. Where it said nothing, that has failed already.
-                    Rival::Tool(name, _) => match (before.get(&(name, size)), after.get(&(name, size))) {
-                        (Some(before), Some(after)) => (name, before.midpoint(*after)),
-                        _ => continue,
-                    },
-                };
-                rows.push(self.row(
-                    "half round trip, µs",
-                    size,
-                    contest.channel,
-                    ours / 1e3,
-                    rival,
-                    theirs / 1e3,
-                    ours / theirs,
-                ));
+            for channel in contest.channels() {
+                for size in SIZES_BYTES {
+                    let ours = latency_of(&result, channel, size)?;
+                    let (rival, theirs) = match contest.rival {
+                        Rival::Technology(name) => (name, latency_of(&result, name, size)?),
+                        // The machine may drift: what the tool said before and after. Where it said nothing, that has failed already.
+                        Rival::Tool(name, _) => match (before.get(&(name, size)), after.get(&(name, size))) {
+                            (Some(before), Some(after)) => {
+                                let value = before.value.midpoint(after.value);
+                                (name, Figure { value, ..*after })
+                            }
+                            _ => continue,
+                        },
+                    };
+                    let ratio = ours.value / theirs.value;
+                    rows.push(self.row(HALF_TRIP, size, (channel, ours), (rival, theirs), ratio));
+                }
             }
         }
         Ok(rows)
     }
 
     /// Bytes a second, one way.
-    fn throughput(&self, pair: &Pair) -> Result<Vec<Row>> {
+    fn throughput(&self, stage: &Stage<'_>, pair: &Pair) -> Result<Vec<Row>> {
         let size = BULK_BYTES.to_string();
-        let result = self.bench(pair, &["throughput", "-s", &size, "--seconds", "1"])?;
+        let queues = self.names(|contest| vec![contest.queuing]);
+        let result = self.bench(pair, &queues, &["throughput", "-s", &size, "--seconds", "1"])?;
         let mut rows = Vec::new();
         for contest in self.contests {
-            let ours = figure(&result, contest.channel, BULK_BYTES, "/bytes_per_s")?;
+            let ours = figure(&result, contest.queuing, BULK_BYTES, "/bytes_per_s")?;
             let (rival, theirs) = match contest.rival {
                 Rival::Technology(name) => (name, figure(&result, name, BULK_BYTES, "/bytes_per_s")?),
-                Rival::Tool(_, name) => (name, tool_bytes_per_s(pair, name)?),
+                Rival::Tool(_, name) => match tool_bytes_per_s(pair, name) {
+                    Ok(figure) => (name, figure),
+                    Err(error) => {
+                        drop(stage.part(format!("{name} over {}", self.medium), Err(error)));
+                        continue;
+                    }
+                },
             };
+            let (ours, theirs) = (Figure::of(ours), Figure::of(theirs));
+            let ratio = theirs.value / ours.value;
             rows.push(self.row(
-                "throughput, MB/s",
+                THROUGHPUT,
                 BULK_BYTES,
-                contest.channel,
-                ours / 1e6,
-                rival,
-                theirs / 1e6,
-                theirs / ours,
+                (contest.queuing, ours),
+                (rival, theirs),
+                ratio,
             ));
         }
         Ok(rows)
     }
 
-    #[allow(clippy::too_many_arguments)] // Named by the fields that they become.
     fn row(
         &self,
         measured: &'static str,
         payload_bytes: u64,
-        channel: &'static str,
-        channel_value: f64,
-        rival: &'static str,
-        rival_value: f64,
+        (channel, channel_figure): (&'static str, Figure),
+        (rival, rival_figure): (&'static str, Figure),
         ratio: f64,
     ) -> Row {
         Row {
@@ -221,20 +254,32 @@ impl Ring {
             measured,
             payload_bytes,
             channel,
-            channel_value,
+            channel_figure,
             rival,
-            rival_value,
+            rival_figure,
             ratio,
         }
     }
 
+    /// The technologies of `busway bench` in this ring: of each contest those that `channels` names, and the rival.
+    fn names(&self, channels: impl Fn(&Contest) -> Vec<&'static str>) -> String {
+        let mut names: Vec<&str> = Vec::new();
+        for contest in self.contests {
+            names.extend(channels(contest));
+            if let Rival::Technology(name) = contest.rival {
+                names.push(name);
+            }
+        }
+        names.join(",")
+    }
+
     /// The figures of each tool of latency at each size.
-    fn tools(&self, stage: &Stage<'_>, pair: &Pair) -> BTreeMap<(&'static str, u64), f64> {
+    fn tools(&self, stage: &Stage<'_>, pair: &Pair) -> BTreeMap<(&'static str, u64), Figure> {
         let mut figures = BTreeMap::new();
         for contest in self.contests {
             if let Rival::Tool(name, _) = contest.rival {
                 for size in SIZES_BYTES {
-                    match tool_ns(pair, name, size) {
+                    match tool_figure(pair, name, size) {
                         Ok(figure) => drop(figures.insert((name, size), figure)),
                         Err(error) => {
                             drop(stage.part(format!("{} over {} at {size} B", name, self.medium), Err(error)))
@@ -246,19 +291,11 @@ impl Ring {
         figures
     }
 
-    /// Runs an experiment of `busway bench` between the guests over all technologies of this ring.
-    fn bench(&self, pair: &Pair, words: &[&str]) -> Result<Value> {
+    /// Runs an experiment of `busway bench` between the guests over the technologies `names`.
+    fn bench(&self, pair: &Pair, names: &str, words: &[&str]) -> Result<Value> {
         let [a, b] = &pair.guests;
         let follower = b.spawn(Job::new(&yielding(&["busway", "bench", "follower"])))?;
-        let mut technologies: Vec<&str> = Vec::new();
-        for contest in self.contests {
-            technologies.push(contest.channel);
-            if let Rival::Technology(name) = contest.rival {
-                technologies.push(name);
-            }
-        }
-        let names = technologies.join(",");
-        let mut all = yielding(&["busway", "bench", words[0], "-t", &names, "-w", self.wait]);
+        let mut all = yielding(&["busway", "bench", words[0], "-t", names, "-w", self.wait]);
         all.extend([
             "--rounds",
             "2",
@@ -281,68 +318,33 @@ impl Ring {
     }
 }
 
-/// Half a round trip as a tool of perftest measures it: its column of typical times, which is the median.
-fn tool_ns(pair: &Pair, tool: &str, size_bytes: u64) -> Result<f64> {
-    let said = perftest(
-        pair,
-        &[tool, "-R", "-F", "-n", "300", "-s", &size_bytes.to_string()],
-    )?;
-    Ok(column(&said, size_bytes, "t_typical[usec]")? * 1e3)
-}
-
-fn tool_bytes_per_s(pair: &Pair, tool: &str) -> Result<f64> {
-    let said = perftest(
-        pair,
-        &[tool, "-R", "-F", "-n", "500", "-s", &BULK_BYTES.to_string()],
-    )?;
-    // perftest's MB are 2^20 bytes.
-    Ok(column(&said, BULK_BYTES, "BW average[MB/sec]")? * 1_048_576.0)
-}
-
-/// Runs a tool of perftest on both guests; what the one that connects said.
-fn perftest(pair: &Pair, words: &[&str]) -> Result<String> {
-    let [a, b] = &pair.guests;
-    let mut connecting = yielding(words);
-    let server = b.spawn(Job::new(&connecting))?;
-    let address = b.plan.address();
-    connecting.push(&address);
-    let mut last = String::new();
-    for _ in 0..10 {
-        // The server does not say when it listens.
-        std::thread::sleep(Duration::from_millis(500));
-        let client = a.spawn(Job::new(&connecting))?;
-        let Ok(done) = client.wait(TOOL_LIMIT) else {
-            let said = end(&client)?;
-            bail!(
-                "`{}` does not end: {said}; the other side: {}",
-                connecting.join(" "),
-                end(&server)?
-            );
-        };
-        if done.code == 0 {
-            server.wait(LIMIT)?;
-            return Ok(done.output);
-        }
-        last = format!("{}{}", done.output, done.error);
-        if server.has_ended() {
-            break;
-        }
+impl Contest {
+    fn channels(&self) -> [&'static str; 2] {
+        [self.queuing, self.sampling]
     }
-    let server_said = end(&server)?;
-    bail!(
-        "`{}` fails: {last}; the other side: {server_said}",
-        connecting.join(" ")
-    )
+}
+
+/// Half a round trip as `busway bench` measures it.
+fn latency_of(result: &Value, technology: &str, payload_bytes: u64) -> Result<Figure> {
+    let value = figure(result, technology, payload_bytes, "/half_rtt_ns/p50")?;
+    let cost = |at| figure(result, technology, payload_bytes, at).ok();
+    let sum = |a: Option<f64>, b: Option<f64>| Some(a? + b?);
+    Ok(Figure {
+        value,
+        packets: sum(
+            cost("/sender/packets_sent_per_message"),
+            cost("/sender/packets_received_per_message"),
+        ),
+        user_percent: cost("/sender/process_user_percent"),
+        kernel_percent: sum(
+            cost("/sender/host_system_percent"),
+            cost("/sender/host_interrupt_percent"),
+        ),
+    })
 }
 
 fn yielding<'a>(words: &[&'a str]) -> Vec<&'a str> {
     [&YIELDING[..], words].concat()
-}
-
-fn end(program: &Program<'_>) -> Result<String> {
-    program.signal(9)?;
-    let done = program.wait(LIMIT)?;
-    Ok(format!("{}{}", done.output, done.error))
 }
 
 /// A figure in the row of a technology, at a JSON pointer below it.
@@ -360,57 +362,30 @@ pub(super) fn figure(result: &Value, technology: &str, payload_bytes: u64, at: &
     })
 }
 
-/// A column of the line for a size, by the table's header, whose columns begin with `#` or are two spaces apart.
-fn column(said: &str, size_bytes: u64, name: &str) -> Result<f64> {
-    let header = said
-        .lines()
-        .rev()
-        .find(|line| line.trim_start().starts_with("#bytes"))
-        .context("perftest printed no table")?;
-    let at = names(header)
-        .iter()
-        .position(|column| column == name)
-        .with_context(|| format!("perftest has no {name}: {header}"))?;
-    let size = size_bytes.to_string();
-    let line = said
-        .lines()
-        .find(|line| line.split_whitespace().next() == Some(&size))
-        .context("perftest printed no figures")?;
-    let value = line
-        .split_whitespace()
-        .nth(at)
-        .with_context(|| format!("{line:?} is short"))?;
-    value.parse().with_context(|| format!("{value:?} is no number"))
-}
-
-/// The columns that a header of perftest names: words, where a unit in brackets ends each that has one.
-fn names(header: &str) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for word in header.split_whitespace() {
-        match names.last_mut() {
-            // `BW average[MB/sec]`, `BW peak[MB/sec]`.
-            Some(last) if last == "BW" => *last = format!("{last} {word}"),
-            _ => names.push(word.to_owned()),
-        }
-    }
-    names
-}
-
 fn table(rows: &[Row]) -> String {
     let mut table = String::from(
-        "| medium | measured | payload, B | channel | | beside | | ratio |\n|---|---|---:|---|---:|---|---:|---:|\n",
+        "| medium | measured | payload, B | channel | | packets | user, % | kernel, % | beside | | packets | ratio |\n\
+         |---|---|---:|---|---:|---:|---:|---:|---|---:|---:|---:|\n",
     );
+    let optional =
+        |number: Option<f64>, digits| number.map_or(String::new(), |number| format!("{number:.digits$}"));
     for row in rows {
+        let (ours, theirs) = (row.channel_figure, row.rival_figure);
+        let scale = if row.measured == HALF_TRIP { 1e3 } else { 1e6 };
         let _ = writeln!(
             table,
-            "| {} | {} | {} | {} | {:.1} | {} | {:.1} | {:.2} |",
+            "| {} | {} | {} | {} | {:.1} | {} | {} | {} | {} | {:.1} | {} | {:.2} |",
             row.medium,
             row.measured,
             row.payload_bytes,
             row.channel,
-            row.channel_value,
+            ours.value / scale,
+            optional(ours.packets, 1),
+            optional(ours.user_percent, 0),
+            optional(ours.kernel_percent, 0),
             row.rival,
-            row.rival_value,
+            theirs.value / scale,
+            optional(theirs.packets, 1),
             row.ratio
         );
     }
@@ -420,16 +395,6 @@ fn table(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn columns_of_perftest_are_found_by_their_names() {
-        let latency = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]\n 64      1000          200.0          900.5        261.25           270.1\n";
-        assert_eq!(column(latency, 64, "t_typical[usec]").unwrap(), 261.25);
-        let bandwidth = " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n 65536      500             99.0               88.5   \t\t   0.0012\n";
-        assert_eq!(column(bandwidth, 65536, "BW average[MB/sec]").unwrap(), 88.5);
-        assert!(column(bandwidth, 64, "BW average[MB/sec]").is_err());
-        assert!(column("", 64, "t_avg[usec]").is_err());
-    }
 
     #[test]
     fn a_figure_that_is_missing_is_an_error_with_the_notes_of_the_run() {
