@@ -376,6 +376,7 @@ fn start_follower(program: &Path) -> Result<(SocketAddr, Arc<AtomicBool>), Faile
     std::thread::spawn(move || {
         let args = follower::Args {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            access: Default::default(),
         };
         follower::serve(&args, &program, &ended, |address| {
             let _ = sender.send(address);
