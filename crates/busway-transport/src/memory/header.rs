@@ -65,8 +65,9 @@ impl OwnHeader {
     pub fn answer(&mut self, peer_conversation: u64, rings: bool) {
         self.rings = if rings { peer_conversation } else { 0 };
         self.echo = peer_conversation;
-        self.publish(RINGS_AT, self.rings);
-        self.publish(ECHO_AT, self.echo);
+        // All of it, the number before the echo: if the link was dead when this conversation began, an old number is still there, which
+        // the peer must not take with the new echo.
+        self.write_all();
     }
 
     /// Shows that this host lives, and mends the header.
