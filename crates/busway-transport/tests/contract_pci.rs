@@ -1,7 +1,8 @@
-//! The contract of every bus, for windows in PCI functions: here in the form in which a process beside a virtual machine takes part, by
-//! mapping the file behind the function.
+//! The contract of every bus, for windows in PCI functions: over a function where there is one, and everywhere in the form in which a
+//! process beside a virtual machine takes part, by mapping the file behind the function.
 
 mod contract;
+mod pci_function;
 mod window_file;
 
 use std::any::Any;
@@ -33,3 +34,10 @@ impl BusUnderTest for Pci {
 }
 
 contract::contract_tests!(Pci);
+
+mod over_a_function {
+    crate::contract::contract_tests!(
+        crate::pci_function::PciFunction,
+        ignore = "needs a PCI window: cargo xtask lab runs it"
+    );
+}

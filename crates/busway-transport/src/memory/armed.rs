@@ -17,12 +17,27 @@
 //! either the sleeper sees the message, or the ringer sees the armed word. Each arming has a number of its own, so one ring per
 //! channel and arming is enough. A ring that comes late (after `disarm`) only makes the next sleep short.
 //!
+//! # Across a bus
+//!
+//! Fences order what a processor does, not what is on its way over PCI: each side's store might still travel while the other looks.
+//! So a sleeper whose word lies behind a bus reads it back after arming ([`arrive`]), the only read across the bus that there is, before a sleep.
+//! By PCI's ordering rules (PCI Express Base Specification, 2.4.1: neither a read request nor its completion passes a posted write) the
+//! armed word has then arrived, and so has every message whose sender has looked at that word before it did.
+//!
 //! Contract: one sleeper a word, any number of ringers; no other shared state. `tests/loom.rs` checks this very file. Called by
 //! [`super::bell`].
 
-use busway_core::Window;
+use busway_core::{Medium, Window};
 
 use super::sync::{Ordering, fence};
+
+/// Waits until what was stored into the first word of `far` has arrived, where a bus lies between: see the module's text.
+pub fn arrive(far: &Window) {
+    if far.medium() != Medium::Coherent {
+        let _ = far.load(0);
+        far.read_fence();
+    }
+}
 
 /// The sleeper's side: a word in the window that its host writes.
 #[derive(Debug)]
@@ -45,6 +60,7 @@ impl Armed {
         // The next odd number, also if it is odd already: the ring for that one may have been taken.
         self.publish((self.generation | 1).wrapping_add((self.generation & 1) * 2));
         self.word.write_fence();
+        arrive(&self.word);
         // Partner: the fence in `Watch::must_ring`, see the module's text.
         fence(Ordering::SeqCst);
         self.generation

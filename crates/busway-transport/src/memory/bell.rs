@@ -1,10 +1,11 @@
-//! Wakes a sleeping lane, or a sleeping control thread, of a host on the same kernel.
+//! Wakes a sleeping lane, or a sleeping control thread.
 //!
-//! A host that wants to be woken makes a FIFO beside the window that it reads, opens it for reading, and waits with poll(2)
-//! or epoll for it to become readable. When somebody must ring is the business of [`super::armed`]. Why a FIFO: see
+//! A host that wants to be woken has a descriptor that it waits for with poll(2) or epoll until it becomes readable: on the same
+//! kernel as the other host, a FIFO beside the window that it reads; across a PCI bus, the eventfd of an interrupt
+//! ([`crate::pci::doorbell`]). When somebody must ring is the business of [`super::armed`]. Why a FIFO: see
 //! `docs/decisions/002-doorbell-fifo.md`.
 //!
-//! Contract: never blocks. Called by the link (making and opening FIFOs), by channel ends (ringing) and by lanes (the
+//! Contract: never blocks. Called by the link (making and opening bells), by channel ends (ringing) and by lanes (the
 //! [`Doorbell`] they were given).
 
 use std::collections::HashMap;
@@ -24,15 +25,19 @@ use super::layout::WindowLayout;
 use super::mapping::Mapped;
 use super::tables::DoorbellPlace;
 use crate::link::Doorbell;
+use crate::pci::doorbell::{Lease, Register};
 
 /// Suffix of the control thread's FIFO.
 const CONTROL_SUFFIX: &str = "-control";
 
-/// A FIFO that this host reads; its name is removed when the last holder drops it.
+/// A FIFO or eventfd that this host reads; a FIFO's name is removed when the last holder drops it.
 #[derive(Debug)]
 pub struct Bell {
-    fifo: OwnedFd,
-    path: PathBuf,
+    fd: OwnedFd,
+    /// The FIFO's.
+    path: Option<PathBuf>,
+    /// The interrupts are this bell's owner's for so long.
+    _lease: Option<Arc<Lease>>,
     /// Number of the last arming, see [`Armed`]. Written by the sleeper only.
     generation: AtomicU64,
 }
@@ -47,37 +52,52 @@ impl Bell {
         // For writing as well, so that it never reports a hang-up when a ringer goes away.
         let fifo = open_fifo(&path, OFlags::RDWR)?;
         let bell = Bell {
-            fifo,
-            path,
+            fd: fifo,
+            path: Some(path),
+            _lease: None,
             generation: AtomicU64::new(0),
         };
         bell.clear();
         Ok(bell)
     }
 
-    /// Becomes readable when the bell is rung.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.fifo.as_fd()
+    fn of_interrupt(eventfd: OwnedFd, lease: Arc<Lease>) -> Bell {
+        Bell {
+            fd: eventfd,
+            path: None,
+            _lease: Some(lease),
+            generation: AtomicU64::new(0),
+        }
     }
 
-    /// Takes the rings that have come.
+    /// Becomes readable when the bell is rung.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Takes the rings that have come. (An eventfd gives its count, 8 bytes, at once.)
     pub fn clear(&self) {
         let mut rings = [0_u8; 512];
-        while matches!(rustix::io::read(&self.fifo, &mut rings), Ok(count) if count == rings.len()) {}
+        while matches!(rustix::io::read(&self.fd, &mut rings), Ok(count) if count == rings.len()) {}
     }
 }
 
 impl Drop for Bell {
     fn drop(&mut self) {
-        // Nothing to be done if it fails: the next start uses the FIFO again.
-        let _ = rustix::fs::unlink(&self.path);
+        if let Some(path) = &self.path {
+            // Nothing to be done if it fails: the next start uses the FIFO again.
+            let _ = rustix::fs::unlink(path);
+        }
     }
 }
 
 /// The far side of a [`Bell`].
 #[derive(Debug)]
-pub struct Ringer {
-    fifo: OwnedFd,
+pub enum Ringer {
+    /// Of a host on the same kernel.
+    Fifo(OwnedFd),
+    /// Of a host whose interrupt comes when this value is stored.
+    Register(Arc<Register>, u32),
 }
 
 impl Ringer {
@@ -85,14 +105,17 @@ impl Ringer {
         // Fails unless somebody reads: a FIFO left over, or one that only looks like the peer's (another kernel's).
         drop(open_fifo(path, OFlags::WRONLY)?);
         // For reading as well, so that ringing a peer that has gone does not raise SIGPIPE.
-        Ok(Ringer {
-            fifo: open_fifo(path, OFlags::RDWR)?,
-        })
+        Ok(Ringer::Fifo(open_fifo(path, OFlags::RDWR)?))
     }
 
     /// Rings. A full FIFO is as good: its owner has not looked yet.
     pub fn ring(&self) {
-        let _ = rustix::io::write(&self.fifo, &[1]);
+        match self {
+            Ringer::Fifo(fifo) => {
+                let _ = rustix::io::write(fifo, &[1]);
+            }
+            Ringer::Register(register, value) => register.store(*value),
+        }
     }
 }
 
@@ -115,6 +138,16 @@ fn with_suffix(prefix: &Path, suffix: &str) -> PathBuf {
     path.into()
 }
 
+/// What the name of a FIFO ends with.
+fn suffix(lane: Option<u32>) -> String {
+    lane.map_or_else(|| CONTROL_SUFFIX.to_owned(), |lane| format!("-{lane}"))
+}
+
+/// Number of an interrupt: 0 wakes the control thread, 1 the first lane, and so on.
+fn vector(lane: Option<u32>) -> u32 {
+    lane.map_or(0, |lane| lane.saturating_add(1))
+}
+
 /// This host's bells, by lane, and the peer's as far as they were found.
 #[derive(Debug)]
 pub struct Belfry {
@@ -125,6 +158,10 @@ pub struct Belfry {
     watch: Option<OwnedFd>,
     control: Option<Arc<Bell>>,
     lanes: HashMap<u32, Arc<Bell>>,
+    /// All bells of a host that interrupts wake: the control thread's, then the lanes'.
+    vectors: Vec<Arc<Bell>>,
+    /// What rings a host that interrupts wake.
+    register: Option<Arc<Register>>,
     ringers: HashMap<u32, Arc<Ringer>>,
     control_ringer: Option<Arc<Ringer>>,
 }
@@ -134,7 +171,7 @@ impl Belfry {
     pub fn new(own: DoorbellPlace, peer: DoorbellPlace) -> Belfry {
         let watch = match own {
             DoorbellPlace::None => None,
-            DoorbellPlace::Prefix(_) => epoll::create(epoll::CreateFlags::CLOEXEC).ok(),
+            _ => epoll::create(epoll::CreateFlags::CLOEXEC).ok(),
         };
         let mut belfry = Belfry {
             own,
@@ -142,18 +179,37 @@ impl Belfry {
             watch,
             control: None,
             lanes: HashMap::new(),
+            vectors: Vec::new(),
+            register: None,
             ringers: HashMap::new(),
             control_ringer: None,
         };
-        belfry.make_control();
+        if matches!(belfry.own, DoorbellPlace::Prefix(_)) {
+            belfry.make_control();
+        }
         belfry
     }
 
-    /// Makes the control thread's bell if there is none yet: the file system may have been full before.
+    /// Lets go of the PCI functions that wake and ring, which have gone or must be opened anew.
+    pub fn forget_functions(&mut self) {
+        if matches!(self.own, DoorbellPlace::Vectors(_)) {
+            self.control = None;
+            self.lanes.clear();
+            self.vectors.clear();
+        }
+        if matches!(self.peer, DoorbellPlace::Register(_)) {
+            self.ringers.clear();
+            self.control_ringer = None;
+            self.register = None;
+        }
+    }
+
+    /// Makes the control thread's bell if there is none yet: the file system may have been full before, or the PCI function not
+    /// there.
     pub fn make_control(&mut self) {
         if self.control.is_none()
+            && let Some(bell) = self.create(None)
             && let Some(watch) = &self.watch
-            && let Some(bell) = self.create(CONTROL_SUFFIX)
         {
             let added = epoll::add(
                 watch,
@@ -170,16 +226,34 @@ impl Belfry {
         self.watch.as_ref().map(AsFd::as_fd)
     }
 
-    fn create(&self, suffix: &str) -> Option<Arc<Bell>> {
-        let DoorbellPlace::Prefix(prefix) = &self.own else {
-            return None;
-        };
-        let path = with_suffix(prefix, suffix);
-        match Bell::create(path.clone()) {
-            Ok(bell) => Some(Arc::new(bell)),
-            Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "no doorbell can be made here; this host polls");
-                None
+    /// The bell of a lane, or of the control thread.
+    fn create(&mut self, lane: Option<u32>) -> Option<Arc<Bell>> {
+        match &self.own {
+            DoorbellPlace::None | DoorbellPlace::Register(_) => None,
+            DoorbellPlace::Prefix(prefix) => {
+                let path = with_suffix(prefix, &suffix(lane));
+                match Bell::create(path.clone()) {
+                    Ok(bell) => Some(Arc::new(bell)),
+                    Err(error) => {
+                        tracing::warn!(path = %path.display(), %error, "no doorbell can be made here; this host polls");
+                        None
+                    }
+                }
+            }
+            DoorbellPlace::Vectors(vectors) => {
+                if self.vectors.is_empty() {
+                    match vectors.open() {
+                        Ok(interrupts) => {
+                            let lease = interrupts.lease;
+                            let bells = interrupts.eventfds.into_iter();
+                            let bell = |eventfd| Arc::new(Bell::of_interrupt(eventfd, Arc::clone(&lease)));
+                            self.vectors = bells.map(bell).collect();
+                        }
+                        Err(error) => tracing::warn!(%error, "no interrupts; this host polls"),
+                    }
+                }
+                // A lane without a vector polls: it could not share one without taking the other's rings.
+                self.vectors.get(vector(lane) as usize).cloned()
             }
         }
     }
@@ -196,7 +270,7 @@ impl Belfry {
         if let Some(bell) = self.lanes.get(&lane) {
             return Some(Arc::clone(bell));
         }
-        let bell = self.create(&format!("-{lane}"))?;
+        let bell = self.create(Some(lane))?;
         self.lanes.insert(lane, Arc::clone(&bell));
         Some(bell)
     }
@@ -204,12 +278,7 @@ impl Belfry {
     /// Looks for the peer's control bell anew, for a new conversation; whether it was found.
     pub fn find_peer(&mut self) -> bool {
         self.ringers.clear();
-        self.control_ringer = match &self.peer {
-            DoorbellPlace::None => None,
-            DoorbellPlace::Prefix(prefix) => Ringer::open(&with_suffix(prefix, CONTROL_SUFFIX))
-                .ok()
-                .map(Arc::new),
-        };
+        self.control_ringer = self.open_ringer(None).ok().map(Arc::new);
         self.control_ringer.is_some()
     }
 
@@ -225,12 +294,28 @@ impl Belfry {
         if let Some(ringer) = self.ringers.get(&lane) {
             return Ok(Arc::clone(ringer));
         }
-        let DoorbellPlace::Prefix(prefix) = &self.peer else {
-            return Err(io::ErrorKind::NotFound.into());
-        };
-        let ringer = Arc::new(Ringer::open(&with_suffix(prefix, &format!("-{lane}")))?);
+        let ringer = Arc::new(self.open_ringer(Some(lane))?);
         self.ringers.insert(lane, Arc::clone(&ringer));
         Ok(ringer)
+    }
+
+    fn open_ringer(&mut self, lane: Option<u32>) -> io::Result<Ringer> {
+        match &self.peer {
+            DoorbellPlace::None | DoorbellPlace::Vectors(_) => Err(io::ErrorKind::NotFound.into()),
+            DoorbellPlace::Prefix(prefix) => Ringer::open(&with_suffix(prefix, &suffix(lane))),
+            DoorbellPlace::Register(ring) => {
+                let register = match &self.register {
+                    Some(register) => Arc::clone(register),
+                    None => Arc::new(ring.open().map_err(|error| {
+                        tracing::warn!(%error, "the peer can't be rung; it polls");
+                        io::Error::other(error)
+                    })?),
+                };
+                let value = ring.value.wrapping_add(vector(lane));
+                self.register = Some(Arc::clone(&register));
+                Ok(Ringer::Register(register, value))
+            }
+        }
     }
 }
 

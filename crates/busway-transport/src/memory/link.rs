@@ -176,6 +176,7 @@ impl<M: Message> MemoryLink<M> {
         {
             // Perhaps the peer waits in the new file.
             tracing::info!(%why, "mapping the windows anew");
+            self.belfry.forget_functions();
             return State::Unmapped(None);
         }
         if let Some(why) = windows.opened.all_ones() {

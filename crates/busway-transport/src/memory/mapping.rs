@@ -99,6 +99,8 @@ enum Origin {
 pub struct Mapping {
     base: NonNull<c_void>,
     length: usize,
+    /// Where in it the window begins.
+    lead: usize,
     origin: Origin,
 }
 
@@ -171,6 +173,28 @@ impl Mapped {
             Origin::File { path, .. } => path.display().to_string(),
             Origin::Function(attended) => attended.name(),
         }
+    }
+
+    /// Stores `value` at `offset_bytes` of the window, in one access of 32 bits, after everything that was stored before, in whatever
+    /// mapping: for a register of a device that wakes somebody who then looks for that. What lies outside or is not aligned is left alone.
+    pub fn ring(&self, offset_bytes: usize, value: u32) {
+        // Partner: the interrupt, which the bus does not let pass the stores before it.
+        self.window.write_fence();
+        let inside = offset_bytes
+            .checked_add(4)
+            .is_some_and(|end| end <= self.window.len_bytes());
+        if !inside || !offset_bytes.is_multiple_of(4) {
+            return;
+        }
+        let at = self.mapping.base.as_ptr().cast::<u8>();
+        // SAFETY: `lead + len_bytes()` bytes are mapped at `base` for as long as `self` lives, for writing, since only what was opened
+        // as `Role::Writes` is rung; the place is inside and aligned, as just checked. It is device memory behind a volatile access,
+        // to which this program holds no reference.
+        unsafe {
+            at.add(self.mapping.lead + offset_bytes)
+                .cast::<u32>()
+                .write_volatile(value)
+        };
     }
 
     /// What has happened to the source, for the control thread's regular look. `None`: nothing.
@@ -335,6 +359,7 @@ fn map(place: &Place, to_map: ToMap, protection: ProtFlags) -> Result<(Mapping, 
     let mapping = Mapping {
         base,
         length: mapped_length,
+        lead,
         origin: to_map.origin,
     };
     if is_file {

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use super::layout::{MINIMUM_WINDOW_BYTES, WINDOW_ALIGNMENT_BYTES};
 use super::set_aside::PortBytes;
 use super::source::Source;
+use crate::pci::doorbell::{Ring, Vectors};
 use crate::registry::{self, SettingError};
 
 /// Time between two heartbeats where the file names none.
@@ -110,6 +111,10 @@ pub enum DoorbellPlace {
     None,
     /// FIFO names are this path with a suffix.
     Prefix(PathBuf),
+    /// By interrupts of a PCI function of its own.
+    Vectors(Vectors),
+    /// By a register of a PCI function of the other host.
+    Register(Ring),
 }
 
 /// The settings of one link as the local host uses them.

@@ -8,6 +8,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use busway_core::Window;
 
+use super::armed::arrive;
 use super::bell::Wake;
 use super::gate::{Gate, Inside};
 use super::landings::Lease;
@@ -92,6 +93,7 @@ impl Bell for SenderBell {
         self.wants = true;
         let _ = self.line.store(SENDER_WANTS_AT, 1);
         self.line.write_fence();
+        arrive(&self.line);
         // Partner: the fence in `ReceiverBell::wake`. Either it sees the wish, or the look at the credits that now
         // follows sees them.
         fence(Ordering::SeqCst);

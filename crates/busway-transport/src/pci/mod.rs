@@ -5,14 +5,19 @@
 //! wakes a host. See `docs/decisions/014-pci.md`.
 //!
 //! ```text
-//! settings ── memory::tables, memory::link ── memory::mapping ── function ── sysfs
+//! settings ── memory::tables, memory::link ── memory::mapping ── function ── sysfs, vfio
+//!                                          └─ memory::bell ────── doorbell ── vfio
 //! ```
 
+pub mod doorbell;
 pub mod function;
 pub mod settings;
 
 mod error;
 mod sysfs;
+mod vfio;
+
+use std::sync::Arc;
 
 use rustix::fd::OwnedFd;
 
@@ -23,8 +28,7 @@ use crate::one_sided::Role;
 
 pub(crate) use error::ALL_ONES;
 pub use error::FunctionError;
-use function::Resource;
-pub(crate) use sysfs::Attended;
+use function::{Driver, Resource};
 
 /// The bus's name in the system file.
 pub const NAME: &str = "pci";
@@ -65,11 +69,49 @@ impl Resource {
     /// # Errors
     /// See [`FunctionError`].
     pub(crate) fn open(&self, role: Role, end_bytes: u64) -> Result<Opened, FunctionError> {
-        let (file, attended) = self.open_sysfs(role, end_bytes)?;
-        Ok(Opened {
-            file,
-            at: 0,
-            attended,
-        })
+        match self.function.driver {
+            Driver::Sysfs => {
+                let (file, attended) = self.open_sysfs(role, end_bytes)?;
+                Ok(Opened {
+                    file,
+                    at: 0,
+                    attended: Attended::Sysfs(attended),
+                })
+            }
+            Driver::Vfio => {
+                let (file, at, device) = self.open_vfio(end_bytes)?;
+                Ok(Opened {
+                    file,
+                    at,
+                    attended: Attended::Vfio(device),
+                })
+            }
+        }
+    }
+}
+
+/// What keeps a mapped resource in order, and notices when it no longer is.
+#[derive(Debug)]
+pub(crate) enum Attended {
+    Sysfs(sysfs::Attended),
+    Vfio(Arc<vfio::Device>),
+}
+
+impl Attended {
+    /// The function's name, for people.
+    pub fn name(&self) -> String {
+        let address = match self {
+            Attended::Sysfs(attended) => attended.address(),
+            Attended::Vfio(device) => device.address(),
+        };
+        format!("PCI function {address}")
+    }
+
+    /// Why the mapping is of no use any more. `None`: it is well.
+    pub fn trouble(&self) -> Option<String> {
+        match self {
+            Attended::Sysfs(attended) => attended.trouble(),
+            Attended::Vfio(device) => device.trouble(),
+        }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::doorbell::{MOST_VECTORS, Ring, Vectors};
 use super::function::{Driver, Function, Resource, Selector};
 use crate::memory::settings::{DoorbellPlace, Medium, Place, Size, Windows, duration};
 use crate::memory::source::Source;
@@ -72,12 +73,37 @@ pub struct HostSettings {
     pub read: Option<WindowSettings>,
     /// Long form: the window that this host writes and the peer reads.
     pub write: Option<WindowSettings>,
+    /// How this host rings the other one: a register in the function of the window that it writes. Default: it does not, and the other polls.
+    pub ring: Option<RingSettings>,
+    /// How this host is woken: interrupts of the function of the window that it reads (in the long form, if that is a path, of the other).
+    /// Default: it polls.
+    pub wake: Option<WakeSettings>,
     /// Time between two heartbeats that this host writes. Default 200 ms.
     #[serde(default, deserialize_with = "duration")]
     pub heartbeat: Option<Duration>,
     /// Silence after which this host takes the peer for gone. Default 1500 ms.
     #[serde(default, deserialize_with = "duration")]
     pub timeout: Option<Duration>,
+}
+
+/// A register that rings the other host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RingSettings {
+    /// Which memory resource of the function it lies in.
+    pub resource: u8,
+    /// Where in the resource, in bytes; a multiple of 4.
+    pub offset: Size,
+    /// What is stored there for the other host's vector 0; one more for vector 1, and so on.
+    pub value: u32,
+}
+
+/// Interrupts that wake a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WakeSettings {
+    /// How many MSI-X vectors: one for the control thread and one for each lane; further lanes poll.
+    pub vectors: u32,
 }
 
 /// A window's keys, judged alone.
@@ -255,12 +281,100 @@ impl Table for HostSettings {
 
     fn doorbells(
         &self,
-        _windows: &Windows,
-        _peer: &HostSettings,
-        _peer_windows: &Windows,
+        windows: &Windows,
+        peer: &HostSettings,
+        peer_windows: &Windows,
     ) -> Result<[DoorbellPlace; 2], SettingError> {
-        Ok([DoorbellPlace::None, DoorbellPlace::None])
+        for (local, wakes, rings) in [(false, &self.wake, &peer.ring), (true, &peer.wake, &self.ring)] {
+            let (key, problem) = match (wakes, rings) {
+                (Some(_), None) => (
+                    "ring",
+                    "the other host waits for interrupts (`wake`), and nothing says how they are caused",
+                ),
+                (None, Some(_)) => ("ring", "a register is named, but the other host has no `wake`"),
+                _ => continue,
+            };
+            let mend = "give one host `ring` and the other `wake`, or neither";
+            return Err(error(local, key, problem, mend));
+        }
+        peer.vectors(peer_windows, false)?;
+        peer.register(peer_windows, false)?;
+        Ok([self.vectors(windows, true)?, self.register(windows, true)?])
     }
+}
+
+impl HostSettings {
+    /// What wakes the host of this table.
+    fn vectors(&self, windows: &Windows, local: bool) -> Result<DoorbellPlace, SettingError> {
+        let Some(wake) = &self.wake else {
+            return Ok(DoorbellPlace::None);
+        };
+        if !(1..=MOST_VECTORS).contains(&wake.vectors) {
+            return Err(error(
+                local,
+                "wake",
+                format!("{} vectors wake nobody", wake.vectors),
+                format!("give 1 for the control thread and 1 a lane, {MOST_VECTORS} at most"),
+            ));
+        }
+        match function_of([&windows.read, &windows.write]) {
+            Some(resource) if resource.function.driver == Driver::Vfio => {
+                Ok(DoorbellPlace::Vectors(Vectors {
+                    function: resource.function.clone(),
+                    count: wake.vectors,
+                }))
+            }
+            _ => Err(error(
+                local,
+                "wake",
+                "interrupts come from a PCI function through vfio only",
+                "say `driver = \"vfio\"` beside `device`, and bind the function to vfio-pci",
+            )),
+        }
+    }
+
+    /// What the host of this table rings the other one with.
+    fn register(&self, windows: &Windows, local: bool) -> Result<DoorbellPlace, SettingError> {
+        let Some(ring) = &self.ring else {
+            return Ok(DoorbellPlace::None);
+        };
+        let Some(resource) = function_of([&windows.write, &windows.read]) else {
+            return Err(error(
+                local,
+                "ring",
+                "a register lies in a PCI function, and none is named",
+                "name the function by `device`",
+            ));
+        };
+        if ring.resource >= RESOURCES || !ring.offset.0.is_multiple_of(4) {
+            return Err(error(
+                local,
+                "ring",
+                format!(
+                    "there is no register at offset {} of resource {}",
+                    ring.offset.0, ring.resource
+                ),
+                "name a resource from 0 to 5 and an offset that is a multiple of 4",
+            ));
+        }
+        Ok(DoorbellPlace::Register(Ring {
+            resource: Resource {
+                index: ring.resource,
+                write_combining: false,
+                ..resource.clone()
+            },
+            offset: ring.offset.0,
+            value: ring.value,
+        }))
+    }
+}
+
+/// The first of the windows that lies in a function.
+fn function_of(places: [&Place; 2]) -> Option<&Resource> {
+    places.into_iter().find_map(|place| match &place.source {
+        Source::Resource(resource) => Some(resource),
+        Source::File(_) => None,
+    })
 }
 
 /// See [`crate::registry::link_lines`]: one file in the place of the device, as a process beside a virtual machine maps it.

@@ -96,6 +96,62 @@ fn every_mistake_names_the_table_and_the_key() {
 }
 
 #[test]
+fn what_rings_one_host_wakes_the_other() {
+    let rings = format!("{DEVICE}\ndriver = 'vfio'\nring = {{ resource = 0, offset = 12, value = 0x10000 }}");
+    let both = format!("{rings}\nwake = {{ vectors = 2 }}");
+    let resolved = link(&both, &both).resolve().expect("good");
+    let function = Function::new("1af4:1110".parse().expect("a kind"), Driver::Vfio);
+    assert_eq!(
+        resolved.doorbell,
+        DoorbellPlace::Vectors(Vectors {
+            function: function.clone(),
+            count: 2
+        })
+    );
+    let DoorbellPlace::Register(ring) = resolved.peer_doorbell else {
+        panic!("{:?}", resolved.peer_doorbell);
+    };
+    assert_eq!(
+        (
+            ring.resource.index,
+            ring.resource.function,
+            ring.offset,
+            ring.value
+        ),
+        (0, function, 12, 0x10000)
+    );
+    let sysfs = both.replace("driver = 'vfio'", "");
+    let wakes = format!("{DEVICE}\ndriver = 'vfio'\nwake = {{ vectors = 2 }}");
+    link(&rings, &wakes).validate().expect("one of them polls");
+    for (local, peer, at) in [
+        (&*both, DEVICE, (false, "ring")),
+        (DEVICE, &both, (false, "ring")),
+        (&sysfs, &both, (true, "wake")),
+        (&both, &sysfs, (false, "wake")),
+        (&both.replace("vectors = 2", "vectors = 0"), &both, (true, "wake")),
+        (
+            &both.replace("vectors = 2", "vectors = 66"),
+            &both,
+            (true, "wake"),
+        ),
+        (&both.replace("offset = 12", "offset = 13"), &both, (true, "ring")),
+        (
+            &both.replace("resource = 0", "resource = 9"),
+            &both,
+            (true, "ring"),
+        ),
+        (
+            "path = '/x'\nlength = '4MiB'\nring = { resource = 0, offset = 12, value = 1 }",
+            &wakes,
+            (true, "ring"),
+        ),
+    ] {
+        let error = link(local, peer).validate().expect_err(local);
+        assert_eq!((error.local, error.key), at, "{local} | {peer}: {error:?}");
+    }
+}
+
+#[test]
 fn unknown_keys_and_values_are_refused() {
     for text in [
         "devise = '1af4:1110'",

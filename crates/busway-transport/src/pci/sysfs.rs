@@ -163,9 +163,9 @@ pub struct Attended {
 }
 
 impl Attended {
-    /// The function's name, for people.
-    pub fn name(&self) -> String {
-        format!("PCI function {}", self.address)
+    /// Where the function is.
+    pub fn address(&self) -> Address {
+        self.address
     }
 
     /// Why the mapping is of no use any more. `None`: it is well.

@@ -226,8 +226,9 @@ impl Host {
 
 /// Two hosts at one place.
 pub struct Pair<B: BusUnderTest> {
-    pub bus: B,
+    // Gone before the place where they meet.
     hosts: [Option<Host>; 2],
+    pub bus: B,
     next_channel: u32,
 }
 

@@ -14,9 +14,9 @@ use crate::contract::Side;
 use crate::contract::harness::{Buffer, fill};
 
 /// What every window begins with: the magic number, and then the protocol's version.
-const MAGIC: &[u8; 8] = b"BUSWAYmw";
-const VERSION_AT: u64 = 8;
-const CONVERSATION_AT: u64 = 40;
+pub const MAGIC: &[u8; 8] = b"BUSWAYmw";
+pub const VERSION_AT: u64 = 8;
+pub const CONVERSATION_AT: u64 = 40;
 
 pub struct WindowFile {
     pub path: PathBuf,
