@@ -1,6 +1,6 @@
 //! What a window lies in.
 //!
-//! Contract: plain data that says what [`super::mapping`] opens; two buses that are made of windows differ in little else. Called by
+//! Contract: plain data that says what `mapping.rs` opens; two buses that are made of windows differ in little else. Called by
 //! the tables of these buses and by whoever shows or maps a window.
 
 use std::fmt;

@@ -2,7 +2,7 @@
 //!
 //! Contract: names are parsed without any device; [`Function::find`] looks through the kernel's list of functions
 //! (`/sys/bus/pci/devices`, Documentation/PCI/sysfs-pci.rst in the kernel's source; another folder in tests). Called by the settings (parsing) and by
-//! [`super::sysfs`] (opening).
+//! `sysfs.rs` and `vfio.rs` (opening).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
