@@ -222,8 +222,8 @@ fn a_link_names_known_buses_once() {
         &format!("{link}buses = [\"memry\", \"zenoh\", \"can\"]\n"),
         &[
             "s.toml:9:10: link[1].buses[0]: there is no bus \"memry\"; write \"memory\"",
-            "s.toml:9:19: link[1].buses[1]: the bus \"zenoh\" is not built yet; use `memory`, `tcp`, `tipc`, `udp`, `rdma-send` or `rdma-write` for now",
-            "s.toml:9:28: link[1].buses[2]: there is no bus \"can\"; write `memory`, `tcp`, `tipc`, `udp`, `rdma-send` or `rdma-write`",
+            "s.toml:9:19: link[1].buses[1]: the bus \"zenoh\" is not built yet; use `memory`, `pci`, `tcp`, `tipc`, `udp`, `rdma-send` or `rdma-write` for now",
+            "s.toml:9:28: link[1].buses[2]: there is no bus \"can\"; write `memory`, `pci`, `tcp`, `tipc`, `udp`, `rdma-send` or `rdma-write`",
         ],
     );
     adding(

@@ -410,7 +410,7 @@ fn a_channel_names_the_order_of_its_buses_or_the_only_one() {
         &format!("{ends}buses = [\"tcp\", \"tcp\", \"mem\"]\n"),
         &[
             "s.toml:20:17: channel[0].buses[1]: \"tcp\" is named twice; name each bus once, the best first",
-            "s.toml:20:24: channel[0].buses[2]: there is no bus \"mem\"; write `memory`, `tcp`, `tipc`, `udp`, `rdma-send` or `rdma-write`",
+            "s.toml:20:24: channel[0].buses[2]: there is no bus \"mem\"; write `memory`, `pci`, `tcp`, `tipc`, `udp`, `rdma-send` or `rdma-write`",
         ],
     );
     channel(
