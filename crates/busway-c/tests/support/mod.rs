@@ -73,7 +73,7 @@ fn place(port: &str, far: &FarMemory, max_size_bytes: usize, slots: usize) -> St
         text,
         "\n/* Port {port}: in {}. */\nstatic const struct busway_place BUSWAY_{name} = {{\n    \
          .key = UINT64_C({:#018x}), .source_at = {at:#x}, .max_size_bytes = {max_size_bytes}, .count = {slots},\n}};\n",
-        far.place.path().display(),
+        far.place.source(),
         far.key
     );
     text
