@@ -113,12 +113,12 @@ impl OwnHeader {
     }
 }
 
-/// Whether the header of a window reads as ones only, which no writer of a header makes it: what a PCI link that is down, or a
-/// function in reset, answers. Two words that never are all ones, far from each other.
+/// Whether words of a window's header that no writer ever makes all ones are just that: what a PCI link that is down, or a function in
+/// reset, answers. One of them is enough, since the link may die, or come back, between two loads.
 pub fn reads_all_ones(window: &Window) -> bool {
-    [MAGIC_AT, ECHO_AT]
+    [MAGIC_AT, CONVERSATION_AT, ECHO_AT]
         .into_iter()
-        .all(|at| window.load(at) == Ok(u64::MAX))
+        .any(|at| window.load(at) == Ok(u64::MAX))
 }
 
 /// What a peer's header says by now.
