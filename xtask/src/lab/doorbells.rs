@@ -2,10 +2,11 @@
 //!
 //! Protocol: "The ivshmem client-server protocol" in QEMU's `docs/specs/ivshmem-spec`, version 0. The server sends, each as eight bytes, little-endian, some with
 //! a descriptor: the version; the peer's own number; -1 with the memory; then for every peer that is there, the newcomer last, its number once for each vector,
-//! with the eventfd that this vector is. A peer that leaves is told to the others by its number without a descriptor. Peers send nothing.
+//! with the eventfd that this vector is. Peers send nothing.
 //!
 //! Beside the specification, a peer's number does not depend on the order in which peers come: there is a socket for each number, so that a ring can be
-//! configured, and a guest that was reset is the same peer again. Used by [`super::window`].
+//! configured, and a guest that was reset is the same peer again. Its eventfds stay the same, and the others are not told that it has left: QEMU 7.2 uses
+//! memory that it has freed when a number that has left comes again. Who rings meanwhile rings nobody. Used by [`super::window`].
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -51,12 +52,19 @@ impl Doorbells {
                 let listener =
                     UnixListener::bind(&path).with_context(|| format!("{} can't be made", path.display()))?;
                 listener.set_nonblocking(true)?;
-                Ok(Place { listener, peer: None })
+                let vectors = (0..vectors)
+                    .map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))
+                    .collect::<Result<Vec<_>, _>>()?;
+                Ok(Place {
+                    listener,
+                    vectors,
+                    peer: None,
+                    is_known: false,
+                })
             })
             .collect::<Result<Vec<Place>>>()?;
         let server = Server {
             memory: window.file().as_fd().try_clone_to_owned()?,
-            vectors,
             places,
             end: end.try_clone()?,
         };
@@ -100,17 +108,14 @@ fn socket(directory: &std::path::Path, number: usize) -> PathBuf {
 /// The place of a number, and who has it.
 struct Place {
     listener: UnixListener,
-    peer: Option<Peer>,
-}
-
-struct Peer {
-    connection: UnixStream,
     vectors: Vec<OwnedFd>,
+    peer: Option<UnixStream>,
+    /// Somebody has had it, and the others were told.
+    is_known: bool,
 }
 
 struct Server {
     memory: OwnedFd,
-    vectors: usize,
     places: Vec<Place>,
     end: OwnedFd,
 }
@@ -133,11 +138,12 @@ impl Server {
                 return;
             }
             // First who has left: a peer that comes back must find its place free.
-            found.gone.into_iter().for_each(|number| self.leaves(number));
+            for number in found.gone {
+                self.places[number].peer = None;
+            }
             for number in found.come {
                 if let Err(error) = self.comes(number) {
                     eprintln!("doorbells: peer {number}: {error:#}");
-                    self.leaves(number);
                 }
             }
         }
@@ -148,7 +154,7 @@ impl Server {
         let mut sources: Vec<(Source, BorrowedFd<'_>)> = vec![(Source::End, self.end.as_fd())];
         for (number, place) in self.places.iter().enumerate() {
             match &place.peer {
-                Some(peer) => sources.push((Source::Peer(number), peer.connection.as_fd())),
+                Some(peer) => sources.push((Source::Peer(number), peer.as_fd())),
                 None => sources.push((Source::Listener(number), place.listener.as_fd())),
             }
         }
@@ -175,40 +181,31 @@ impl Server {
         found
     }
 
-    /// Greets a peer, and tells it and the others of each other.
+    /// Greets a peer, tells it of the others, and the others of it if they don't know its number yet.
     fn comes(&mut self, number: usize) -> Result<()> {
         let (connection, _) = self.places[number].listener.accept()?;
         connection.set_nonblocking(false)?;
         connection.set_write_timeout(Some(SEND_LIMIT))?;
-        let vectors = (0..self.vectors)
-            .map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))
-            .collect::<Result<Vec<_>, _>>()?;
         say(&connection, VERSION, None)?;
         say(&connection, number as i64, None)?;
         say(&connection, MEMORY, Some(self.memory.as_fd()))?;
-        for (other, peer) in self.peers() {
-            introduce(&connection, other, &peer.vectors)?;
-            // One that fails here has left, and will be found so.
-            let _ = introduce(&peer.connection, number, &vectors);
-        }
-        introduce(&connection, number, &vectors)?;
-        self.places[number].peer = Some(Peer { connection, vectors });
-        Ok(())
-    }
-
-    fn leaves(&mut self, number: usize) {
-        if self.places[number].peer.take().is_some() {
-            for (_, peer) in self.peers() {
-                let _ = say(&peer.connection, number as i64, None);
+        let was_known = std::mem::replace(&mut self.places[number].is_known, true);
+        let own = &self.places[number];
+        for (other, place) in self.places.iter().enumerate() {
+            if other == number {
+                continue;
+            }
+            if place.is_known {
+                introduce(&connection, other, &place.vectors)?;
+            }
+            if let Some(peer) = place.peer.as_ref().filter(|_| !was_known) {
+                // One that fails here has left, and will be found so.
+                let _ = introduce(peer, number, &own.vectors);
             }
         }
-    }
-
-    fn peers(&self) -> impl Iterator<Item = (usize, &Peer)> {
-        self.places
-            .iter()
-            .enumerate()
-            .filter_map(|(number, place)| Some((number, place.peer.as_ref()?)))
+        introduce(&connection, number, &own.vectors)?;
+        self.places[number].peer = Some(connection);
+        Ok(())
     }
 }
 
@@ -316,21 +313,23 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_leaves_is_told_to_the_others_and_comes_back_under_its_number() {
+    fn a_peer_that_comes_back_is_rung_as_before_and_the_others_hear_nothing_of_it() {
         let window = Window::new(4096).unwrap();
         let server = Doorbells::start(&window, 2, 1).unwrap();
         let first = UnixStream::connect(server.socket(0)).unwrap();
         values(&first, 4);
         let second = UnixStream::connect(server.socket(1)).unwrap();
         values(&second, 5);
-        assert_eq!(values(&first, 1), [(1, true)]);
+        let (number, bell) = hear(&first).unwrap();
+        assert_eq!(number, 1);
         drop(second);
-        assert_eq!(values(&first, 1), [(1, false)]);
         let again = UnixStream::connect(server.socket(1)).unwrap();
-        assert_eq!(values(&again, 2), [(0, false), (1, false)]);
-        assert_eq!(values(&first, 1), [(1, true)]);
+        assert_eq!(values(&again, 4), [(0, false), (1, false), (-1, true), (0, true)]);
+        let own = hear(&again).unwrap().1.unwrap();
+        rustix::io::write(bell.unwrap(), &1u64.to_ne_bytes()).unwrap();
+        assert_eq!(rustix::io::read(&own, &mut [0; 8]), Ok(8));
         drop(server);
-        values(&again, 3);
-        assert!(hear(&again).is_none(), "the server has closed the connection");
+        assert!(hear(&first).is_none(), "nothing came but the end of the server");
+        assert!(hear(&again).is_none());
     }
 }
