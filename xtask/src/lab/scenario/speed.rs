@@ -184,7 +184,7 @@ impl Ring {
         let before = self.tools(stage, pair);
         let sizes = SIZES_BYTES.map(|size| size.to_string()).join(",");
         let all = self.names(|contest| contest.channels().to_vec());
-        let result = self.bench(pair, &all, &["latency", "-s", &sizes, "--seconds", "0.5"])?;
+        let result = self.bench(pair, &all, &["latency", "-s", &sizes, "--seconds", "0.3"])?;
         let after = self.tools(stage, pair);
         let mut rows = Vec::new();
         for contest in self.contests {
