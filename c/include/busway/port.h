@@ -2,9 +2,8 @@
  * Sampling and queuing ports for programs without an operating system or with a small one: FreeRTOS, Zephyr, VxWorks, bare metal.
  *
  * Contract: no call waits, allocates or starts anything. Each port is a structure that its caller provides and that one task at a time
- * uses. Time is what the environment's clock says. Where a sampling channel lies follows from the system file that the Linux hosts have:
- * `cargo run -p busway-c --example places -- SYSTEM HOST` writes a header with a `busway_place` for each. The place of a queuing channel is
- * its integrator's choice, outside the windows of the system file.
+ * uses. Time is what the environment's clock says. Where a channel lies follows from the system file that the Linux hosts have:
+ * `busway check SYSTEM --places HOST` writes a header with a `busway_place` for each.
  *
  * Sampling channels are those that Linux ports use over a window (docs/decisions/007-ports-across-hosts.md): the source writes the
  * register in the other host's memory, and no gateway takes part. The register's first line has three words behind `latest`, all
@@ -19,10 +18,13 @@
  *   0    session    of the end that writes, not 0; a new one voids all of the old
  *   8    echo       the session of the other end as this one last saw it
  *   16   key        as above
+ *   24   ping       a number that the other end shall repeat; this side never asks
+ *   32   pong       the last ping that this end has seen: each call of the port repeats it, and so shows that the core runs
  *
  *   The source's line is followed by lines and data of the ring, the destination's by the credits. A ring begins at a position that
  *   follows from both sessions, so what an earlier pair left behind is never taken for a message. The source sends once the destination
- *   echoes it. Messages that lie in the ring when either end starts anew are lost.
+ *   echoes it. When the source starts anew, the destination first takes what the former one left in the ring. Messages that lie there when
+ *   the destination starts anew are lost, and the source counts them.
  */
 #ifndef BUSWAY_PORT_H
 #define BUSWAY_PORT_H
@@ -36,6 +38,8 @@
 #define BUSWAY_LINE_SESSION ((size_t)0)
 #define BUSWAY_LINE_ECHO ((size_t)8)
 #define BUSWAY_LINE_KEY ((size_t)16)
+#define BUSWAY_LINE_PING ((size_t)24)
+#define BUSWAY_LINE_PONG ((size_t)32)
 
 /* What a port needs of the system that it runs on. */
 struct busway_environment {
@@ -203,6 +207,8 @@ struct busway_meeting {
     uint64_t session;
     /* The other end's session as it was answered; 0 for none. */
     uint64_t answered;
+    /* The ping that was repeated last. */
+    uint64_t pong;
 };
 
 static inline enum busway_status busway_meeting_init(struct busway_meeting *meeting, const struct busway_place *place,
@@ -214,21 +220,29 @@ static inline enum busway_status busway_meeting_init(struct busway_meeting *meet
     BUSWAY_CACHE_INVALIDATE(own, BUSWAY_LINE_BYTES);
     meeting->session = busway_session_behind(entropy != 0 ? entropy : busway_load_settled(own + BUSWAY_LINE_SESSION));
     meeting->answered = 0;
+    meeting->pong = 0;
     busway_publish(own + BUSWAY_LINE_ECHO, 0);
+    busway_publish(own + BUSWAY_LINE_PONG, 0);
     busway_publish(own + BUSWAY_LINE_KEY, place->key);
     busway_publish(own + BUSWAY_LINE_SESSION, meeting->session);
     BUSWAY_FENCE();
     return BUSWAY_OK;
 }
 
-/* The other end's session; 0 if there is none of this channel. */
-static inline uint64_t busway_meeting_other(const struct busway_meeting *meeting)
+/* The other end's session; 0 if there is none of this channel. Repeats its ping: half of one is repeated too, and is none that was asked. */
+static inline uint64_t busway_meeting_other(struct busway_meeting *meeting)
 {
     uint64_t session = 0;
     uint64_t key = 0;
+    uint64_t ping = 0;
     if (!busway_load_published(meeting->other + BUSWAY_LINE_SESSION, &session)
         || !busway_load_published(meeting->other + BUSWAY_LINE_KEY, &key) || key != meeting->key) {
         return 0;
+    }
+    if (busway_load_published(meeting->other + BUSWAY_LINE_PING, &ping) && ping != meeting->pong) {
+        meeting->pong = ping;
+        busway_publish(meeting->own + BUSWAY_LINE_PONG, ping);
+        BUSWAY_FENCE();
     }
     return session;
 }
@@ -267,6 +281,8 @@ struct busway_queuing_source {
     struct busway_ring_producer producer;
     struct busway_meeting meeting;
     const struct busway_environment *environment;
+    /* Messages in the ring that the destination had not released when it started anew, as far as its credits told. */
+    uint32_t lost;
 };
 
 /* The source end of the channel at `place`; `entropy` as for `busway_sampling_source_init`. BUSWAY_INVALID if the place is impossible. */
@@ -282,6 +298,7 @@ static inline enum busway_status busway_queuing_source_init(struct busway_queuin
     busway_memory own = window + place->source_at;
     busway_memory other = window + place->destination_at;
     source->environment = environment;
+    source->lost = 0;
     enum busway_status status
         = busway_ring_producer_init(&source->producer, &layout, own + BUSWAY_LINE_BYTES, layout.required_bytes,
                                     other + BUSWAY_LINE_BYTES, BUSWAY_RING_CREDIT_BYTES, 0);
@@ -297,8 +314,12 @@ static inline enum busway_status busway_queuing_send(struct busway_queuing_sourc
     struct busway_meeting *meeting = &source->meeting;
     const uint64_t other = busway_meeting_other(meeting);
     uint64_t echo = 0;
-    if (other == 0 || !busway_load_published(meeting->other + BUSWAY_LINE_ECHO, &echo) || echo != meeting->session) {
+    const bool is_there = other != 0 && busway_load_published(meeting->other + BUSWAY_LINE_ECHO, &echo) && echo == meeting->session;
+    if (meeting->answered != 0 && (!is_there || other != meeting->answered)) {
+        source->lost += busway_ring_unreleased(&source->producer);
         meeting->answered = 0;
+    }
+    if (!is_there) {
         return BUSWAY_DOWN;
     }
     if (other != meeting->answered) {
@@ -339,7 +360,8 @@ static inline enum busway_status busway_queuing_destination_init(struct busway_q
 /*
  * Takes the next message into `buffer` and says in `message` what it is. BUSWAY_EMPTY: none has come. BUSWAY_DOWN: the source is not there.
  * BUSWAY_BUFFER_TOO_SMALL: `message` holds the length to provide, and the message stays. BUSWAY_CORRUPT: the source broke the
- * protocol; nothing comes until one of the ends starts anew.
+ * protocol; nothing comes until one of the ends starts anew. A core that shall count as running calls this, or `busway_queuing_send`, several
+ * times within the `timeout` of the link's bus in the system file, 1.5 s by default.
  */
 static inline enum busway_status busway_queuing_receive(struct busway_queuing_destination *destination, void *buffer,
                                                         size_t buffer_bytes, struct busway_message *message)
@@ -351,6 +373,13 @@ static inline enum busway_status busway_queuing_receive(struct busway_queuing_de
         return BUSWAY_DOWN;
     }
     if (other != meeting->answered) {
+        if (meeting->answered != 0) {
+            /* The new source waits for an answer: what the former one left comes first. */
+            const enum busway_status left = busway_ring_pop(consumer, buffer, buffer_bytes, message);
+            if (left == BUSWAY_OK || left == BUSWAY_BUFFER_TOO_SMALL) {
+                return left;
+            }
+        }
         const uint64_t start = busway_meeting_start(other, meeting->session);
         consumer->next_line = start;
         consumer->told_lines = start;

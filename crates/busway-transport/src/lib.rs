@@ -18,6 +18,8 @@ pub mod message;
 // Under loom only the parts that make no system call exist, see `tests/loom.rs`.
 #[cfg(not(loom))]
 mod attic;
+#[cfg(not(loom))]
+pub mod core_queue;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 #[cfg(not(loom))]

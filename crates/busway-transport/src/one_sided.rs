@@ -5,6 +5,8 @@
 //! part. Both hosts must set the same number of bytes aside, which follows from the system file. A bus over which messages are moved
 //! implements [`OneSided`] with an empty block. Called by the system file (which channels find room) and by the ports.
 
+use std::time::Duration;
+
 use busway_core::Window;
 
 use crate::memory::mapping::{MapError, Mapped};
@@ -36,6 +38,11 @@ pub trait OneSided {
     /// The memory that was set aside; `None` if none was.
     fn port_place(&self, _role: Role) -> Option<PortPlace> {
         None
+    }
+
+    /// Silence after which a host that holds no conversation, a core, has stopped. Where there is no memory for ports it means nothing.
+    fn silence(&self) -> Duration {
+        Duration::ZERO
     }
 }
 

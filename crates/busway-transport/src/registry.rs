@@ -118,6 +118,11 @@ macro_rules! buses {
             pub fn port_place(&self, role: Role) -> Option<PortPlace> {
                 match self { $(BusSettings::$variant(settings) => settings.port_place(role)),+ }
             }
+
+            /// See [`OneSided::silence`].
+            pub fn silence(&self) -> Duration {
+                match self { $(BusSettings::$variant(settings) => settings.silence()),+ }
+            }
         }
 
         /// Whether programs can write into the other host's memory over the bus of this name, see [`OneSided`].

@@ -3,6 +3,8 @@
 //! Contract: plain arithmetic on settings, the same on both hosts. The link uses what comes before, and never looks at the end. Called by
 //! the settings (where the link's windows end) and, through [`OneSided`], by the system file and the ports.
 
+use std::time::Duration;
+
 use super::layout::MINIMUM_WINDOW_BYTES;
 use super::tables::{LinkSettings, Place, Table};
 use crate::one_sided::{OneSided, PortPlace, Role};
@@ -58,6 +60,10 @@ impl<H: Table> OneSided for LinkSettings<H> {
             Role::Writes => resolved.write_ports,
         };
         (place.length > 0).then_some(PortPlace { place, role })
+    }
+
+    fn silence(&self) -> Duration {
+        self.local.timeout()
     }
 }
 
