@@ -49,6 +49,8 @@ mod partition;
 #[cfg(not(loom))]
 pub mod peer_clock;
 #[cfg(not(loom))]
+pub mod places;
+#[cfg(not(loom))]
 mod port;
 #[cfg(not(loom))]
 mod store;

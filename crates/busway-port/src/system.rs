@@ -9,8 +9,11 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use busway_system::{self as file, Carrier, Hop, System, Way};
+use busway_core::ring;
+use busway_system::{self as file, BusSettings, Carrier, Hop, System, Way};
+use busway_transport::core_queue::Part;
 use busway_transport::one_sided::Role;
 
 use crate::config::{
@@ -50,6 +53,88 @@ pub struct Crossing {
     pub fallbacks: Vec<Hop>,
     /// Index in [`System::lanes`] of the lane that moves the messages.
     pub lane: usize,
+}
+
+/// Where the queue of a channel between a core, on which no gateway runs, and another host lies, as one of them sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CoreQueue {
+    /// The shape of the ring.
+    pub layout: ring::Layout,
+    /// What the source writes.
+    pub source: Part,
+    /// What the destination writes.
+    pub destination: Part,
+    /// Tells the channel from others that may have lain there: a digest of its description.
+    pub key: u64,
+    /// Silence after which the other host has stopped, as the link's bus says.
+    pub timeout: Duration,
+}
+
+/// The queue of a [`Crossing`] of `host`; `None` if that is no channel of a core.
+#[must_use]
+pub fn core_queue_of(system: &System, host: &str, crossing: &Crossing) -> Option<CoreQueue> {
+    if crossing.carrier != Carrier::Core {
+        return None;
+    }
+    let index = system
+        .channels
+        .iter()
+        .position(|channel| channel.name == crossing.channel)?;
+    let (source, layout) = queue_part(system, host, index, crossing, crossing.leaves)?;
+    let (destination, _) = queue_part(system, host, index, crossing, !crossing.leaves)?;
+    let description = format!(
+        "{}\n{}\n{}\n{}\n{}\n{}\n{}",
+        crossing.channel,
+        name_of(system, system.channels[index].source),
+        layout.lines(),
+        layout.data_bytes(),
+        layout.max_size_bytes(),
+        source.offset_bytes,
+        destination.offset_bytes
+    );
+    Some(CoreQueue {
+        layout,
+        source,
+        destination,
+        // 0 is what fresh memory has.
+        key: DIGEST.checksum(description.as_bytes()).max(1),
+        timeout: bus_of(system, host, crossing)?.silence(),
+    })
+}
+
+/// The bus that a crossing takes, as `host` sees it.
+fn bus_of(system: &System, host: &str, crossing: &Crossing) -> Option<BusSettings> {
+    let mut links = system.links_of(host);
+    let link = links.find(|link| link.index == crossing.link)?;
+    link.buses.into_iter().find(|bus| bus.name() == crossing.bus)
+}
+
+/// The part of a core's queue that `host` writes, or the one that its peer writes.
+fn queue_part(
+    system: &System,
+    host: &str,
+    index: usize,
+    crossing: &Crossing,
+    is_ours: bool,
+) -> Option<(Part, ring::Layout)> {
+    let (writer, role) = writer_of(host, crossing, is_ours);
+    let area = system.port_area(crossing.link, crossing.bus, writer);
+    let queue = area.queues.iter().find(|queue| queue.channel == index)?;
+    let part = Part {
+        place: bus_of(system, host, crossing)?.port_place(role)?,
+        offset_bytes: queue.offset_bytes,
+        len_bytes: queue.len_bytes,
+    };
+    Some((part, queue.layout))
+}
+
+/// Who writes a part of what a crossing shares, and what `host` does with it.
+fn writer_of<'a>(host: &'a str, crossing: &'a Crossing, is_ours: bool) -> (&'a str, Role) {
+    if is_ours {
+        (host, Role::Writes)
+    } else {
+        (crossing.peer.as_str(), Role::Reads)
+    }
 }
 
 /// The directory that holds the ports of `host`: what the file says, else one in `/dev/shm` that is named after the module and the host.
@@ -163,7 +248,7 @@ fn channel_of(system: &System, host: &str, index: usize, channel: &file::Channel
     let (mut copies, mut landing) = (Vec::new(), None);
     let far = |crossing: &Crossing| match crossing.carrier {
         Carrier::Partition => far_memory(system, host, index, channel, crossing),
-        Carrier::Gateways => None,
+        Carrier::Gateways | Carrier::Core => None,
     };
     let source = if is_here(&channel.source) {
         for crossing in crossings {
@@ -263,15 +348,10 @@ fn far_memory(
     channel: &file::Channel,
     crossing: &Crossing,
 ) -> Option<FarMemory> {
-    let (writer, role) = if crossing.leaves {
-        (host, Role::Writes)
-    } else {
-        (crossing.peer.as_str(), Role::Reads)
-    };
+    let (writer, role) = writer_of(host, crossing, crossing.leaves);
     let area = system.port_area(crossing.link, crossing.bus, writer);
     let register = area.registers.iter().find(|register| register.channel == index)?;
-    let link = system.links_of(host).find(|link| link.index == crossing.link)?;
-    let bus = link.buses.iter().find(|bus| bus.name() == crossing.bus)?;
+    let bus = bus_of(system, host, crossing)?;
     let source = name_of(system, channel.source);
     let (size_bytes, slots) = (register.layout.max_size_bytes(), register.layout.slots());
     let description = format!(

@@ -1,16 +1,19 @@
-//! Registers of sampling channels in the memory of other hosts: which channels have one, and where it lies.
+//! Channels in memory that two hosts see: the registers of sampling channels, and the queues of cores; which channels have one, and where it
+//! lies.
 //!
 //! Contract: follows from the system file alone, so both hosts of a link come to the same. Over a one-sided bus each host sets a part of the
 //! memory that the other one writes aside ([`busway_transport::one_sided`]); the sampling channels that take this bus get their registers there, in
-//! the order of the file, as long as there is room. The others are moved by the gateways. Called by [`route`](crate::route), by the
+//! the order of the file, as long as there is room. The others are moved by the gateways. A queuing channel with a core, where no gateway runs, has there
+//! what each of its ends writes ([`busway_transport::core_queue`]). Called by [`route`](crate::route), by the
 //! links (how much is set aside) and by the ports.
 
-use busway_core::register;
+use busway_core::{register, ring};
+use busway_transport::core_queue::END_BYTES;
 use busway_transport::one_sided::Role;
 use busway_transport::registry;
 
 use crate::System;
-use crate::ports::Channel;
+use crate::ports::{Channel, PortKind};
 use crate::route::{hops_between, host_of};
 
 /// Registers begin at multiples of this, in bytes: CPUs fetch lines in pairs.
@@ -27,37 +30,62 @@ pub struct FarRegister {
     pub layout: register::Layout,
 }
 
+/// One end's part of a queuing channel between a core and another host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FarQueue {
+    /// Index in [`System::channels`].
+    pub channel: usize,
+    /// Where the part begins in the memory that is set aside, in bytes.
+    pub offset_bytes: usize,
+    /// Length of the part in bytes.
+    pub len_bytes: usize,
+    /// The shape of the ring, which is in the source's part.
+    pub layout: ring::Layout,
+}
+
 /// What the programs of one host write over one bus of one link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortArea {
     /// In the order of the file.
     pub registers: Vec<FarRegister>,
+    /// In the order of the file.
+    pub queues: Vec<FarQueue>,
     /// What they need, in bytes.
     pub bytes: u64,
 }
 
 impl System {
-    /// The registers that programs on the host `writer` write into the memory of the other host of a link; none if the bus is not
-    /// one-sided. `link` is an index in [`System::links`].
+    /// What programs on the host `writer` write into the memory of the other host of a link; nothing if the bus is not one-sided. `link` is an index in [`System::links`].
     pub fn port_area(&self, link: usize, bus: &str, writer: &str) -> PortArea {
         let mut area = PortArea::default();
         let Some(room) = self.port_room_bytes(link, bus, writer) else {
             return area;
         };
         for (index, channel) in self.channels.iter().enumerate() {
-            let Some(layout) = self.far_layout(channel, link, bus, writer) else {
-                continue;
+            let register = self.far_layout(channel, link, bus, writer);
+            let queue = self.queue_part(channel, link, bus, writer);
+            let len_bytes = match (&register, &queue) {
+                (Some(layout), _) => layout.required_bytes(),
+                (None, Some((_, len_bytes))) => *len_bytes,
+                (None, None) => continue,
             };
-            let bytes = (layout.required_bytes() as u64).next_multiple_of(ALIGNMENT_BYTES);
+            let bytes = (len_bytes as u64).next_multiple_of(ALIGNMENT_BYTES);
             // A smaller one behind it may still fit.
             if bytes > room.saturating_sub(area.bytes) {
                 continue;
             }
-            area.registers.push(FarRegister {
+            let offset_bytes = area.bytes as usize;
+            area.registers.extend(register.map(|layout| FarRegister {
                 channel: index,
-                offset_bytes: area.bytes as usize,
+                offset_bytes,
                 layout,
-            });
+            }));
+            area.queues.extend(queue.map(|(layout, _)| FarQueue {
+                channel: index,
+                offset_bytes,
+                len_bytes,
+                layout,
+            }));
             area.bytes += bytes;
         }
         area
@@ -96,5 +124,48 @@ impl System {
         // A shape that is impossible is no business of this function: the ports say so.
         let layout = register::Layout::new(slots as usize, max_size_bytes).ok()?;
         goes_there.then_some(layout)
+    }
+
+    /// What `writer` writes of a queuing channel with a core: the shape of its ring and the length of the part in bytes. `None` if the channel is none, or
+    /// does not go that way.
+    fn queue_part(
+        &self,
+        channel: &Channel,
+        link: usize,
+        bus: &str,
+        writer: &str,
+    ) -> Option<(ring::Layout, usize)> {
+        let PortKind::Queuing { .. } = self.port(channel.source).kind else {
+            return None;
+        };
+        let mut hosts = self.links.get(link)?.hosts.iter().map(String::as_str);
+        let other = hosts.find(|host| *host != writer)?;
+        let here = host_of(self, channel.source);
+        let there = if here == writer { other } else { writer };
+        let is_between = [writer, other].contains(&here) && (self.is_core(here) || self.is_core(there));
+        let destination = channel
+            .destinations
+            .iter()
+            .find(|at| host_of(self, **at) == there)?;
+        let hop = hops_between(self, channel, here, there).next()?;
+        if !is_between || here == there || (hop.link, hop.bus) != (link, bus) {
+            return None;
+        }
+        // The ring is the queue of the core's port: nothing else there holds messages.
+        let port = self.port(if self.is_core(there) {
+            *destination
+        } else {
+            channel.source
+        });
+        let PortKind::Queuing { max_messages, .. } = port.kind else {
+            return None;
+        };
+        let layout = ring::Layout::for_messages(max_messages as usize, port.max_size_bytes as usize).ok()?;
+        let behind = if here == writer {
+            layout.required_bytes()
+        } else {
+            ring::CREDIT_BYTES
+        };
+        Some((layout, END_BYTES.checked_add(behind)?))
     }
 }

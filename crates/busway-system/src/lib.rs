@@ -44,7 +44,7 @@ use std::path::{Path, PathBuf};
 
 pub use busway_transport::registry::{BusSettings, HostTable};
 pub use diagnostic::{Diagnostic, Severity, SystemError};
-pub use direct::{FarRegister, PortArea};
+pub use direct::{FarQueue, FarRegister, PortArea};
 pub use link::{Large, Link, LinkBus, LinkOf};
 pub use model::{
     DEFAULT_LANE, GatewayRules, Host, Iceoryx2Domain, KeepRule, Lane, MAX_DEPTH, Policy, ServicePlan,
@@ -128,6 +128,11 @@ impl System {
     /// The host of this name.
     pub fn host(&self, name: &str) -> Option<&Host> {
         self.hosts.iter().find(|host| host.name == name)
+    }
+
+    /// Whether no gateway runs on the host of this name: it is a real-time core.
+    pub fn is_core(&self, host: &str) -> bool {
+        self.host(host).is_some_and(|host| !host.gateway)
     }
 
     /// The links of one host, in the order of the file.

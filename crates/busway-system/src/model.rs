@@ -20,6 +20,8 @@ pub struct Host {
     /// The directory with the state of this host's ARINC 653 ports; it must lie in memory. `None`: one in `/dev/shm` that is named after the
     /// module and the host. Relative to the system file's folder.
     pub ports: Option<PathBuf>,
+    /// Whether a gateway runs there; `false` for a real-time core whose programs use Busway's C headers.
+    pub gateway: bool,
 }
 
 /// The iceoryx2 domain of a host. With nothing set, it is the one that programs get by default on that host.

@@ -17,7 +17,7 @@ pub struct Route {
     /// How messages get there.
     #[serde(flatten)]
     pub way: Way,
-    /// Where they go while `way` is down, the best first. None inside a host, and where the source's partition writes the other host's memory itself.
+    /// Where they go while `way` is down, the best first. None inside a host, where the source's partition writes the other host's memory itself, and to or from a core.
     pub fallbacks: Vec<Hop>,
 }
 
@@ -59,6 +59,8 @@ pub enum Carrier {
     Partition,
     /// The gateways of both hosts.
     Gateways,
+    /// The gateway of one host, and the programs of the other, a core without one, through a ring in the memory that both see.
+    Core,
 }
 
 impl System {
@@ -78,7 +80,7 @@ impl System {
             let Hop { link, bus, clock } = hops
                 .next()
                 .expect("a System's channels have been validated: a link has the bus");
-            let carrier = self.carrier(channel, link, bus);
+            let carrier = self.carrier(channel, there, link, bus);
             Route {
                 destination,
                 way: Way::Link {
@@ -88,7 +90,7 @@ impl System {
                     clock,
                 },
                 fallbacks: match carrier {
-                    Carrier::Partition => Vec::new(),
+                    Carrier::Partition | Carrier::Core => Vec::new(),
                     Carrier::Gateways => hops.collect(),
                 },
             }
@@ -96,12 +98,16 @@ impl System {
         channel.destinations.iter().map(route).collect()
     }
 
-    fn carrier(&self, channel: &Channel, link: usize, bus: &str) -> Carrier {
+    fn carrier(&self, channel: &Channel, there: &str, link: usize, bus: &str) -> Carrier {
         let is_sampling = channel.slots.is_some();
+        let here = host_of(self, channel.source);
+        if !is_sampling && (self.is_core(here) || self.is_core(there)) {
+            return Carrier::Core;
+        }
         if !is_sampling || !busway_transport::registry::is_one_sided(bus) {
             return Carrier::Gateways;
         }
-        let area = self.port_area(link, bus, host_of(self, channel.source));
+        let area = self.port_area(link, bus, here);
         // By the source, which no other channel has.
         let mut registers = area.registers.iter();
         if registers.any(|register| self.channels[register.channel].source == channel.source) {

@@ -5,18 +5,20 @@ use std::path::Path;
 use busway_system::System;
 use proptest::prelude::*;
 
-const EXAMPLES: [&str; 6] = [
+const EXAMPLES: [&str; 7] = [
     include_str!("../../../examples/two-hosts-memory.toml"),
     include_str!("../../../examples/two-hosts-tcp.toml"),
     include_str!("../../../examples/triangle.toml"),
     include_str!("../../../examples/ports.toml"),
+    include_str!("../../../examples/core.toml"),
     include_str!("../../../examples/arinc653.toml"),
     include_str!("../../../examples/arinc653.xml"),
 ];
 
 /// Pieces that mean something here, to get past the syntax.
-const PIECES: [&str; 48] = [
+const PIECES: [&str; 49] = [
     "[host.a]\n",
+    "gateway = false\n",
     "[host.b]\n",
     "[host]\n",
     "[[host]]\n",

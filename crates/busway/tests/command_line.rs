@@ -147,6 +147,36 @@ fn a_host_that_is_not_in_the_file_is_named_with_those_that_are() {
 }
 
 #[test]
+fn a_real_time_core_has_places_in_c_and_no_gateway() {
+    let said = text(&busway(&["check", &example("core.toml")]).stdout);
+    for expected in [
+        "host engine\n  gateway    none: a real-time core",
+        "drive/EVENTS_IN on vehicle: moved by one gateway, through a ring that the core's program uses (memory)",
+    ] {
+        assert!(said.contains(expected), "{expected:?} is not in\n{said}");
+    }
+    let header = text(&busway(&["check", &example("core.toml"), "--places", "engine"]).stdout);
+    for expected in [
+        "#include \"busway/port.h\"",
+        "BUSWAY_SETPOINT = {",
+        "BUSWAY_EVENTS = {",
+        ".count = 32,",
+    ] {
+        assert!(header.contains(expected), "{expected:?} is not in\n{header}");
+    }
+    let unknown = busway(&["check", &example("core.toml"), "--places", "moon"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(
+        text(&unknown.stderr).contains("--places: "),
+        "{}",
+        text(&unknown.stderr)
+    );
+    let gateway = busway(&["gateway", "--host", "engine", &example("core.toml")]);
+    assert!(!gateway.status.success());
+    assert!(text(&gateway.stderr).contains("gateway = false of host \"engine\""));
+}
+
+#[test]
 fn a_missing_file_ends_with_2_and_the_reason_once() {
     let output = busway(&["check", "/nonexistent/system.toml"]);
     assert_eq!(output.status.code(), Some(2));

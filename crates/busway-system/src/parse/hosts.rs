@@ -8,7 +8,7 @@ use crate::diagnostic::Notes;
 use crate::model::{Host, Iceoryx2Domain};
 use crate::read::{Fields, unknown_key};
 
-const KEYS: [&str; 3] = ["iceoryx2", "status", "ports"];
+const KEYS: [&str; 4] = ["iceoryx2", "status", "ports", "gateway"];
 const ICEORYX2_KEYS: [&str; 3] = ["config", "root_path", "prefix"];
 
 /// Longest host name in bytes: it crosses the bus in every hello.
@@ -85,11 +85,13 @@ fn one(name: &str, host: Option<&Fields<'_, '_>>, folder: &Path, notes: &mut Not
         iceoryx2: Iceoryx2Domain::default(),
         status: None,
         ports: None,
+        gateway: true,
     };
     let Some(host) = host else { return read };
     host.only(&KEYS, notes);
     read.status = path(host, "status", "/run/busway/status.json", folder, notes);
     read.ports = path(host, "ports", "/dev/shm/busway-ports", folder, notes);
+    read.gateway = host.flag("gateway", notes).unwrap_or(true);
     let Some(domain) = host
         .get("iceoryx2")
         .and_then(|it| Fields::of(it, host.key_of("iceoryx2"), notes))

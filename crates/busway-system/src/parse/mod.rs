@@ -3,6 +3,7 @@
 mod across;
 mod bus_tables;
 mod connect;
+mod cores;
 pub(crate) mod draft;
 mod hosts;
 mod links;
@@ -74,8 +75,7 @@ pub(crate) fn system(text: &str, file: &Path, files: &mut Files<'_>) -> Result<S
     rules::check_lanes_are_used(&root, &lanes, &services, &draft, &mut notes);
     let (partitions, channels) = connect::connect(&draft, &hosts, &links, &lanes, &mut notes);
 
-    let warnings = notes.finish()?;
-    Ok(System {
+    let mut system = System {
         file: file.to_path_buf(),
         hosts,
         links,
@@ -85,8 +85,11 @@ pub(crate) fn system(text: &str, file: &Path, files: &mut Files<'_>) -> Result<S
         module,
         partitions,
         channels,
-        warnings,
-    })
+        warnings: Vec::new(),
+    };
+    cores::check(&system, &root, &draft, &mut notes);
+    system.warnings = notes.finish()?;
+    Ok(system)
 }
 
 /// A module without a system around it: all on one host. What the file says of hosts and buses is for a system that includes it.
@@ -106,6 +109,7 @@ fn xml_alone(text: &str, file: &Path, files: &mut Files<'_>) -> Result<System, S
         iceoryx2: Iceoryx2Domain::default(),
         status: None,
         ports: None,
+        gateway: true,
     }];
     let (partitions, channels) = connect::connect(&module.draft, &hosts, &[], &[Lane::default()], &mut notes);
     let warnings = notes.finish()?;

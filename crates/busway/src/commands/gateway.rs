@@ -47,10 +47,22 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// The system file has no such host.
 pub fn find_host<'a>(system: &'a System, name: &str) -> Result<&'a busway_system::Host, UsageError> {
+    find_host_of(system, "--host", name)
+}
+
+/// The host that an option names.
+///
+/// # Errors
+/// There is none of this name.
+pub fn find_host_of<'a>(
+    system: &'a System,
+    option: &str,
+    name: &str,
+) -> Result<&'a busway_system::Host, UsageError> {
     system.host(name).ok_or_else(|| {
         let known: Vec<&str> = system.hosts.iter().map(|host| host.name.as_str()).collect();
         UsageError(format!(
-            "--host: {} has no host {name:?}; it has {}",
+            "{option}: {} has no host {name:?}; it has {}",
             system.file.display(),
             if known.is_empty() {
                 "none".to_string()

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use busway_system::{System, SystemError};
 
-use crate::commands::gateway::find_host;
+use crate::commands::gateway::{find_host, find_host_of};
 use crate::output::{FAILURE, USAGE};
 pub use ports_text::time_text;
 use report::{Broken, Report};
@@ -27,6 +27,7 @@ Examples:
   busway check system.toml
   busway check system.toml --host vision --here
   busway check module.xml
+  busway check system.toml --places core > places.h
   busway check system.toml --json | jq '.hosts[].links'")]
 pub struct Args {
     /// The system file: TOML, or ARINC 653 XML
@@ -38,6 +39,9 @@ pub struct Args {
     /// Also check this machine, which is that host: devices, addresses, processors, rights
     #[arg(long, requires = "host")]
     here: bool,
+    /// Print a C header with the places of this host's channels, for real-time cores
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["host", "json"])]
+    places: Option<String>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -59,6 +63,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         Err(error) => return Err(error.into()),
     };
+    if let Some(name) = &args.places {
+        let host = find_host_of(&system, "--places", name)?;
+        stdout.write_all(busway_port::places::header(&system, &host.name)?.as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let host = args
         .host
         .as_deref()

@@ -127,6 +127,7 @@ fn way_text(route: &RouteReport<'_>, is_sampling: bool) -> String {
             let said = match carrier {
                 Carrier::Partition => "written by the source's partition into the other host's memory",
                 Carrier::Gateways => "moved by the gateways",
+                Carrier::Core => "moved by one gateway, through a ring that the core's program uses",
             };
             let clock = match clock {
                 Clock::Estimated => "the link estimates the clocks' offset",

@@ -48,6 +48,8 @@ pub struct Broken<'a> {
 #[derive(Serialize)]
 pub struct HostReport<'a> {
     pub name: &'a str,
+    /// Whether a gateway runs there; if not, it is a real-time core.
+    pub gateway: bool,
     pub iceoryx2: &'a Iceoryx2Domain,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<&'a PathBuf>,
@@ -129,11 +131,11 @@ impl<'a> Report<'a> {
     }
 }
 
-/// All pairs of hosts: those that a link joins, and the others.
+/// All pairs of hosts with gateways: those that a link joins, and the others.
 fn pairs(system: &System) -> (Vec<[&str; 2]>, Vec<[&str; 2]>) {
-    let hosts = system.hosts.iter().enumerate();
-    let all = hosts.flat_map(|(at, first)| {
-        system.hosts[at + 1..]
+    let hosts: Vec<&Host> = system.hosts.iter().filter(|host| host.gateway).collect();
+    let all = hosts.iter().enumerate().flat_map(|(at, first)| {
+        hosts[at + 1..]
             .iter()
             .map(|second| [first.name.as_str(), second.name.as_str()])
     });
@@ -144,6 +146,7 @@ impl<'a> HostReport<'a> {
     fn new(system: &'a System, host: &'a Host) -> Self {
         HostReport {
             name: &host.name,
+            gateway: host.gateway,
             iceoryx2: &host.iceoryx2,
             status: host.status.as_ref(),
             links: system.links_of(&host.name).map(LinkReport::new).collect(),

@@ -101,7 +101,15 @@ fn write_host(host: &HostReport<'_>, to: &mut String) -> std::fmt::Result {
     } else {
         domain.join(", ")
     };
-    writeln!(to, "  iceoryx2   {domain}")?;
+    if host.gateway {
+        writeln!(to, "  iceoryx2   {domain}")?;
+    } else {
+        writeln!(
+            to,
+            "  gateway    none: a real-time core (busway check --places {} has its places in C)",
+            host.name
+        )?;
+    }
     if let Some(status) = host.status {
         writeln!(to, "  status     {}", status.display())?;
     }
