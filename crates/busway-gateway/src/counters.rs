@@ -89,7 +89,9 @@ counters! {
     /// Messages, or room in a queue, that the lane came upon by looking when a sleep had run its time, since nobody had rung: next to none, except
     /// where a process was killed before it could ring.
     unrung,
-    /// Times that the channel was opened.
+    /// Messages that lay in the ring to a core when the core started anew, as far as its credits told: they are gone.
+    lost,
+    /// Times that the channel was opened; towards or from a core, times that it was met anew.
     opened,
 }
 

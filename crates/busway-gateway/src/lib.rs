@@ -52,6 +52,14 @@ pub enum GatewayError {
         /// The names that there are.
         known: String,
     },
+    /// The system file says that no gateway runs on this host.
+    #[error(
+        "the system file says gateway = false of host {host:?}: it is a real-time core; name the host that this machine is"
+    )]
+    Core {
+        /// The host.
+        host: String,
+    },
     /// The iceoryx2 domain can't be used.
     #[error(transparent)]
     Domain(#[from] iox::domain::DomainError),

@@ -36,6 +36,9 @@ pub struct PortStatus {
     pub bus: String,
     /// Whether messages can pass now.
     pub open: bool,
+    /// Whether the other host, a core without a gateway, is `"absent"` (it has not opened its end), `"waiting"` (it has, and has not used it yet),
+    /// `"up"` or `"stopped"`; `None` where gateways move the messages.
+    pub core: Option<&'static str>,
     /// The last complaint, if it still holds.
     pub complaint: Option<String>,
     /// How far off the estimate of the two clocks' offset is at most, in ns; `None` where there is none or none is needed.

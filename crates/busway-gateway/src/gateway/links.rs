@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use busway_transport::{ChannelEnd, ChannelId, ChannelSpec, Direction, Link, LinkEvent, PeerHello, WaitFor};
 
 use super::Gateway;
+use super::cores::Cores;
 use super::port_channel::Asked;
 use super::ports::Ports;
 use super::service::{InLane, InPhase, OutPhase};
@@ -560,6 +561,10 @@ impl Gateway<'_> {
             reason,
         }) = self.reports.try_recv()
         {
+            if Cores::owns_flow(flow) {
+                self.cores.hear_report(flow, reason);
+                continue;
+            }
             if Ports::owns_flow(flow) {
                 self.ports.hear_report(flow, key, reason, &mut self.links);
                 continue;

@@ -6,10 +6,12 @@
 //!
 //! * `links`: the conversation with the peers.
 //! * `ports`: channels of ARINC 653 ports.
+//! * `cores`: those to and from hosts without a gateway.
 //! * `reconcile`: mirror, channels, ports of one service.
 //! * `service`: the state of one service.
 
 mod clocks;
+mod cores;
 mod links;
 mod port_channel;
 mod ports;
@@ -35,6 +37,7 @@ use crate::lane::wait::{bell, silence};
 use crate::lane::{ChannelKey, FlowId, Lane, Report, ReportBox};
 use crate::status::StatusFile;
 use crate::{GatewayError, Options, protocol};
+use cores::Cores;
 use links::LinkState;
 use ports::Ports;
 use service::{InLane, Plan, ServiceState};
@@ -61,6 +64,7 @@ pub struct Gateway<'a> {
     services: HashMap<String, ServiceState>,
     names: HashMap<FlowId, String>,
     ports: Ports,
+    cores: Cores,
     channels: HashMap<(Direction, ChannelKey), String>,
     dirty: BTreeSet<String>,
     reports: mpsc::Receiver<Report>,
@@ -89,6 +93,11 @@ impl<'a> Gateway<'a> {
                 .collect::<Vec<_>>()
                 .join(", "),
         })?;
+        if !settings.gateway {
+            return Err(GatewayError::Core {
+                host: host.to_string(),
+            });
+        }
         let config = domain::config(&settings.iceoryx2)?;
         let node = Arc::new(domain::create_node(&config, host)?);
         let session = new_session();
@@ -113,7 +122,7 @@ impl<'a> Gateway<'a> {
         };
         let buses = Buses::new(identity);
         let mut links = Vec::new();
-        for link in system.links_of(host) {
+        for link in system.links_of(host).filter(|link| !system.is_core(&link.peer)) {
             for bus in &link.buses {
                 let opened = buses.open(bus, &link.peer).map_err(|error| GatewayError::Link {
                     bus: bus.name(),
@@ -124,6 +133,7 @@ impl<'a> Gateway<'a> {
             }
         }
         let ports = Ports::new(system, host, session, &links)?;
+        let cores = Cores::new(system, host, session)?;
         let status = options
             .status
             .as_ref()
@@ -150,6 +160,7 @@ impl<'a> Gateway<'a> {
             services: HashMap::new(),
             names: HashMap::new(),
             ports,
+            cores,
             channels: HashMap::new(),
             dirty: BTreeSet::new(),
             reports,
@@ -171,6 +182,7 @@ impl<'a> Gateway<'a> {
             self.poll_links(now);
             self.poll_catalog(now);
             self.hear_reports(now);
+            self.cores.look(now, &self.lanes);
             self.tick(now);
             for name in std::mem::take(&mut self.dirty) {
                 self.reconcile(&name, now);
@@ -279,7 +291,12 @@ impl<'a> Gateway<'a> {
             session: self.session,
             links: links.collect(),
             services: services.collect(),
-            ports: self.ports.status(),
+            ports: self
+                .ports
+                .status()
+                .into_iter()
+                .chain(self.cores.status())
+                .collect(),
         }
     }
 
@@ -299,6 +316,9 @@ impl<'a> Gateway<'a> {
         }
         if self.status.is_some() || !self.services.is_empty() {
             until = until.min(self.next_report.max(self.next_tick));
+        }
+        if let Some(look) = self.cores.next_look() {
+            until = until.min(look);
         }
         let mut longest = until.saturating_duration_since(now);
         for link in &self.links {

@@ -61,6 +61,8 @@ impl Ports {
         let mut crossings = crossings_of(system, host);
         // What this host's partitions write into another host's memory is no business of its gateway.
         crossings.retain(|crossing| crossing.carrier == Carrier::Gateways || !crossing.leaves);
+        // With a core there is no conversation, see `super::cores`.
+        crossings.retain(|crossing| !system.is_core(&crossing.peer));
         if crossings.is_empty() {
             return Ok(ports);
         }
@@ -470,6 +472,7 @@ impl Ports {
             leaves: channel.crossing.leaves,
             bus: channel.way().bus.to_string(),
             open: channel.phase == Phase::Open,
+            core: None,
             complaint: channel.complaint.clone(),
             clock_error_ns: self
                 .clocks
