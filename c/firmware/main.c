@@ -1,9 +1,9 @@
 /*
  * A program of a real-time core: answers what a Linux host sends over the memory that both see.
  *
- * Two sampling channels, whose places come from the system file (`places.h`, which c/firmware/build takes from `--example places`): each new
- * COMMAND is answered with a STATE. Two queuing channels, at fixed places: each message of WORK comes back in DONE. The answer to a
- * message is its bytes, each inverted. Runs on the mps2-an385 board, one endless loop, no interrupt.
+ * Two sampling channels: each new COMMAND is answered with a STATE. Two queuing channels: each message of WORK comes back in DONE. Their places
+ * come from the system file (`places.h`, which `busway check --places` writes). The answer to a message is its bytes, each inverted. Runs on
+ * the mps2-an385 board, one endless loop, no interrupt.
  */
 #include "busway/port.h"
 
@@ -12,14 +12,6 @@
 /* The board's PSRAM, which the other processor sees as a file. */
 #define WINDOW ((busway_memory)0x21000000)
 #define WINDOW_BYTES ((size_t)16 << 20)
-
-/* The queuing channels, behind the windows of the system file: the Linux side uses the same numbers. */
-static const struct busway_place work_place = {
-    .key = 0x6b726f77, .source_at = 0x800000, .destination_at = 0x900000, .max_size_bytes = 256, .data_bytes = 2048, .count = 16,
-};
-static const struct busway_place done_place = {
-    .key = 0x656e6f64, .source_at = 0xa00000, .destination_at = 0xb00000, .max_size_bytes = 256, .data_bytes = 2048, .count = 16,
-};
 
 /* Timer 0 of the board (CMSDK APB timer): counts down at 25 MHz. */
 #define TIMER ((volatile uint32_t *)0x40000000)
@@ -100,8 +92,8 @@ int main(void)
     TIMER[TIMER_CONTROL] = 1;
     if (busway_sampling_destination_init(&command, &environment, &BUSWAY_COMMAND_IN, WINDOW, WINDOW_BYTES, 1000000000u) != BUSWAY_OK
         || busway_sampling_source_init(&state, &environment, &BUSWAY_STATE_OUT, WINDOW, WINDOW_BYTES, 0) != BUSWAY_OK
-        || busway_queuing_destination_init(&work, &work_place, WINDOW, WINDOW_BYTES, 0) != BUSWAY_OK
-        || busway_queuing_source_init(&done, &environment, &done_place, WINDOW, WINDOW_BYTES, 0) != BUSWAY_OK) {
+        || busway_queuing_destination_init(&work, &BUSWAY_WORK_IN, WINDOW, WINDOW_BYTES, 0) != BUSWAY_OK
+        || busway_queuing_source_init(&done, &environment, &BUSWAY_DONE_OUT, WINDOW, WINDOW_BYTES, 0) != BUSWAY_OK) {
         return 1;
     }
     for (;;) {

@@ -68,6 +68,8 @@ pub struct PortStatus {
     pub bus: String,
     /// Whether messages can pass.
     pub open: bool,
+    /// How a core at the other end is, where there is one.
+    pub core: Option<String>,
     /// By name.
     pub counters: std::collections::BTreeMap<String, u64>,
 }

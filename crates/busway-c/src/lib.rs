@@ -2,14 +2,12 @@
 //!
 //! - [`memory`]: memory that is mapped twice, once for each side, between inaccessible pages.
 //! - [`ffi`]: the C functions, with 64-bit words and with the halves of a 32-bit core.
-//! - [`queuing`]: the Linux ends of a queuing channel to a core with `port.h`.
 //! - [`sides`]: the four roles (register writer and reader, ring producer and consumer) in either language, behind one type each.
 //!
 //! Nothing here is part of Busway's products: the crate exists for its tests.
 
 pub mod ffi;
 pub mod memory;
-pub mod queuing;
 pub mod sides;
 
 pub use ffi::Status;

@@ -32,12 +32,6 @@ impl Memory {
         Self { file, len_bytes }
     }
 
-    /// The first `len_bytes` bytes (a multiple of a page) of `file`.
-    #[must_use]
-    pub fn of_file(file: OwnedFd, len_bytes: usize) -> Self {
-        Self { file, len_bytes }
-    }
-
     /// Length in bytes.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
