@@ -91,7 +91,7 @@ fn sampling(port: &PortConfig, at: &PortRef, channel: &ChannelConfig) -> Option<
         text,
         ": in {}. */\nstatic const struct busway_place BUSWAY_NAME = {{\n    \
          .key = UINT64_C({:#018x}), .source_at = {source_at:#x}, .max_size_bytes = {}, .count = {},\n}};",
-        far.place.path().display(),
+        far.place.source(),
         far.key,
         port.max_message_size_bytes,
         channel.slots
@@ -119,15 +119,11 @@ fn queuing(
     let queue = core_queue_of(system, host, crossing)?;
     let [source, destination] = [&queue.source, &queue.destination]
         .map(|part| part.place.offset_bytes() as usize + part.offset_bytes);
-    let [source_in, destination_in] = [&queue.source, &queue.destination].map(|part| part.place.path());
+    let [source_in, destination_in] = [&queue.source, &queue.destination].map(|part| part.place.source());
     let files = if source_in == destination_in {
-        format!("in {}", source_in.display())
+        format!("in {source_in}")
     } else {
-        format!(
-            "the source's part in {}, the destination's in {}",
-            source_in.display(),
-            destination_in.display()
-        )
+        format!("the source's part in {source_in}, the destination's in {destination_in}")
     };
     let mut text = String::new();
     let _ = write!(
