@@ -100,6 +100,8 @@ struct Worst {
 struct Found {
     rows: Vec<Row>,
     worst: Vec<Worst>,
+    /// What got no answer while it was measured.
+    unanswered: Vec<String>,
     histograms: Map<String, Value>,
 }
 
@@ -283,15 +285,21 @@ impl Bench<'_> {
                 WORST_BYTES
             };
             let at = |name: &str| figure(&result, what, size, &format!("/half_rtt_ns/{name}"));
+            let kernel = self.ring.flavor.to_string();
+            let Ok(samples) = at("samples") else {
+                // Programs that poll beside busy ones, on one processor, may not get to answer at all.
+                found.unanswered.push(format!("kernel {kernel}, {load}: {what}"));
+                continue;
+            };
             found.worst.push(Worst {
-                kernel: self.ring.flavor.to_string(),
+                kernel,
                 load,
                 what,
                 best_us: at("min")? / 1e3,
                 average_us: at("mean")? / 1e3,
                 p99_9_us: at("p99_9")? / 1e3,
                 worst_us: at("max")? / 1e3,
-                samples: at("samples")? as u64,
+                samples: samples as u64,
             });
         }
         let name = format!("{}, {load}", self.ring.flavor);
@@ -416,10 +424,12 @@ fn with_doorbells(guest: &Guest) -> Vec<String> {
     [plain(guest), vec!["--table".to_owned(), table]].concat()
 }
 
-/// The part of what `busway bench` printed that is histograms.
+/// The part of what `busway bench` printed that is histograms: from the line of the first one's title.
 fn histograms(text: &str) -> String {
-    let at = text.find("Half round trip, ").unwrap_or(0);
-    text[at..].to_owned()
+    let mark = text.find("(bars: ").unwrap_or(0);
+    let begin = text[..mark].rfind('\n').map_or(0, |end| end + 1);
+    let rest = &text[begin..];
+    rest.split("\nIn short:").next().unwrap_or(rest).to_owned()
 }
 
 impl Found {
@@ -458,6 +468,9 @@ impl Found {
                 worst.samples
             );
         }
+        for what in &self.unanswered {
+            let _ = writeln!(text, "\nNo round trip was answered: {what}.");
+        }
         for (of, histogram) in &self.histograms {
             let _ = write!(
                 text,
@@ -488,7 +501,9 @@ mod tests {
         });
         found.histograms.insert(
             "rt, idle".to_owned(),
-            json!(histograms("a table\nHalf round trip, two-lines\n1 µs ####\n")),
+            json!(histograms(
+                "a table\nHalf round trip, two-lines (bars: …)\n1 µs ####\n\nIn short:\nfast\n"
+            )),
         );
         let text = found.markdown();
         assert!(
@@ -496,7 +511,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("Kernel rt, idle:\n\n```\nHalf round trip, two-lines\n1 µs ####\n```"),
+            text.contains("Kernel rt, idle:\n\n```\nHalf round trip, two-lines (bars: …)\n1 µs ####\n```"),
             "{text}"
         );
     }
