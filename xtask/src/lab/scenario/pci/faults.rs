@@ -84,7 +84,6 @@ fn dead_link(stage: &Stage<'_>, joined: &Joined) -> Result<Value> {
 /// Switches the receiving host off while messages flow, and on again: the other one says that the link is down, and messages flow again.
 fn reset(stage: &Stage<'_>, joined: &Joined) -> Result<Value> {
     let [a, b] = joined.guests();
-    let again;
     let mut gateways = Gateways::start([a, b], "pci", &joined.tables(Join::Shared))?;
     let (subscriber, publisher) = (STREAM.subscriber(b)?, STREAM.publisher(a)?);
     with_logs(flows(&publisher, &subscriber, "at first"), &gateways)?;
@@ -93,7 +92,7 @@ fn reset(stage: &Stage<'_>, joined: &Joined) -> Result<Value> {
     let reason = gateways.down(0)?;
     let noticed_ms = off.elapsed().as_millis() as u64;
     let status = gateways.status(0)?;
-    again = joined.again(stage)?;
+    let again = joined.again(stage)?;
     gateways.replace(1, &again)?;
     let subscriber = STREAM.subscriber(&again)?;
     with_logs(
