@@ -10,9 +10,11 @@ use busway_port::apex::Validity;
 use busway_port::system::{module_of, root_of};
 use busway_port::{Discipline, Partition, QueuingDestination, QueuingSource, Store};
 use busway_system::System;
-use busway_tests::rig::PortStatus;
+use busway_tests::program::Program;
+use busway_tests::rig::{PortStatus, beside_the_test};
 use busway_tests::skip::skipped;
-use busway_tests::{Bus, Rig};
+use busway_tests::{Bus, Rig, eventually};
+use iceoryx2::prelude::*;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -333,4 +335,64 @@ fn a_core_that_stops_is_told_and_what_lay_in_its_ring_when_it_started_anew_is_co
     product.counter_becomes("work", "lost", 5);
     queues.are_answered(15..40);
     assert_eq!(product.channel("work").map(|it| it.counters["lost"]), Some(5));
+}
+
+#[test]
+fn an_iceoryx2_program_on_another_host_talks_with_a_core() {
+    let Some(mut product) = Product::new() else { return };
+    product.rig.start_gateways();
+    let _board = product.start_board();
+    let mut bridge = Command::new(beside_the_test("core_bridge"));
+    bridge
+        .arg(&product.rig.system)
+        .args(["application", "WORK_OUT", "core/work", "DONE_IN", "core/done"]);
+    let _bridge = Program::start(bridge, "core_bridge");
+    let node = product.rig.node(1);
+    let service = |name: &str| {
+        node.service_builder(&name.try_into().expect("a name"))
+            .publish_subscribe::<[u8]>()
+            .open_or_create()
+            .expect("the service")
+    };
+    let (work, done) = (service("core/work"), service("core/done"));
+    let publisher = work
+        .publisher_builder()
+        .initial_max_slice_len(256)
+        .create()
+        .expect("a publisher");
+    let subscriber = done.subscriber_builder().create().expect("a subscriber");
+    eventually("the gateway of b subscribes", || {
+        (work.dynamic_config().number_of_subscribers() == 1).then_some(())
+    });
+    eventually("the gateway of b publishes", || {
+        (done.dynamic_config().number_of_publishers() == 1).then_some(())
+    });
+    let ask = |number| {
+        let question = message(number);
+        let sample = publisher
+            .loan_slice_uninit(question.len())
+            .expect("a loan")
+            .write_from_slice(&question);
+        sample.send().expect("sent");
+    };
+    let answer = || {
+        let sample = subscriber.receive().expect("the subscriber works");
+        sample.map(|sample| sample.payload().to_vec())
+    };
+    // What is sent before all four channels stand may be lost: the first question is asked until it is answered.
+    let mut asked_at = None::<Instant>;
+    wait_for("the first answer", || {
+        if asked_at.is_none_or(|at| at.elapsed() > Duration::from_secs(1)) {
+            ask(0);
+            asked_at = Some(Instant::now());
+        }
+        answer()
+    });
+    for number in 1..100 {
+        ask(number);
+        let answer = wait_for("an answer", || {
+            answer().filter(|answer| *answer != inverted(&message(0)))
+        });
+        assert_eq!(answer, inverted(&message(number)), "message {number}");
+    }
 }
