@@ -104,7 +104,7 @@ impl Part {
 /// Why the memory of a channel can't be had.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// See [`MapError`].
+    /// The file or device can't be had: which, and why.
     #[error(transparent)]
     Map(#[from] MapError),
     /// The memory that the links set aside is shorter than the system file says: both hosts need the same file.
