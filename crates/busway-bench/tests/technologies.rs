@@ -107,6 +107,7 @@ impl Pair {
                     system: site.system.clone(),
                     // A link has two ends; all else happens on one host.
                     host: hosts[part.side() as usize].name.clone(),
+                    window: None,
                 },
                 part,
                 payload_bytes,
