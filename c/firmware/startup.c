@@ -30,9 +30,15 @@ static void stop(void)
     }
 }
 
+/* Of an operating system, where there is one. */
+__attribute__((weak, alias("stop"))) void busway_supervisor_call(void);
+__attribute__((weak, alias("stop"))) void busway_pended_call(void);
+__attribute__((weak, alias("stop"))) void busway_tick(void);
+
 typedef void (*handler)(void);
 
-/* Stack, reset, and the 14 system exceptions (ARMv7-M Architecture Reference Manual, B1.5.2). No interrupt is enabled. */
+/* Stack, reset, and the 14 system exceptions (ARMv7-M Architecture Reference Manual, B1.5.2). No other interrupt is enabled. */
 __attribute__((section(".vectors"), used)) static const handler vectors[16] = {
-    (handler)(uintptr_t)stack_end, busway_reset, stop, stop, stop, stop, stop, 0, 0, 0, 0, stop, stop, 0, stop, stop,
+    (handler)(uintptr_t)stack_end, busway_reset, stop, stop, stop, stop, stop, 0, 0, 0, 0,
+    busway_supervisor_call, stop, 0, busway_pended_call, busway_tick,
 };

@@ -31,6 +31,36 @@ struct Product {
     directory: TempDir,
 }
 
+/// What the firmware runs under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Under {
+    /// One endless loop.
+    BareMetal,
+    /// A task of FreeRTOS, which another one interrupts at each tick.
+    FreeRtos,
+}
+
+impl Under {
+    /// Words for the firmware's build: the folder of FreeRTOS's kernel. Why it can't be had, otherwise.
+    fn words(self) -> Result<Option<String>, String> {
+        if self == Under::BareMetal {
+            return Ok(None);
+        }
+        let script = firmware().join("freertos/kernel");
+        let said = Command::new(script).output().map_err(|error| error.to_string())?;
+        let kernel = String::from_utf8_lossy(&said.stdout).trim().to_owned();
+        if kernel.is_empty() {
+            let why = String::from_utf8_lossy(&said.stderr).trim().to_owned();
+            return Err(format!("FreeRTOS's kernel, which cargo downloads: {why}"));
+        }
+        Ok(Some(kernel))
+    }
+}
+
+fn firmware() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../c/firmware")
+}
+
 /// An emulated board, ended with this.
 struct Board(Child);
 
@@ -43,7 +73,7 @@ impl Drop for Board {
 
 impl Product {
     /// No gateway runs yet; `None` (and said) if this machine has no emulator or compiler.
-    fn new() -> Option<Product> {
+    fn new(under: Under) -> Option<Product> {
         for tool in ["qemu-system-arm", "arm-none-eabi-gcc"] {
             let said = Command::new(tool)
                 .arg("--version")
@@ -55,13 +85,14 @@ impl Product {
                 return None;
             }
         }
+        let kernel = under.words().map_err(|needs| skipped(&needs)).ok()?;
         let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
         let memory = directory.path().join("psram");
         let file = File::create(&memory).expect("the board's memory");
         file.set_len(MEMORY_BYTES).expect("the board's memory");
         let rig = Rig::stopped(&["a", "b"], &[(0, 1, Bus::Tcp)], &system_of(&memory));
         let product = Product { rig, directory };
-        product.build_firmware();
+        product.build_firmware(kernel);
         Some(product)
     }
 
@@ -69,7 +100,7 @@ impl Product {
         self.directory.path().join(name)
     }
 
-    fn build_firmware(&self) {
+    fn build_firmware(&self, kernel: Option<String>) {
         let places = Command::new(self.rig.binary())
             .arg("check")
             .arg(&self.rig.system)
@@ -82,10 +113,10 @@ impl Product {
             String::from_utf8_lossy(&places.stderr)
         );
         fs::write(self.path("places.h"), places.stdout).expect("places.h");
-        let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("../c/firmware/build");
-        let built = Command::new(build)
+        let built = Command::new(firmware().join("build"))
             .arg(self.directory.path())
             .arg(self.path("firmware.elf"))
+            .args(kernel)
             .status();
         assert!(built.expect("the firmware's build").success());
     }
@@ -259,9 +290,10 @@ impl Queues<'_> {
     }
 }
 
-#[test]
-fn a_core_answers_sampling_messages_of_linux_ports_without_a_gateway_and_again_after_its_reset() {
-    let Some(product) = Product::new() else { return };
+fn a_core_answers_sampling_messages_of_linux_ports_without_a_gateway_and_again_after_its_reset(under: Under) {
+    let Some(product) = Product::new(under) else {
+        return;
+    };
     let partition = product.join();
     let command = partition.sampling_source("COMMAND_OUT").expect("configured");
     let state = partition
@@ -284,9 +316,12 @@ fn a_core_answers_sampling_messages_of_linux_ports_without_a_gateway_and_again_a
     }
 }
 
-#[test]
-fn a_core_answers_every_queuing_message_in_order_whichever_is_there_first_and_through_new_gateways() {
-    let Some(mut product) = Product::new() else { return };
+fn a_core_answers_every_queuing_message_in_order_whichever_is_there_first_and_through_new_gateways(
+    under: Under,
+) {
+    let Some(mut product) = Product::new(under) else {
+        return;
+    };
     let partition = product.join();
     let queues = Queues::of(&partition);
     // Before there is anybody who could take it.
@@ -311,9 +346,10 @@ fn a_core_answers_every_queuing_message_in_order_whichever_is_there_first_and_th
     assert_eq!(said.counters["lost"], 0);
 }
 
-#[test]
-fn a_core_that_stops_is_told_and_what_lay_in_its_ring_when_it_started_anew_is_counted() {
-    let Some(mut product) = Product::new() else { return };
+fn a_core_that_stops_is_told_and_what_lay_in_its_ring_when_it_started_anew_is_counted(under: Under) {
+    let Some(mut product) = Product::new(under) else {
+        return;
+    };
     let partition = product.join();
     product.rig.start_gateway(0);
     let board = product.start_board();
@@ -337,9 +373,10 @@ fn a_core_that_stops_is_told_and_what_lay_in_its_ring_when_it_started_anew_is_co
     assert_eq!(product.channel("work").map(|it| it.counters["lost"]), Some(5));
 }
 
-#[test]
-fn an_iceoryx2_program_on_another_host_talks_with_a_core() {
-    let Some(mut product) = Product::new() else { return };
+fn an_iceoryx2_program_on_another_host_talks_with_a_core(under: Under) {
+    let Some(mut product) = Product::new(under) else {
+        return;
+    };
     product.rig.start_gateways();
     let _board = product.start_board();
     let mut bridge = Command::new(beside_the_test("core_bridge"));
@@ -396,3 +433,26 @@ fn an_iceoryx2_program_on_another_host_talks_with_a_core() {
         assert_eq!(answer, inverted(&message(number)), "message {number}");
     }
 }
+
+macro_rules! whatever_the_firmware_runs_under {
+    ($($test:ident),+ $(,)?) => {
+        $(mod $test {
+            #[test]
+            fn on_bare_metal() {
+                super::$test(super::Under::BareMetal);
+            }
+
+            #[test]
+            fn under_freertos() {
+                super::$test(super::Under::FreeRtos);
+            }
+        })+
+    };
+}
+
+whatever_the_firmware_runs_under!(
+    a_core_answers_sampling_messages_of_linux_ports_without_a_gateway_and_again_after_its_reset,
+    a_core_answers_every_queuing_message_in_order_whichever_is_there_first_and_through_new_gateways,
+    a_core_that_stops_is_told_and_what_lay_in_its_ring_when_it_started_anew_is_counted,
+    an_iceoryx2_program_on_another_host_talks_with_a_core,
+);
