@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::channel::{Landing, Receiver, Refused, Sender, Sink, Verdict};
+use crate::memory;
 use crate::memory::settings::{Medium, Place};
 use crate::message::{HEAD_BYTES, Head, Kind, Message};
 use crate::one_sided::Role;
@@ -97,7 +98,7 @@ impl Memory {
 
     fn part(&self, number: usize, role: Role) -> Part {
         let place = Place {
-            path: self.directory.path().join("window"),
+            source: memory::source::Source::File(self.directory.path().join("window")),
             offset: (number * PART_BYTES) as u64,
             length: PART_BYTES as u64,
             file_length: 2 * PART_BYTES as u64,
