@@ -64,7 +64,7 @@ fn listen_until_it_has_tried(address: SocketAddr) {
     answers.join().expect("each greeting is answered");
 }
 
-/// Writes the header of a window of version 2.
+/// Writes the header of a window of version 3.
 fn write_header(rig: &Rig, peer_is_first: bool) {
     let path = rig.hosts.shared.join("window1");
     let file = eventually("the gateway makes the window", || {
@@ -74,7 +74,7 @@ fn write_header(rig: &Rig, peer_is_first: bool) {
     let start = if peer_is_first { WINDOW_BYTES } else { 0 };
     for (at, word) in [
         (MAGIC_AT, *b"BUSWAYmw"),
-        (VERSION_AT, 2u64.to_le_bytes()),
+        (VERSION_AT, 3u64.to_le_bytes()),
         (CONVERSATION_AT, 7u64.to_le_bytes()),
     ] {
         file.write_all_at(&word, start + at).expect("written");
@@ -105,8 +105,12 @@ fn refused(bus: Bus, peer_is_first: bool) {
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("version")).collect();
     assert_eq!(lines.len(), 1, "once, not at every try: {lines:?}");
     let line = lines[0];
+    let [theirs, ours] = match bus {
+        Bus::Memory => ["version 3", "version 2"],
+        Bus::Tcp => ["version 2", "version 1"],
+    };
     assert!(
-        line.contains("version 2") && line.contains("version 1") && line.contains("\"c\""),
+        line.contains(theirs) && line.contains(ours) && line.contains("\"c\""),
         "it must name both versions and the peer: {line}"
     );
     rig.start_gateway(2);

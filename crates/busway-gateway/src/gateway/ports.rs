@@ -398,7 +398,9 @@ impl Ports {
             return;
         };
         let channel = &mut self.channels[number];
-        if let Some(reason) = reason {
+        // What we leave may fail at the other end before it hears that we do: no reason to wait with the next one.
+        let is_left = matches!(channel.phase, Phase::Leaving | Phase::Closing);
+        if let Some(reason) = reason.filter(|_| !is_left) {
             channel.fail(format!("{reason}; trying again"));
         }
         match channel.phase {
