@@ -42,7 +42,7 @@ pub(crate) fn missing() -> Option<String> {
 #[derive(Debug, Default)]
 pub(crate) struct Shared;
 
-/// Opens a link, see [`MemoryLink::new`].
+/// Opens a link, see [`MemoryLink::open`].
 pub(crate) fn open<M: Message>(
     _shared: &Shared,
     identity: &LinkIdentity,
