@@ -40,6 +40,10 @@ macro_rules! on_each_bus {
             fn over_tcp() {
                 super::$name($crate::Bus::Tcp);
             }
+            #[test]
+            fn over_udp() {
+                super::$name($crate::Bus::Udp);
+            }
         })*
     };
 }

@@ -30,7 +30,7 @@ impl Outage {
     /// Begins, and waits until both gateways have noticed.
     pub fn begin(rig: &Rig, link: usize, bus: Bus) -> Outage {
         let outage = match bus {
-            Bus::Tcp => {
+            Bus::Tcp | Bus::Udp => {
                 rig.hosts.set_cable(0, 1, false).expect("a cable");
                 Outage::Cable
             }
@@ -67,7 +67,7 @@ impl Outage {
     /// The link is out of order from the beginning, before gateways start.
     pub fn from_the_start(rig: &Rig, link: usize, bus: Bus) -> Outage {
         match bus {
-            Bus::Tcp => {
+            Bus::Tcp | Bus::Udp => {
                 rig.hosts.set_cable(0, 1, false).expect("a cable");
                 Outage::Cable
             }
@@ -95,17 +95,27 @@ impl Outage {
     }
 }
 
-/// The other one of the two buses.
+/// A bus that does not share its fate.
 pub fn other(bus: Bus) -> Bus {
     match bus {
         Bus::Memory => Bus::Tcp,
-        Bus::Tcp => Bus::Memory,
+        Bus::Tcp | Bus::Udp => Bus::Memory,
     }
+}
+
+/// How often a link is cut under load; continuous integration has time for a few, `BUSWAY_CUTS=100` for a long run.
+pub fn cuts() -> usize {
+    std::env::var("BUSWAY_CUTS").map_or(4, |cuts| cuts.parse().expect("BUSWAY_CUTS is a number"))
 }
 
 /// Two links, the one over `preferred` first, with more lines in the system file, and no gateway yet; `None` where there is no cable to cut.
 pub fn two_links(preferred: Bus, more: &str) -> Option<Rig> {
-    let links = [(0, 1, preferred), (0, 1, other(preferred))];
+    two_links_over([preferred, other(preferred)], more)
+}
+
+/// The same over these two buses.
+pub fn two_links_over(buses: [Bus; 2], more: &str) -> Option<Rig> {
+    let links = buses.map(|bus| (0, 1, bus));
     let rig = Rig::isolated_pair_over(&links, more);
     rig.map_err(|what| skipped(&what)).ok()
 }

@@ -29,17 +29,17 @@ pub enum Bus {
     Memory,
     /// TCP over loopback or a veth pair.
     Tcp,
+    /// Datagrams over the same.
+    Udp,
 }
 
 impl Bus {
-    /// All of them.
-    pub const ALL: [Bus; 2] = [Bus::Memory, Bus::Tcp];
-
     /// As the system file and the status call it.
     pub fn name(self) -> &'static str {
         match self {
             Bus::Memory => "memory",
             Bus::Tcp => "tcp",
+            Bus::Udp => "udp",
         }
     }
 }

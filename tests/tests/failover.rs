@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use busway_tests::outage::{Outage, other, start, two_links};
+use busway_tests::outage::{Outage, cuts, other, start, two_links, two_links_over};
 use busway_tests::role::{Role, Runner, Seen, Settings};
 use busway_tests::stream::{DEEP, flows, kept_back, stream, taken};
 use busway_tests::{Bus, Rig, eventually, holds_for, on_each_bus};
@@ -29,20 +29,22 @@ fn data_continues_over_the_other_link_and_every_loss_is_counted(preferred: Bus) 
     };
     start(&mut rig);
     let (publisher, subscriber) = stream(&rig, SERVICE, DEEP);
-    for round in 0..2 {
-        let outage = Outage::begin(&rig, 0, preferred);
+    for cut in 0..cuts() {
+        // The link in use and the one that is not, in turn.
+        let (link, bus) = [(0, preferred), (1, other(preferred))][cut % 2];
+        let outage = Outage::begin(&rig, link, bus);
         flows(
             &publisher,
             &subscriber,
             1,
-            &format!("over the other link, round {round}"),
+            &format!("over the link that is left, cut {cut}"),
         );
         outage.end(&rig);
         flows(
             &publisher,
             &subscriber,
             1,
-            &format!("with both links again, round {round}"),
+            &format!("with both links again, cut {cut}"),
         );
     }
     let (published, seen) = conclude(&rig, publisher, &subscriber);
@@ -99,7 +101,7 @@ fn rule(buses: &[Bus]) -> String {
 
 fn a_service_takes_the_buses_in_the_order_that_its_rule_names(first: Bus) {
     // The link over the other bus comes first in the file.
-    let Some(mut rig) = two_links(other(first), &rule(&[first, other(first)])) else {
+    let Some(mut rig) = two_links_over([other(first), first], &rule(&[first, other(first)])) else {
         return;
     };
     start(&mut rig);

@@ -37,6 +37,9 @@ macro_rules! rules {
         mod over_tcp {
             $(crate::rule! { $rule Tcp })*
         }
+        mod over_udp {
+            $(crate::rule! { $rule Udp })*
+        }
     };
 }
 macro_rules! rule {
@@ -65,6 +68,7 @@ trait Over {
 
 struct Memory;
 struct Tcp;
+struct Udp;
 
 impl Over for Memory {
     const BUS: Bus = Bus::Memory;
@@ -72,6 +76,10 @@ impl Over for Memory {
 
 impl Over for Tcp {
     const BUS: Bus = Bus::Tcp;
+}
+
+impl Over for Udp {
+    const BUS: Bus = Bus::Udp;
 }
 
 /// Two hosts joined by a bus.
