@@ -25,6 +25,8 @@ pub mod fuzzing;
 #[cfg(not(loom))]
 pub mod memory;
 #[cfg(not(loom))]
+pub mod network;
+#[cfg(not(loom))]
 pub mod one_sided;
 #[cfg(not(loom))]
 pub mod pci;

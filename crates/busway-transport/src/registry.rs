@@ -1,7 +1,7 @@
 //! The buses that exist, and how a link over one of them is opened by name. A new bus adds one line to `buses!` below.
 //!
 //! Called by the system file (to read and check each host's table of a bus) and by whoever opens links (gateway, ports,
-//! benchmark). Each bus module gives: `NAME`, `settings::{HostSettings, LinkSettings, link_lines}` (with [`OneSided`]), a `Shared: Default` for what all
+//! benchmark). Each bus module gives: `NAME`, `settings::{HostSettings, LinkSettings, link_lines}` (with [`OneSided`] and [`Network`]), a `Shared: Default` for what all
 //! links of one process share (listeners), `missing`, and `open`.
 
 use std::net::SocketAddr;
@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::link::{Link, LinkIdentity, OpenError};
 use crate::message::Message;
+use crate::network::{Addresses, Network};
 use crate::one_sided::{OneSided, PortPlace, Role};
 
 /// A setting of a link that can't be right.
@@ -117,6 +118,11 @@ macro_rules! buses {
             /// See [`OneSided::port_place`].
             pub fn port_place(&self, role: Role) -> Option<PortPlace> {
                 match self { $(BusSettings::$variant(settings) => settings.port_place(role)),+ }
+            }
+
+            /// See [`Network::addresses`].
+            pub fn addresses(&self) -> Option<Addresses> {
+                match self { $(BusSettings::$variant(settings) => settings.addresses()),+ }
             }
 
             /// See [`OneSided::silence`].

@@ -43,6 +43,38 @@ fn check_says_who_listens_who_connects_and_where_windows_lie() {
 }
 
 #[test]
+fn check_says_between_which_addresses_messages_go() {
+    let system = "[host.a]\n[host.b]\n[[link]]\nhosts = [\"a\", \"b\"]\nbuses = [\"udp\", \"rdma-send\"]\n\
+                  udp.a = { listen = \"192.0.2.1:1\" }\nudp.b = { address = \"203.0.113.2\" }\n\
+                  rdma-send.a = { listen = \"192.0.2.1:2\", device = \"198.51.100.1\" }\nrdma-send.b = { device = \"198.51.100.2\" }\n";
+    let path = file("addresses.toml", system);
+    let path = path.to_str().unwrap();
+    let said = text(&busway(&["check", path]).stdout);
+    for expected in [
+        "  to b       udp: listens on 192.0.2.1:1, messages from 192.0.2.1 to 203.0.113.2\n",
+        "    or       rdma-send: listens on 192.0.2.1:2, messages from 198.51.100.1 to 198.51.100.2\n",
+        "  to a       udp: connects to 192.0.2.1:1, messages from 203.0.113.2 to 192.0.2.1\n",
+    ] {
+        assert!(said.contains(expected), "{expected:?} is not in\n{said}");
+    }
+    let said = busway(&["check", "--json", path]).stdout;
+    let json: serde_json::Value = serde_json::from_slice(&said).expect("one object");
+    assert_eq!(
+        json["hosts"][0]["links"][0]["buses"][0],
+        serde_json::json!({
+            "bus": "udp", "role": "listens", "address": "192.0.2.1:1", "messages": ["192.0.2.1", "203.0.113.2"]
+        })
+    );
+    let found = text(&busway(&["check", "--here", "--host", "b", path]).stdout);
+    assert!(
+        found.contains(
+            "here: link[0].udp sends messages from 203.0.113.2: 203.0.113.2 is no address of this machine"
+        ),
+        "{found}"
+    );
+}
+
+#[test]
 fn check_says_that_nothing_passes_through_a_third_host() {
     let system = "[host.a]\n[host.b]\n[host.c]\n[[link]]\nhosts = [\"a\", \"b\"]\nbuses = [\"tcp\"]\n\
                   tcp.b.listen = \"192.0.2.1:1\"\n[[link]]\nhosts = [\"b\", \"c\"]\nbuses = [\"tcp\"]\ntcp.b.listen = \"192.0.2.1:1\"\n";

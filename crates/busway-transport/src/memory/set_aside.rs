@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::layout::MINIMUM_WINDOW_BYTES;
 use super::tables::{LinkSettings, Place, Table};
+use crate::network::Network;
 use crate::one_sided::{OneSided, PortPlace, Role};
 
 /// Bytes at the end of a link's windows that the programs with ports write and read themselves; multiples of 128.
@@ -30,6 +31,8 @@ impl Place {
         (Place { length, ..self }, end)
     }
 }
+
+impl<H: Table> Network for LinkSettings<H> {}
 
 impl<H: Table> OneSided for LinkSettings<H> {
     const IS_ONE_SIDED: bool = true;

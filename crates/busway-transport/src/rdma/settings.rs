@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::network::{Addresses, Network};
 use crate::one_sided::OneSided;
 use crate::registry::{SettingError, Tables, duration};
 use crate::tcp;
@@ -75,6 +76,15 @@ pub type LinkSettings = Tables<HostSettings>;
 
 // The bus writes the other host's memory, but by a queue pair, which programs don't have.
 impl OneSided for LinkSettings {}
+
+impl Network for LinkSettings {
+    fn addresses(&self) -> Option<Addresses> {
+        Some(Addresses {
+            conversation: self.conversation().role().ok()?,
+            messages: Some([self.local.device_address()?, self.peer.device_address()?]),
+        })
+    }
+}
 
 impl LinkSettings {
     /// Checks both tables, alone and against each other.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::memory::settings::Size;
+use crate::network::{Addresses, Network};
 use crate::one_sided::OneSided;
 use crate::registry::{SettingError, Site, Tables, duration, validate_heartbeat};
 pub use crate::stream::Role;
@@ -48,6 +49,15 @@ pub type LinkSettings = Tables<HostSettings>;
 
 // Messages are moved: a connection has no memory of the other host.
 impl OneSided for LinkSettings {}
+
+impl Network for LinkSettings {
+    fn addresses(&self) -> Option<Addresses> {
+        Some(Addresses {
+            conversation: self.role().ok()?,
+            messages: None,
+        })
+    }
+}
 
 impl LinkSettings {
     /// Checks both tables, alone and against each other.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::address::ServiceAddress;
+use crate::network::Network;
 use crate::one_sided::OneSided;
 use crate::registry::{SettingError, Site, Tables, duration};
 use crate::stream::Role;
@@ -86,6 +87,8 @@ pub type LinkSettings = Tables<HostSettings>;
 
 // Messages are moved: a connection has no memory of the other host.
 impl OneSided for LinkSettings {}
+
+impl Network for LinkSettings {}
 
 impl LinkSettings {
     /// Checks both tables, alone and against each other.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::memory::settings::Size;
+use crate::network::{Addresses, Network};
 use crate::one_sided::OneSided;
 use crate::registry::{SettingError, Site, duration};
 use crate::tcp;
@@ -135,6 +136,15 @@ pub struct LinkSettings {
 
 // Messages are moved: a datagram has no memory of the other host.
 impl OneSided for LinkSettings {}
+
+impl Network for LinkSettings {
+    fn addresses(&self) -> Option<Addresses> {
+        Some(Addresses {
+            conversation: self.conversation().role().ok()?,
+            messages: Some([self.local.datagram_address()?, self.peer.datagram_address()?]),
+        })
+    }
+}
 
 impl LinkSettings {
     /// Joins two hosts' tables.

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use crate::network::{Addresses, Network};
 use crate::one_sided::OneSided;
 use crate::rdma::settings as of_rdma;
 use crate::registry::{SettingError, Site};
@@ -60,6 +61,12 @@ pub struct LinkSettings {
 
 // The bus writes the other host's memory, but by a queue pair, which programs don't have.
 impl OneSided for LinkSettings {}
+
+impl Network for LinkSettings {
+    fn addresses(&self) -> Option<Addresses> {
+        self.link.addresses()
+    }
+}
 
 impl LinkSettings {
     /// Joins two hosts' tables.

@@ -3,12 +3,13 @@
 //! Looks only: creates, maps and occupies nothing.
 
 use std::fs::{self, OpenOptions};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, TcpListener};
 use std::path::Path;
 
 use busway_system::{BusSettings, Host, Lane, System};
 use busway_transport::memory::source::Source;
 use busway_transport::memory::tables::{LinkSettings, Table};
+use busway_transport::network::Role;
 use busway_transport::registry::missing;
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities, sched_getaffinity};
@@ -57,12 +58,15 @@ pub fn check(system: &System, host: &Host) -> Vec<Finding> {
             match bus {
                 BusSettings::Memory(link) => windows(link, &name, &mut note),
                 BusSettings::Pci(link) => windows(link, &name, &mut note),
-                BusSettings::Tcp(link) => {
-                    if let Some(address) = link.local.listen {
-                        note(format!("{name} listens on {address}"), is_ours(address));
+                other => {
+                    let addresses = other.addresses();
+                    if let Some(Role::Accept(address)) = addresses.as_ref().map(|it| &it.conversation) {
+                        note(format!("{name} listens on {address}"), is_ours(address.ip()));
+                    }
+                    if let Some([own, _]) = addresses.and_then(|it| it.messages) {
+                        note(format!("{name} sends messages from {own}"), is_ours(own));
                     }
                 }
-                _ => {}
             }
             let lacking = missing(bus.name()).map(|what| format!("this machine needs {what}"));
             if let Some(problem) = lacking {
@@ -137,16 +141,14 @@ fn window(path: &Path, length_bytes: u64, for_writing: bool) -> Result<(), Probl
     }
 }
 
-/// Whether the address is one of this machine. Its port is left alone: a gateway may be using it.
-fn is_ours(address: SocketAddr) -> Result<(), Problem> {
-    TcpListener::bind(SocketAddr::new(address.ip(), 0))
-        .map(drop)
-        .map_err(|error| {
-            (
-                format!("{} is no address of this machine ({error})", address.ip()),
-                "correct the address, or set it up (ip address)",
-            )
-        })
+/// Whether the address is one of this machine. A port is left alone: a gateway may be using it.
+fn is_ours(address: IpAddr) -> Result<(), Problem> {
+    TcpListener::bind((address, 0)).map(drop).map_err(|error| {
+        (
+            format!("{address} is no address of this machine ({error})"),
+            "correct the address, or set it up (ip address)",
+        )
+    })
 }
 
 fn lane_needs(lane: &Lane) -> Vec<(String, Result<(), Problem>)> {

@@ -1,6 +1,6 @@
 //! What a system file makes each host do, as plain data: printed as JSON, or as text by [`super::text`].
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use busway_system::{
@@ -8,7 +8,7 @@ use busway_system::{
     System, SystemError,
 };
 use busway_transport::memory::tables::{LinkSettings, Medium, Place, Table};
-use busway_transport::tcp::settings::Role;
+use busway_transport::network::{Addresses, Role};
 use serde::Serialize;
 
 use super::here::Finding;
@@ -73,7 +73,9 @@ pub struct LinkReport {
 pub enum BusReport {
     Memory(WindowsReport),
     Pci(WindowsReport),
-    Tcp(TcpReport),
+    /// A bus over an IP network.
+    #[serde(untagged)]
+    Network(NetworkReport),
     /// A bus of which nothing more than its name is to be said.
     #[serde(untagged)]
     Other {
@@ -82,8 +84,18 @@ pub enum BusReport {
 }
 
 #[derive(Serialize)]
+pub struct NetworkReport {
+    pub bus: &'static str,
+    #[serde(flatten)]
+    pub conversation: ConversationReport,
+    /// Addresses of this host and of the peer for messages, where they do not follow the conversation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub messages: Option<[IpAddr; 2]>,
+}
+
+#[derive(Serialize)]
 #[serde(tag = "role", content = "address", rename_all = "lowercase")]
-pub enum TcpReport {
+pub enum ConversationReport {
     Listens(SocketAddr),
     Connects(SocketAddr),
 }
@@ -170,11 +182,23 @@ impl BusReport {
         match settings {
             BusSettings::Memory(link) => BusReport::Memory(WindowsReport::new(link)),
             BusSettings::Pci(link) => BusReport::Pci(WindowsReport::new(link)),
-            BusSettings::Tcp(link) => match link.role().expect("a System's links have been validated") {
-                Role::Accept(address) => BusReport::Tcp(TcpReport::Listens(address)),
-                Role::Connect(address) => BusReport::Tcp(TcpReport::Connects(address)),
+            other => match other.addresses() {
+                Some(addresses) => BusReport::Network(NetworkReport::new(other.name(), &addresses)),
+                None => BusReport::Other { bus: other.name() },
             },
-            other => BusReport::Other { bus: other.name() },
+        }
+    }
+}
+
+impl NetworkReport {
+    fn new(bus: &'static str, addresses: &Addresses) -> Self {
+        NetworkReport {
+            bus,
+            conversation: match addresses.conversation {
+                Role::Accept(address) => ConversationReport::Listens(address),
+                Role::Connect(address) => ConversationReport::Connects(address),
+            },
+            messages: addresses.messages,
         }
     }
 }

@@ -5,7 +5,9 @@ use std::fmt::Write;
 use busway_system::{KeepRule, Lane, Large, Pattern, Policy, ServiceRule, Wait};
 
 use super::ports_text;
-use super::report::{BusReport, HostReport, Report, TcpReport, WindowReport, WindowsReport};
+use super::report::{
+    BusReport, ConversationReport, HostReport, NetworkReport, Report, WindowReport, WindowsReport,
+};
 
 /// The whole text, with its last line end.
 pub fn of(report: &Report<'_>) -> String {
@@ -137,10 +139,21 @@ fn bus_text(bus: &BusReport) -> String {
     match bus {
         BusReport::Memory(windows) => format!("memory: {}", windows_text(windows)),
         BusReport::Pci(windows) => format!("pci: {}", windows_text(windows)),
-        BusReport::Tcp(TcpReport::Listens(address)) => format!("tcp: listens on {address}"),
-        BusReport::Tcp(TcpReport::Connects(address)) => format!("tcp: connects to {address}"),
+        BusReport::Network(network) => network_text(network),
         BusReport::Other { bus } => (*bus).to_owned(),
     }
+}
+
+fn network_text(network: &NetworkReport) -> String {
+    let mut text = format!("{}: ", network.bus);
+    text.push_str(&match network.conversation {
+        ConversationReport::Listens(address) => format!("listens on {address}"),
+        ConversationReport::Connects(address) => format!("connects to {address}"),
+    });
+    if let Some([own, peers]) = network.messages {
+        text.push_str(&format!(", messages from {own} to {peers}"));
+    }
+    text
 }
 
 fn windows_text(windows: &WindowsReport) -> String {
