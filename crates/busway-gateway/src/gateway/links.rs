@@ -176,10 +176,27 @@ impl Gateway<'_> {
                     longest_bytes: *longest_bytes,
                 });
             }
-            if let Some(until) = service.outbound.as_mut().and_then(|out| out.lost.get_mut(&peer)) {
+            // The peer asks over this link, if it still wants the service: not over one that may not carry it.
+            if let Some(until) = service.outbound.as_mut().and_then(|out| out.lost.get_mut(&peer))
+                && service.plan.may_take(link.bus())
+            {
                 *until = (*until).min(now + REOFFER);
             }
             self.dirty.insert(name.clone());
+        }
+    }
+
+    /// A link to `peer` is lost, perhaps one that was back for a moment only: what it can't ask for over any other link is held as from the beginning.
+    fn hold_for_lost(&mut self, peer: &str, now: Instant) {
+        for service in self.services.values_mut() {
+            let Some(until) = service.outbound.as_mut().and_then(|out| out.lost.get_mut(peer)) else {
+                continue;
+            };
+            let can_ask =
+                |link: &LinkState| link.peer == peer && link.is_usable() && service.plan.may_take(link.bus());
+            if !self.links.iter().any(can_ask) {
+                *until = now + OUTAGE_HOLD;
+            }
         }
     }
 
@@ -197,6 +214,7 @@ impl Gateway<'_> {
         }
         self.dirty.extend(link.offers.keys().cloned());
         let peer = link.peer.clone();
+        self.hold_for_lost(&peer, now);
         let gone: Vec<_> = self
             .channels
             .keys()

@@ -107,6 +107,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Whether a bus may carry it at all, where a link has it.
+    pub fn may_take(&self, bus: &str) -> bool {
+        self.buses.is_empty() || self.buses.iter().any(|named| named == bus)
+    }
+
     /// How well a bus of a link carries messages of at most `max_size_bytes` bytes, less is better; `None` if it may not.
     pub fn rank_of(
         &self,
