@@ -312,9 +312,13 @@ impl Window {
     fn read_words(&self, index: usize, into: &mut [u8]) {
         #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
         if into.len() >= copy::BULK_BYTES && self.medium != Medium::Device {
+            let copy = match self.medium {
+                Medium::Coherent => copy::bulk,
+                Medium::WriteCombining | Medium::Device => copy::vectors,
+            };
             // SAFETY: the caller checked `into.len()` bytes from `index` on; `into` is private memory, so they are apart.
             unsafe {
-                copy::bulk(
+                copy(
                     into.as_mut_ptr(),
                     self.base.as_ptr().add(index).cast(),
                     into.len(),
@@ -331,7 +335,8 @@ impl Window {
     #[inline]
     fn write_words(&self, index: usize, from: &[u8]) {
         #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
-        if from.len() >= copy::BULK_BYTES && self.medium != Medium::Device {
+        // Where stores are gathered before they leave, words are as good as anything wider.
+        if from.len() >= copy::BULK_BYTES && self.medium == Medium::Coherent {
             // SAFETY: the caller checked `from.len()` bytes from `index` on; `from` is private memory, so they are apart.
             unsafe { copy::bulk(self.base.as_ptr().add(index).cast(), from.as_ptr(), from.len()) };
             return;
