@@ -4,7 +4,7 @@
 //! happens; when a program, a gateway or the other machine fails, the interruption is reported and the run goes on; and a run that was ended is
 //! continued from its file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -58,7 +58,7 @@ fn parse_duration(text: &str) -> Result<Duration, humantime::DurationError> {
 /// An option is wrong, hosts cannot be made or reached, a file cannot be read or written.
 pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
     let mut common = args.common.clone();
-    let before = args.resume.as_deref().map(Run::load).transpose()?;
+    let before = args.resume.as_deref().map(continued).transpose()?;
     if common.output.json.is_none() {
         common.output.json.clone_from(&args.resume);
     }
@@ -82,6 +82,25 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
     conclude(&mut run, &mut session, begun);
     run.duration_s += before_s;
     finish(run, &common)
+}
+
+/// The run that `path` holds. Its file will be written again, so one that holds anything else is refused while it is whole.
+fn continued(path: &Path) -> Result<Run, BenchError> {
+    let run = Run::load(path)?;
+    let problem = if run.experiment != Experiment::Jitter {
+        format!("is a result of {}, not of jitter", run.experiment.word())
+    } else if run.rows.len() != 1 {
+        format!("holds {} rows: a long run has one", run.rows.len())
+    } else {
+        return Ok(run);
+    };
+    Err(BenchError::Option {
+        option: "--resume",
+        value: path.display().to_string(),
+        problem,
+        mend: "give a file that `busway bench jitter --json FILE` wrote, or begin a new run with --json"
+            .into(),
+    })
 }
 
 /// What is measured: what was asked for, or what the file to be continued holds.
@@ -378,5 +397,53 @@ fn damaged(session: &Session<'_>) -> BenchError {
             .map_or(String::new(), |path| path.display().to_string()),
         problem: "holds a histogram that can't be read".into(),
         mend: "begin a new run with --json".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resumed(text: &str) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("run.json");
+        std::fs::write(&file, text).unwrap();
+        let refused = continued(&file).unwrap_err().to_string();
+        assert_eq!(
+            std::fs::read_to_string(&file).unwrap(),
+            text,
+            "the file is as it was"
+        );
+        refused
+    }
+
+    fn run(experiment: Experiment, rows: usize) -> String {
+        let run = Run {
+            schema: SCHEMA.to_owned(),
+            experiment,
+            command: Vec::new(),
+            started_unix_s: 0,
+            duration_s: 0.0,
+            interrupted: true,
+            settings: Settings::default(),
+            environment: crate::environment::Environment::default(),
+            follower: None,
+            conditions: Vec::new(),
+            warnings: Vec::new(),
+            notes: Vec::new(),
+            baseline: None,
+            rows: vec![Row::default(); rows],
+        };
+        serde_json::to_string(&run).unwrap()
+    }
+
+    #[test]
+    fn a_result_of_another_experiment_is_refused_and_not_overwritten() {
+        assert!(resumed(&run(Experiment::Latency, 1)).contains("is a result of latency"));
+    }
+
+    #[test]
+    fn a_run_that_ended_before_its_first_report_is_refused() {
+        assert!(resumed(&run(Experiment::Jitter, 0)).contains("holds 0 rows"));
     }
 }
