@@ -126,6 +126,15 @@ impl Common {
     /// The ways in which programs wait over `technology` on a machine with so many cores; `--quick` takes the first. Programs that spin would
     /// keep gateways from the cores that they need: unless asked to, they do so only where there is a core for each.
     pub(crate) fn waits(&self, technology: &Description, cores: usize) -> Vec<Wait> {
+        let mut waits = self.all_waits(technology, cores);
+        if self.quick && self.wait.is_empty() {
+            waits.truncate(1);
+        }
+        waits
+    }
+
+    /// The same without the limit of `--quick`.
+    pub(crate) fn all_waits(&self, technology: &Description, cores: usize) -> Vec<Wait> {
         let mut waits = if self.follower.is_some() {
             technology.waits_across()
         } else {
@@ -137,9 +146,6 @@ impl Common {
         }
         if technology.has_gateways() && cores < CORES_TO_SPIN {
             waits.retain(|wait| *wait != Wait::Spin);
-        }
-        if self.quick {
-            waits.truncate(1);
         }
         waits
     }

@@ -143,7 +143,8 @@ fn one_way(
     let plan = Plan::over(
         experiment,
         technologies.into_iter().map(|one| {
-            let mut waits = common.waits(&one, cores);
+            // Not yet cut down to the first by --quick, which may spin.
+            let mut waits = common.all_waits(&one, cores);
             if common.wait.is_empty() {
                 // What waits for the next message of a slow stream by spinning costs a core whatever comes.
                 if experiment == Experiment::Stream {
