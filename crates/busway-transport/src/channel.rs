@@ -102,6 +102,13 @@ pub trait Sender<M: Message>: Send {
 
     /// How to sleep until there is something to do for this end.
     fn wait_for(&self) -> WaitFor;
+
+    /// From now on the caller gives this sender the same messages as those that have joined before: each message to one after the other, and then it flushes
+    /// them all. All of them are used by one thread. A bus that can carries what several are due once.
+    #[cfg(not(loom))]
+    fn join(&mut self, company: &mut crate::Company<M>) {
+        let _ = company;
+    }
 }
 
 /// The end that receives.

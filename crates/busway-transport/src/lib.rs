@@ -56,4 +56,7 @@ pub use channel::{
 pub use link::{
     ChannelId, ChannelSpec, Direction, Doorbell, Keep, Link, LinkEvent, LinkIdentity, OpenError, PeerHello,
 };
+#[cfg(not(loom))]
+pub use udp::Company;
+
 pub use message::{HEAD_BYTES, Head, Kind, Message, SegmentId};

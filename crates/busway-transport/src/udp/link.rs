@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::group::GroupPlace;
 use super::opens::{Context, Done, Opens, Terms, key_of};
 use super::settings::{Delivery, HostSettings, LinkSettings};
 use crate::attic::{Attic, Lingering};
@@ -65,6 +66,7 @@ pub(crate) fn open<M: Message>(
     poller.add(&*attic, ATTIC, Interest::Read)?;
     Ok(Box::new(UdpLink {
         session: identity.session,
+        peer_host: peer_host.into(),
         settings: settings.clone(),
         address,
         conversation,
@@ -75,12 +77,15 @@ pub(crate) fn open<M: Message>(
         lingering: Vec::new(),
         strangers: Arc::default(),
         warned: (0, None),
+        deserted: Arc::default(),
+        told_deserted: 0,
         outbox: VecDeque::new(),
     }))
 }
 
 struct UdpLink<M: Message> {
     session: u64,
+    peer_host: String,
     settings: LinkSettings,
     /// Of this host's datagrams.
     address: IpAddr,
@@ -96,6 +101,9 @@ struct UdpLink<M: Message> {
     strangers: Arc<AtomicU64>,
     /// How many of them the log has told, and when.
     warned: (u64, Option<Instant>),
+    /// How often the group did not reach this peer, and how much of it the log has told.
+    deserted: Arc<AtomicU64>,
+    told_deserted: u64,
     /// Events for the user.
     outbox: VecDeque<LinkEvent<M>>,
 }
@@ -121,6 +129,7 @@ impl<M: Message> UdpLink<M> {
             self.tell(late);
         }
         self.warn_of_strangers(now);
+        self.warn_of_deserted();
     }
 
     /// What opens channels; `None` while the conversation does not stand.
@@ -130,6 +139,7 @@ impl<M: Message> UdpLink<M> {
             attic: &self.attic,
             address: self.address,
             strangers: &self.strangers,
+            deserted: &self.deserted,
             session: self.session,
             peer_session: self.peer_session?,
         };
@@ -184,6 +194,29 @@ impl<M: Message> UdpLink<M> {
         }
     }
 
+    /// As above: a group that does not reach the peer.
+    fn warn_of_deserted(&mut self) {
+        // Relaxed: a count by itself.
+        let deserted = self.deserted.load(Ordering::Relaxed);
+        let group = self.settings.local.multicast;
+        if let Some(group) = group.filter(|_| deserted > self.told_deserted) {
+            self.told_deserted = deserted;
+            tracing::warn!(
+                "udp: multicast to {group} from {} is lost on its way, so {} gets everything by itself for a while: does a switch snoop IGMP or MLD without a querier?",
+                self.address,
+                self.peer_host
+            );
+        }
+    }
+
+    /// Where a host sends what goes to several, as this host sees it.
+    fn group(&self, sender: &HostSettings) -> Option<GroupPlace> {
+        let place = GroupPlace::new(self.address, sender.multicast?);
+        place
+            .inspect_err(|error| tracing::warn!("udp: no multicast on {}: {error}", self.address))
+            .ok()
+    }
+
     /// How a channel is carried whose sender has this table.
     fn terms(&self, sender: &HostSettings, spec: &ChannelSpec) -> Terms {
         let heads_bytes = if self.address.is_ipv4() { 28 } else { 48 };
@@ -194,6 +227,7 @@ impl<M: Message> UdpLink<M> {
             },
             window_bytes: self.settings.local.window.0,
             most_bytes: usize::from(sender.mtu.unwrap_or(u16::MAX)) - heads_bytes,
+            group: self.group(sender),
         }
     }
 }

@@ -14,19 +14,30 @@
 //! | `incoming`    | the stream taken apart into the sink's places                             | lanes          |
 //! | `socket`      | batches of datagrams, offload, the path's MTU                             | lanes          |
 //! | `wake`        | a descriptor that is a socket and a timer                                 | lanes          |
+//! | `batch`       | datagrams handed over by one call                                         | lanes          |
+//! | `near`        | all state of a sending end                                                | lanes          |
 //! | `sender`, `receiver` | the ends of a channel                                              | lanes          |
+//! | `company`, `circle`, `seat` | senders of the same messages, which leave once               | lanes          |
+//! | `group`, `hearing` | sockets of a multicast group, a receiver's ear for it                  | lanes          |
 //! | `opens`       | channels on their way to being open                                       | control thread |
 //! | `link`        | the link                                                                  | control thread |
 
+mod batch;
+mod circle;
+mod company;
 mod congestion;
+mod group;
+mod hearing;
 mod incoming;
 mod link;
+mod near;
 mod opens;
 mod outgoing;
 #[cfg(test)]
 mod protocol_tests;
 mod receiver;
 mod receiving;
+mod seat;
 mod sender;
 mod sending;
 pub mod settings;
@@ -34,10 +45,18 @@ mod socket;
 mod wake;
 mod wire;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use company::Company;
 pub(crate) use link::{Shared, open};
 
 /// The bus's name in the system file.
 pub(crate) const NAME: &str = "udp";
+
+/// Locks what one lane alone uses.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Every Linux has it.
 pub(crate) fn missing() -> Option<String> {
@@ -65,6 +84,20 @@ pub(crate) fn decode_all(bytes: &[u8]) {
         }
         wire::Datagram::Open(open) => {
             assert_eq!(wire::decode(&open.encode(token)), Some((token, datagram)));
+        }
+        wire::Datagram::Shared(shares, rest) => {
+            let table: Vec<wire::Share> = shares.iter().collect();
+            let head = wire::encode_shared(shares.first, &table);
+            assert_eq!([&head[..wire::shared_bytes(table.len())], rest].concat(), bytes);
+            for share in table {
+                let _ = shares.run_of(share.token, rest.len());
+            }
+        }
+        wire::Datagram::Invite(port) => {
+            assert_eq!(
+                wire::decode(&wire::encode_invite(token, port)),
+                Some((token, datagram))
+            );
         }
     }
 }

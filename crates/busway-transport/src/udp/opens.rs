@@ -10,6 +10,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use super::group::GroupPlace;
+use super::hearing::Hearing;
 use super::receiver::UdpReceiver;
 use super::sender::{Setup, UdpSender};
 use super::settings::Delivery;
@@ -42,6 +44,8 @@ pub(super) struct Context<'a> {
     /// Of this host's datagrams.
     pub(super) address: IpAddr,
     pub(super) strangers: &'a Arc<AtomicU64>,
+    /// Counts receivers that a group did not reach.
+    pub(super) deserted: &'a Arc<AtomicU64>,
     /// This process's session.
     pub(super) session: u64,
     /// The peer's session.
@@ -56,6 +60,8 @@ pub(super) struct Terms {
     pub(super) window_bytes: u64,
     /// Largest datagram of the sender.
     pub(super) most_bytes: usize,
+    /// Where the sender sends what goes to several.
+    pub(super) group: Option<GroupPlace>,
 }
 
 struct Expected {
@@ -168,7 +174,11 @@ impl Opens {
         let socket = Arc::new(socket);
         self.live
             .push(((Direction::Receive, channel), Arc::downgrade(&socket)));
-        let mut receiver = UdpReceiver::new(socket, token, terms.delivery, terms.window_bytes);
+        // What the group lacks is told where the settings are read; without it everything comes to this socket.
+        let hearing = terms
+            .group
+            .and_then(|place| Hearing::new(place, from.ip(), &socket).ok());
+        let mut receiver = UdpReceiver::new(socket, token, terms.delivery, terms.window_bytes, hearing);
         receiver.answer();
         Some(Ok(ChannelEnd::Receiver(Box::new(receiver))))
     }
@@ -202,6 +212,8 @@ impl Opens {
             keep: dialled.spec.keep,
             delivery: dialled.terms.delivery,
             most_bytes: dialled.terms.most_bytes,
+            group: dialled.terms.group,
+            deserted: context.deserted.clone(),
         };
         Some(match UdpSender::new(setup, &answer, context.attic.clone()) {
             Ok(sender) => Ok(ChannelEnd::Sender(Box::new(sender))),

@@ -325,6 +325,8 @@ fn answers_that_lie_are_refused_or_harmless() {
             let mut pick = || wild[random.below(3) as usize];
             let answer = Answer {
                 is_ended: pick() % 2 == 0,
+                is_listening: false,
+                heard: 0,
                 largest: pick(),
                 received: pick(),
                 limit: pick(),

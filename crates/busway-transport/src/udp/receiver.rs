@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
+use super::hearing::{Hearing, Way};
 use super::incoming::{Budget, Incoming};
 use super::receiving::{Gaps, Placed, Seen};
 use super::settings::Delivery;
@@ -41,6 +42,8 @@ pub(super) struct UdpReceiver {
     socket: Arc<UdpSocket>,
     token: u64,
     arrivals: Arrivals,
+    /// What the sender sends to several comes another way.
+    hearing: Option<Hearing>,
     incoming: Incoming,
     order: Order,
     seen: Seen,
@@ -56,7 +59,13 @@ pub(super) struct UdpReceiver {
 }
 
 impl UdpReceiver {
-    pub(super) fn new(socket: Arc<UdpSocket>, token: u64, delivery: Delivery, window_bytes: u64) -> Self {
+    pub(super) fn new(
+        socket: Arc<UdpSocket>,
+        token: u64,
+        delivery: Delivery,
+        window_bytes: u64,
+        hearing: Option<Hearing>,
+    ) -> Self {
         let order = match delivery {
             Delivery::Reliable => Order::Reliable {
                 gaps: Gaps::new(window_bytes),
@@ -74,6 +83,7 @@ impl UdpReceiver {
             socket,
             token,
             arrivals: Arrivals::new(),
+            hearing,
             incoming: Incoming::new(),
             order,
             seen: Seen::default(),
@@ -102,9 +112,12 @@ impl UdpReceiver {
     /// Tells the sender what has come and been taken.
     pub(super) fn answer(&mut self) {
         let (received, _, limit) = self.marks();
-        let answer = self
+        let mut answer = self
             .seen
             .answer(received, limit, self.incoming.taken, self.is_ended());
+        if let Some(hearing) = &self.hearing {
+            hearing.tell(&mut answer);
+        }
         match self.socket.send(&answer.encode(self.token)) {
             Ok(()) => {
                 self.is_asked = false;
@@ -134,11 +147,10 @@ impl UdpReceiver {
         self.use_kept(sink, budget)?;
         let mut errors = 0;
         loop {
-            while self.arrivals.current().is_some() {
-                if !self.use_current(sink, budget)? {
+            while let Some(way) = self.due_way() {
+                if !self.use_way(way, sink, budget)? {
                     return Ok(());
                 }
-                self.arrivals.advance();
             }
             if self.is_asked {
                 self.answer();
@@ -146,7 +158,7 @@ impl UdpReceiver {
             if budget.is_spent() || self.is_ended() {
                 return Ok(());
             }
-            match self.arrivals.fill(&self.socket) {
+            match self.look() {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
                 // Each is told once, and what has arrived lies behind it.
@@ -157,6 +169,38 @@ impl UdpReceiver {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Which way has the datagram that is due.
+    fn due_way(&self) -> Option<Way> {
+        match &self.hearing {
+            Some(hearing) => hearing.due(&self.arrivals, self.token),
+            None => self.arrivals.current().map(|_| Way::Own),
+        }
+    }
+
+    /// Takes what is there, where nothing is left to use; false if nothing is.
+    fn look(&mut self) -> io::Result<bool> {
+        match &mut self.hearing {
+            Some(hearing) => hearing.look(&mut self.arrivals, &self.socket),
+            None => self.arrivals.fill(&self.socket),
+        }
+    }
+
+    /// Uses the datagram that is due; false if some of it must wait.
+    fn use_way(&mut self, way: Way, sink: &mut dyn Sink, budget: &mut Budget) -> Result<bool, ChannelError> {
+        let swap = |receiver: &mut UdpReceiver| {
+            if let (Way::Group, Some(hearing)) = (way, &mut receiver.hearing) {
+                std::mem::swap(&mut receiver.arrivals, &mut hearing.arrivals);
+            }
+        };
+        swap(self);
+        let result = self.use_current(sink, budget);
+        if let Ok(true) = result {
+            self.arrivals.advance();
+        }
+        swap(self);
+        result
     }
 
     /// Uses kept bytes that are due.
@@ -186,6 +230,24 @@ impl UdpReceiver {
             Some((token, Datagram::Open(_))) if token == self.token => {
                 self.is_asked = true;
                 return Ok(true);
+            }
+            Some((token, Datagram::Invite(port))) if token == self.token => {
+                if let Some(hearing) = &mut self.hearing {
+                    hearing.join(port, &self.socket);
+                }
+                self.is_asked = true;
+                return Ok(true);
+            }
+            Some((_, Datagram::Shared(shares, bytes))) => {
+                let hearing = self.hearing.as_mut();
+                match hearing.and_then(|hearing| hearing.read(&shares, self.token, bytes.len())) {
+                    Some(run) => (run, bytes),
+                    None => {
+                        // A call, or what is for others.
+                        self.is_asked |= bytes.is_empty();
+                        return Ok(true);
+                    }
+                }
             }
             _ => {
                 self.socket.note_stranger();
@@ -273,7 +335,10 @@ impl Receiver for UdpReceiver {
 
     fn wait_for(&self) -> WaitFor {
         WaitFor::Fd {
-            fd: self.socket.as_fd().as_raw_fd(),
+            fd: match &self.hearing {
+                Some(hearing) => hearing.as_fd().as_raw_fd(),
+                None => self.socket.as_fd().as_raw_fd(),
+            },
             writable: false,
         }
     }

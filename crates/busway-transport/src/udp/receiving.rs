@@ -45,6 +45,8 @@ impl Seen {
     pub(super) fn answer(&self, received: u64, limit: u64, taken: u64, is_ended: bool) -> Answer {
         Answer {
             is_ended,
+            is_listening: false,
+            heard: 0,
             largest: self.largest,
             received,
             limit,

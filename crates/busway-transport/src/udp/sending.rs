@@ -22,10 +22,15 @@ const HOPELESS: u32 = 3;
 /// A path that lost so many long packets in a row, and carried so many short ones meanwhile, is not trusted with long ones.
 const LONG_LOST: u32 = 6;
 const SHORT_ANSWERED: u32 = 3;
+/// A group that lost so many packets in a row, while so many were answered that left by themselves, carries nothing now.
+const SHARED_LOST: u32 = 16;
+const APART_ANSWERED: u32 = 3;
 /// What every path carries: the least of IPv6 (RFC 8200, 5) less the heads of IPv6 and UDP.
 pub(super) const SAFE_DATAGRAM_BYTES: usize = 1280 - 48;
 /// Bytes of the stream in such a datagram.
 const SAFE_BYTES: u64 = (SAFE_DATAGRAM_BYTES - RUN_BYTES) as u64;
+/// Others wait no longer for a receiver that has no room.
+const MAX_PATIENCE_NS: u64 = 10_000_000;
 /// The receiver may give room for so many bytes at most; what is more counts as this.
 const MAX_ROOM_BYTES: u64 = 1 << 30;
 
@@ -36,6 +41,8 @@ struct Sent {
     bytes: u32,
     at_ns: u64,
     is_on_way: bool,
+    /// It left to several receivers at once.
+    is_shared: bool,
 }
 
 /// What leaves next.
@@ -71,9 +78,13 @@ pub(super) struct Sending {
     accepted: u64,
     received: u64,
     limit: u64,
+    /// What was never cut leaves up to here by itself; beyond, only with others.
+    hold_at: u64,
     /// Messages that the far end's sink has taken.
     taken: u64,
     largest: u64,
+    /// The same of the packets that left by themselves, and of the shared ones: the two may overtake each other.
+    largest_of: [u64; 2],
     on_way_bytes: u64,
     on_way: usize,
     congestion: Congestion,
@@ -85,6 +96,9 @@ pub(super) struct Sending {
     /// Of long packets lost, and of short ones answered, since a long one was.
     long_lost: u32,
     short_answered: u32,
+    /// Of shared packets lost, and of others answered, since a shared one was.
+    shared_lost: u32,
+    apart_answered: u32,
     /// When something last left, or an answer came.
     stirred_ns: u64,
     /// Whether a packet that overtakes the rules of the window may leave.
@@ -109,8 +123,10 @@ impl Sending {
             accepted: 0,
             received: 0,
             limit: 0,
+            hold_at: u64::MAX,
             taken: 0,
             largest: 0,
+            largest_of: [0; 2],
             on_way_bytes: 0,
             on_way: 0,
             congestion: Congestion::new(datagram_bytes),
@@ -119,6 +135,8 @@ impl Sending {
             asked: 0,
             long_lost: 0,
             short_answered: 0,
+            shared_lost: 0,
+            apart_answered: 0,
             stirred_ns: 0,
             may_probe: false,
             is_ended: false,
@@ -191,30 +209,18 @@ impl Sending {
         if self.sent.len() == MAX_ON_WAY {
             return None;
         }
-        while self.again.front().is_some_and(|range| range.end <= self.received) {
-            self.again.pop_front();
-        }
-        let is_again = !self.again.is_empty();
+        let is_again = self.is_again();
         let (offset, bytes) = match self.again.front() {
             Some(range) => {
                 let offset = range.start.max(self.received);
                 (offset, (range.end - offset).min(most_bytes))
             }
             None => {
-                let rest_bytes = self.accepted - self.cut;
-                let room_bytes = self.limit.saturating_sub(self.cut);
-                // No crumbs because of a window that opens slowly (RFC 9293, 3.8.6.2).
-                if room_bytes < rest_bytes.min(most_bytes) && self.on_way > 0 {
-                    return None;
-                }
-                (self.cut, rest_bytes.min(room_bytes).min(most_bytes))
+                let end = self.accepted.min(self.hold_at);
+                (self.cut, self.fresh_bytes(end, most_bytes))
             }
         };
-        if bytes == 0 {
-            return None;
-        }
-        if self.on_way_bytes + bytes > self.congestion.window_bytes() && !self.may_probe {
-            self.congestion.is_full();
+        if bytes == 0 || !self.has_window(bytes) {
             return None;
         }
         self.may_probe = false;
@@ -229,13 +235,87 @@ impl Sending {
         } else {
             self.cut += bytes;
         }
-        let packet = self.note(offset, bytes, now_ns);
+        let packet = self.note(offset, bytes, false, now_ns);
         Some(Cut {
             packet,
             offset,
             bytes,
             is_again,
         })
+    }
+
+    /// Whether something leaves again, before anything else.
+    fn is_again(&mut self) -> bool {
+        while self.again.front().is_some_and(|range| range.end <= self.received) {
+            self.again.pop_front();
+        }
+        !self.again.is_empty()
+    }
+
+    /// Bytes of a packet that the receiver has room for, of those never cut that lie before `end`.
+    fn fresh_bytes(&self, end: u64, most_bytes: u64) -> u64 {
+        let rest_bytes = end.saturating_sub(self.cut);
+        let room_bytes = self.limit.saturating_sub(self.cut);
+        // No crumbs because of a window that opens slowly (RFC 9293, 3.8.6.2).
+        if room_bytes < rest_bytes.min(most_bytes) && self.on_way > 0 {
+            return 0;
+        }
+        rest_bytes.min(room_bytes).min(most_bytes)
+    }
+
+    fn has_window(&mut self, bytes: u64) -> bool {
+        let is_open = self.on_way_bytes + bytes <= self.congestion.window_bytes() || self.may_probe;
+        if !is_open {
+            self.congestion.is_full();
+        }
+        is_open
+    }
+
+    /// From now on what was never cut leaves by itself only up to this offset.
+    pub(super) fn hold_at(&mut self, offset: u64) {
+        self.hold_at = offset;
+    }
+
+    /// Bytes that [`next_shared`](Self::next_shared) may cut now: never what leaves again, nor before that has left.
+    pub(super) fn allowance(&mut self, most_bytes: u64) -> u64 {
+        if self.sent.len() == MAX_ON_WAY || self.is_again() {
+            return 0;
+        }
+        let bytes = self.fresh_bytes(self.accepted, most_bytes);
+        if bytes > 0 && self.has_window(bytes) {
+            bytes
+        } else {
+            0
+        }
+    }
+
+    /// Cuts a packet that leaves to several receivers at once; it counts as sent. At most the [allowance](Self::allowance).
+    pub(super) fn next_shared(&mut self, bytes: u64, now_ns: u64) -> Cut {
+        let offset = self.cut;
+        self.may_probe = false;
+        self.cut += bytes;
+        let packet = self.note(offset, bytes, true, now_ns);
+        Cut {
+            packet,
+            offset,
+            bytes,
+            is_again: false,
+        }
+    }
+
+    /// Whether shared packets seem to get lost altogether, though the receiver is there: as where a switch forgets who is in a group.
+    pub(super) fn suspects_group(&self) -> bool {
+        self.shared_lost >= SHARED_LOST && self.apart_answered >= APART_ANSWERED
+    }
+
+    /// Forgets the suspicion.
+    pub(super) fn trust_group(&mut self) {
+        (self.shared_lost, self.apart_answered) = (0, 0);
+    }
+
+    /// How long others may wait for this one's window: an answer that is on its way comes sooner.
+    pub(super) fn patience_ns(&self) -> u64 {
+        self.round_trip.reordering_ns().min(MAX_PATIENCE_NS)
     }
 
     /// A packet without bytes leaves, which asks for an answer; returns its number and offset. `None` while too many are on their way.
@@ -245,15 +325,16 @@ impl Sending {
         }
         self.awaits_end |= is_end;
         let offset = self.cut;
-        Some((self.note(offset, 0, now_ns), offset))
+        Some((self.note(offset, 0, false, now_ns), offset))
     }
 
-    fn note(&mut self, offset: u64, bytes: u64, now_ns: u64) -> u64 {
+    fn note(&mut self, offset: u64, bytes: u64, is_shared: bool, now_ns: u64) -> u64 {
         self.sent.push_back(Sent {
             offset,
             bytes: bytes as u32, // a datagram's
             at_ns: now_ns,
             is_on_way: true,
+            is_shared,
         });
         self.on_way_bytes += bytes;
         self.on_way += 1;
@@ -313,6 +394,11 @@ impl Sending {
     fn settle(&mut self, answer: &Answer, now_ns: u64) -> u64 {
         let first = self.next_packet - self.sent.len() as u64;
         let (mut datagrams, mut bytes) = (0, 0);
+        let largest = answer.largest.checked_sub(first);
+        if let Some(sent) = largest.and_then(|at| self.sent.get(usize::try_from(at).ok()?)) {
+            let largest = &mut self.largest_of[usize::from(sent.is_shared)];
+            *largest = answer.largest.max(*largest);
+        }
         for (packet, sent) in (first..).zip(&mut self.sent) {
             if !sent.is_on_way {
                 continue;
@@ -329,7 +415,18 @@ impl Sending {
             self.on_way -= 1;
             datagrams += 1;
             bytes += u64::from(sent.bytes);
-            if u64::from(sent.bytes) > SAFE_BYTES {
+            if is_seen {
+                let largest = &mut self.largest_of[usize::from(sent.is_shared)];
+                *largest = packet.max(*largest);
+                if sent.is_shared {
+                    (self.shared_lost, self.apart_answered) = (0, 0);
+                } else if self.shared_lost > 0 {
+                    self.apart_answered = self.apart_answered.saturating_add(1);
+                }
+            }
+            if sent.is_shared {
+                // It says nothing of what leaves by itself.
+            } else if u64::from(sent.bytes) > SAFE_BYTES {
                 (self.long_lost, self.short_answered) = (0, 0);
             } else {
                 self.short_answered = self.short_answered.saturating_add(1);
@@ -349,13 +446,19 @@ impl Sending {
     fn find_lost(&mut self, now_ns: u64) {
         let first = self.next_packet - self.sent.len() as u64;
         let patience_ns = self.round_trip.reordering_ns();
+        let long_ns = self.round_trip.timeout_ns(0).max(patience_ns);
         for at in 0..self.sent.len() {
             let packet = first + at as u64;
             if packet >= self.largest {
                 return;
             }
             let sent = &self.sent[at];
-            let is_late = packet + REORDERED <= self.largest || now_ns >= sent.at_ns + patience_ns;
+            let largest = self.largest_of[usize::from(sent.is_shared)];
+            let age_ns = now_ns.saturating_sub(sent.at_ns);
+            let is_late = packet + REORDERED <= largest
+                || (packet < largest && age_ns >= patience_ns)
+                // Only what went another way has overtaken it.
+                || age_ns >= long_ns;
             if sent.is_on_way && is_late {
                 self.lose(at);
                 self.congestion.lost();
@@ -369,7 +472,9 @@ impl Sending {
         let (offset, end) = (sent.offset, sent.offset + u64::from(sent.bytes));
         self.on_way -= 1;
         self.on_way_bytes -= end - offset;
-        if end - offset > SAFE_BYTES {
+        if sent.is_shared {
+            self.shared_lost = self.shared_lost.saturating_add(1);
+        } else if end - offset > SAFE_BYTES {
             self.long_lost = self.long_lost.saturating_add(1);
         }
         if self.delivery == Delivery::BestEffort || end <= self.received || offset == end {
@@ -394,7 +499,14 @@ impl Sending {
     pub(super) fn due_ns(&self, wants: bool) -> Option<u64> {
         let first = self.next_packet - self.sent.len() as u64;
         let overtaken = self.sent.front().filter(|_| first < self.largest);
-        let late_ns = overtaken.map(|sent| sent.at_ns + self.round_trip.reordering_ns());
+        let late_ns = overtaken.map(|sent| {
+            let patience_ns = self.round_trip.reordering_ns();
+            if first < self.largest_of[usize::from(sent.is_shared)] {
+                sent.at_ns + patience_ns
+            } else {
+                sent.at_ns + self.round_trip.timeout_ns(0).max(patience_ns)
+            }
+        });
         let silent_ns = (self.is_unconfirmed() || wants).then(|| self.silent_ns());
         late_ns.into_iter().chain(silent_ns).min()
     }

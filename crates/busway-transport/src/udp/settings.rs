@@ -52,6 +52,9 @@ pub struct HostSettings {
     /// carries no more than this in a round trip. A reliable channel sets as much memory aside; otherwise it is no more than half of the
     /// socket's buffer, which is as large as `net.core.rmem_max` allows (any size with CAP_NET_ADMIN).
     pub window: Size,
+    /// The multicast group to which this host sends once what goes to several hosts whose links have this bus; without it, to each by itself. What a host
+    /// of them misses, or one that the group does not reach, gets by itself.
+    pub multicast: Option<IpAddr>,
     /// Largest packet in bytes that this host sends, IP header included; default: what the path carries. At least 1280.
     pub mtu: Option<u16>,
 }
@@ -67,6 +70,7 @@ impl Default for HostSettings {
             timeout: of_tcp.timeout,
             delivery: Delivery::default(),
             window: Size(2 << 20),
+            multicast: None,
             mtu: None,
         }
     }
@@ -112,6 +116,9 @@ impl HostSettings {
                 "leave it away (2MiB), or give 128KiB to 1GiB".into(),
             ));
         }
+        if let Some(fault) = self.multicast_fault() {
+            return Some(fault);
+        }
         self.mtu.filter(|mtu| *mtu < MIN_MTU_BYTES).map(|mtu| {
             let problem = format!("packets of {mtu} bytes are shorter than any path needs them");
             (
@@ -120,6 +127,27 @@ impl HostSettings {
                 format!("leave it away, or give at least {MIN_MTU_BYTES}"),
             )
         })
+    }
+}
+
+impl HostSettings {
+    fn multicast_fault(&self) -> Option<(&'static str, String, String)> {
+        let group = self.multicast?;
+        let (is_v4, example) = match self.datagram_address() {
+            Some(IpAddr::V6(_)) => (false, "ff15::7:1"),
+            _ => (true, "239.192.7.1"),
+        };
+        let problem = match group {
+            group if !group.is_multicast() => format!("{group} is no multicast address"),
+            group if group.is_ipv4() != is_v4 => format!("datagrams of this host don't go to {group}"),
+            // RFC 5771, 4: routing protocols; a switch floods it, and hosts answer to it.
+            IpAddr::V4(group) if group.octets()[..3] == [224, 0, 0] => {
+                format!("{group} belongs to the network's own protocols")
+            }
+            _ => return None,
+        };
+        let mend = format!("leave it away, or give a group such as \"{example}\"");
+        Some(("multicast", problem, mend))
     }
 }
 
@@ -242,6 +270,10 @@ mod tests {
             (true, "window")
         );
         assert_eq!(error("listen = '192.0.2.1:7400'\nmtu = 576", peer), (true, "mtu"));
+        for group in ["192.0.2.7", "ff15::1", "224.0.0.5"] {
+            let table = format!("listen = '192.0.2.1:7400'\nmulticast = '{group}'");
+            assert_eq!(error(&table, peer), (true, "multicast"), "{group}");
+        }
         assert_eq!(
             error("listen = '192.0.2.1:7400'", "address = '2001:db8::1'"),
             (true, "address")

@@ -42,9 +42,13 @@ pub(super) struct UdpSocket {
 impl UdpSocket {
     /// A socket on a free port of this address, which counts what is none of ours in `strangers`.
     pub(super) fn bind(address: IpAddr, strangers: &Arc<AtomicU64>) -> io::Result<UdpSocket> {
-        let socket = std::net::UdpSocket::bind((address, 0))?;
+        UdpSocket::new(std::net::UdpSocket::bind((address, 0))?, strangers)
+    }
+
+    /// The same for a socket that is bound.
+    pub(super) fn new(socket: std::net::UdpSocket, strangers: &Arc<AtomicU64>) -> io::Result<UdpSocket> {
         socket.set_nonblocking(true)?;
-        let (level, name, value) = if address.is_ipv4() {
+        let (level, name, value) = if socket.local_addr()?.is_ipv4() {
             (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)
         } else {
             (
@@ -141,6 +145,11 @@ impl UdpSocket {
             )
         };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// The count of what is none of the channel's.
+    pub(super) fn strangers(&self) -> &Arc<AtomicU64> {
+        &self.strangers
     }
 
     /// Something came that is none of the channel's.
@@ -287,14 +296,19 @@ pub(super) fn is_for_later(error: &io::Error) -> bool {
 }
 
 fn set_option(socket: impl AsFd, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
-    // SAFETY: the kernel reads an `int` from the pointer, as it is told.
+    set_bytes_option(socket, level, name, &value.to_ne_bytes())
+}
+
+/// Sets an option whose value is these bytes.
+pub(super) fn set_bytes_option(socket: impl AsFd, level: c_int, name: c_int, value: &[u8]) -> io::Result<()> {
+    // SAFETY: the kernel reads as many bytes from the pointer as it is told.
     let result = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
             level,
             name,
-            (&raw const value).cast(),
-            size_of::<c_int>() as libc::socklen_t,
+            value.as_ptr().cast(),
+            value.len() as libc::socklen_t,
         )
     };
     if result == 0 {

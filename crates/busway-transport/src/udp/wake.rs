@@ -15,6 +15,7 @@ use crate::stream::{Interest, Poller};
 
 const SOCKET: u64 = 1;
 const TIMER: u64 = 2;
+const GROUP: u64 = 3;
 const NS: u64 = 1_000_000_000;
 
 /// CLOCK_MONOTONIC in nanoseconds.
@@ -30,6 +31,7 @@ pub(super) struct Wake {
     timer: OwnedFd,
     rings_at_ns: Option<u64>,
     waits_for_room: bool,
+    waits_for_group: bool,
 }
 
 impl Wake {
@@ -46,6 +48,7 @@ impl Wake {
             timer,
             rings_at_ns: None,
             waits_for_room: false,
+            waits_for_group: false,
         })
     }
 
@@ -89,6 +92,19 @@ impl Wake {
                 Interest::Read
             };
             self.waits_for_room = self.poller.modify(socket, SOCKET, interest).is_ok() && waits;
+        }
+    }
+
+    /// Whether it rings, too, when the socket has room over which several receivers are sent the same.
+    pub(super) fn wait_for_group(&mut self, socket: impl AsFd, waits: bool) {
+        if self.waits_for_group == waits {
+            return;
+        }
+        self.waits_for_group = waits;
+        if !waits {
+            self.poller.remove(socket);
+        } else if self.poller.add(socket, GROUP, Interest::Write).is_err() {
+            self.waits_for_group = false;
         }
     }
 }

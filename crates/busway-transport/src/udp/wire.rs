@@ -13,6 +13,19 @@
 //!                         +40  bytes of the stream               packet `largest` - n
 //! ```
 //!
+//! ```text
+//! shared (6): what several receivers are due, once           invite (7): to the receiver
+//! + 0  0       u64                                            +10  port   u16: of the group
+//! + 9  count   u8: receivers, 1 to 8                               16 bytes in all
+//! +10  first   u16: as in a run
+//! +16  for each receiver: token, packet, offset, number u64
+//!      then the bytes of the stream, the same for all;
+//!      none: a call, and `packet` is its number, 1 to 63
+//! ```
+//!
+//! A shared datagram is for each of its receivers a run with its own numbers. The flags of an answer: 1 = ended, 2 = the receiver listens to the group,
+//! and from 4 on the number of the last call that it heard there.
+//!
 //! Packet numbers are never used twice (as in RFC 9000, 12.3), so that an answer says which of two transmissions of the same bytes
 //! it is about. Read and written by [`super::sender`] and [`super::receiver`]; the opening by [`super::opens`].
 
@@ -22,6 +35,18 @@ pub(super) const RUN_BYTES: usize = 40;
 pub(super) const ANSWER_BYTES: usize = 48 + SEEN_WORDS * 8;
 /// Length of an opening in bytes.
 pub(super) const OPEN_BYTES: usize = 32;
+/// Length of an invitation in bytes.
+pub(super) const INVITE_BYTES: usize = 16;
+/// Receivers of one shared datagram at most.
+pub(super) const MAX_SHARES: usize = 8;
+/// Length of the longest head of a shared datagram in bytes.
+pub(super) const MAX_SHARED_BYTES: usize = shared_bytes(MAX_SHARES);
+/// Calls are numbered from 1 up to this, and then from 1 again.
+pub(super) const MAX_CALL: u8 = 63;
+/// Before the shares in a shared datagram, in bytes.
+const SHARES_AT: usize = 16;
+/// Length of a share in bytes.
+const SHARE_BYTES: usize = 32;
 /// Words of the bitmap in an answer.
 pub(super) const SEEN_WORDS: usize = 16;
 
@@ -30,6 +55,8 @@ const PING: u8 = 2;
 const END: u8 = 3;
 const ANSWER: u8 = 4;
 const OPEN: u8 = 5;
+const SHARED: u8 = 6;
+const INVITE: u8 = 7;
 /// No head begins in this datagram.
 const NO_HEAD: u16 = u16::MAX;
 
@@ -63,6 +90,10 @@ pub(super) struct Run {
 pub(super) struct Answer {
     /// The channel was ended, and everything before was taken.
     pub(super) is_ended: bool,
+    /// The receiver listens to the group to which it was invited.
+    pub(super) is_listening: bool,
+    /// Number of the last call that it heard there; 0 for none.
+    pub(super) heard: u8,
     /// Highest packet number that arrived; 0 for none.
     pub(super) largest: u64,
     /// All bytes of the stream before this one have arrived or are given up.
@@ -83,12 +114,32 @@ pub(super) struct Open {
     pub(super) to_session: u64,
 }
 
+/// One receiver's part in a shared datagram: what is not the same for all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Share {
+    pub(super) token: u64,
+    pub(super) packet: u64,
+    pub(super) offset: u64,
+    pub(super) number: u64,
+}
+
+/// Whom a shared datagram is for: decoded, but as hostile as any peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shares<'a> {
+    pub(super) first: Option<u16>,
+    /// Whole shares.
+    table: &'a [u8],
+}
+
 /// A decoded datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Datagram<'a> {
     Run(Run, &'a [u8]),
     Answer(Answer),
     Open(Open),
+    Shared(Shares<'a>, &'a [u8]),
+    /// With the group's port.
+    Invite(u16),
 }
 
 impl Run {
@@ -115,7 +166,7 @@ impl Answer {
         let mut bytes = [0; ANSWER_BYTES];
         put(&mut bytes, 0, token);
         bytes[8] = ANSWER;
-        bytes[9] = u8::from(self.is_ended);
+        bytes[9] = u8::from(self.is_ended) | u8::from(self.is_listening) << 1 | self.heard << 2;
         for (at, word) in [self.largest, self.received, self.limit, self.taken]
             .into_iter()
             .chain(self.seen)
@@ -148,7 +199,80 @@ impl Open {
     }
 }
 
-/// Reads what arrived: the token, which the caller must compare, and the rest. `None` for what is no datagram of ours.
+impl Shares<'_> {
+    /// All shares, as they were written.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Share> {
+        self.table.chunks_exact(SHARE_BYTES).map(|bytes| {
+            let word = |at| word(bytes, at).unwrap_or_default();
+            Share {
+                token: word(0),
+                packet: word(8),
+                offset: word(16),
+                number: word(24),
+            }
+        })
+    }
+
+    /// What a datagram with so many bytes of the stream is for the receiver with this token; `None` if it is not meant, or can't be.
+    pub(super) fn run_of(&self, token: u64, bytes: usize) -> Option<Run> {
+        let share = self.iter().find(|share| share.token == token)?;
+        let is_sound = share.packet > 0 && share.offset.checked_add(bytes as u64).is_some();
+        is_sound.then_some(Run {
+            purpose: Purpose::Run,
+            first: self.first,
+            packet: share.packet,
+            offset: share.offset,
+            number: share.number,
+        })
+    }
+}
+
+/// Length of the head of a datagram for so many receivers, in bytes.
+pub(super) const fn shared_bytes(receivers: usize) -> usize {
+    SHARES_AT + receivers * SHARE_BYTES
+}
+
+/// The head before the bytes that these receivers share, at most [`MAX_SHARES`]; it is [`shared_bytes`] long.
+pub(super) fn encode_shared(first: Option<u16>, shares: &[Share]) -> [u8; MAX_SHARED_BYTES] {
+    let mut bytes = [0; MAX_SHARED_BYTES];
+    bytes[8] = SHARED;
+    bytes[9] = shares.len() as u8; // at most 8
+    bytes[10..12].copy_from_slice(&first.unwrap_or(NO_HEAD).to_le_bytes());
+    for (at, share) in shares.iter().enumerate() {
+        let at = shared_bytes(at);
+        for (step, word) in [share.token, share.packet, share.offset, share.number]
+            .into_iter()
+            .enumerate()
+        {
+            put(&mut bytes, at + step * 8, word);
+        }
+    }
+    bytes
+}
+
+/// An invitation to the group with this port.
+pub(super) fn encode_invite(token: u64, port: u16) -> [u8; INVITE_BYTES] {
+    let mut bytes = [0; INVITE_BYTES];
+    put(&mut bytes, 0, token);
+    bytes[8] = INVITE;
+    bytes[10..12].copy_from_slice(&port.to_le_bytes());
+    bytes
+}
+
+fn decode_shared(bytes: &[u8]) -> Option<Datagram<'_>> {
+    let (head, rest) = bytes.split_first_chunk::<SHARES_AT>()?;
+    let first = u16::from_le_bytes([head[10], head[11]]);
+    let first = (first != NO_HEAD).then_some(first);
+    let count = usize::from(head[9]);
+    let (table, stream) = rest.split_at_checked(count * SHARE_BYTES)?;
+    let is_sound = (1..=MAX_SHARES).contains(&count)
+        && head[..8] == [0; 8]
+        && head[12..] == [0; 4]
+        && first.is_none_or(|first| usize::from(first) <= stream.len());
+    is_sound.then_some(Datagram::Shared(Shares { first, table }, stream))
+}
+
+/// Reads what arrived: the token (0 of what is shared), which the caller must compare, and the rest. `None` for what is no datagram of ours.
 pub(super) fn decode(bytes: &[u8]) -> Option<(u64, Datagram<'_>)> {
     let token = word(bytes, 0)?;
     let datagram = match *bytes.get(8)? {
@@ -179,6 +303,8 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(u64, Datagram<'_>)> {
             }
             Datagram::Answer(Answer {
                 is_ended: bytes[9] & 1 == 1,
+                is_listening: bytes[9] & 2 == 2,
+                heard: bytes[9] >> 2,
                 largest: word(bytes, 16)?,
                 received: word(bytes, 24)?,
                 limit: word(bytes, 32)?,
@@ -191,6 +317,8 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(u64, Datagram<'_>)> {
             from_session: word(bytes, 16)?,
             to_session: word(bytes, 24)?,
         }),
+        SHARED => decode_shared(bytes)?,
+        INVITE if bytes.len() == INVITE_BYTES => Datagram::Invite(u16::from_le_bytes([bytes[10], bytes[11]])),
         _ => return None,
     };
     Some((token, datagram))
@@ -225,6 +353,8 @@ mod tests {
         (seen[0], seen[15]) = (0b101, 1 << 63);
         Answer {
             is_ended: true,
+            is_listening: true,
+            heard: MAX_CALL,
             largest: 2000,
             received: 5,
             limit: u64::MAX,
@@ -255,6 +385,88 @@ mod tests {
             to_session: 3,
         };
         assert_eq!(decode(&open.encode(TOKEN)), Some((TOKEN, Datagram::Open(open))));
+        assert_eq!(
+            decode(&encode_invite(TOKEN, 7400)),
+            Some((TOKEN, Datagram::Invite(7400)))
+        );
+    }
+
+    /// A datagram for this many receivers, whose tokens count from 1.
+    fn shared(receivers: usize, first: Option<u16>, stream: &[u8]) -> Vec<u8> {
+        let shares: Vec<Share> = (1..=receivers as u64)
+            .map(|token| Share {
+                token,
+                packet: token + 10,
+                offset: token * 1000,
+                number: token + 50,
+            })
+            .collect();
+        let head = encode_shared(first, &shares);
+        [&head[..shared_bytes(receivers)], stream].concat()
+    }
+
+    #[test]
+    fn each_receiver_finds_its_own_run_in_what_is_shared() {
+        for receivers in 1..=MAX_SHARES {
+            let bytes = shared(receivers, Some(2), b"abcdef");
+            let Some((0, Datagram::Shared(shares, stream))) = decode(&bytes) else {
+                panic!("{receivers} receivers");
+            };
+            assert_eq!((stream, shares.iter().count()), (&b"abcdef"[..], receivers));
+            for token in 1..=receivers as u64 {
+                let run = Run {
+                    purpose: Purpose::Run,
+                    first: Some(2),
+                    packet: token + 10,
+                    offset: token * 1000,
+                    number: token + 50,
+                };
+                assert_eq!(shares.run_of(token, stream.len()), Some(run));
+            }
+            assert_eq!(shares.run_of(receivers as u64 + 1, stream.len()), None);
+        }
+    }
+
+    #[test]
+    fn a_shared_head_that_leads_outside_is_no_datagram() {
+        let good = shared(3, Some(6), b"abcdef");
+        assert!(decode(&good).is_some());
+        for end in 0..shared_bytes(3) {
+            assert_eq!(decode(&good[..end]), None, "cut at {end}");
+        }
+        assert_eq!(
+            decode(&shared(3, Some(7), b"abcdef")),
+            None,
+            "the first head lies behind the end"
+        );
+        for (at, value) in [(0, 1), (9, 0), (9, 9), (9, 255), (12, 1), (15, 1)] {
+            let mut bad = shared(8, None, &[7; 5000]);
+            bad[at] = value;
+            assert_eq!(decode(&bad), None, "byte {at} is {value}");
+        }
+        let with = |share: Share| {
+            let bytes = [&encode_shared(None, &[share])[..shared_bytes(1)], b"abc"].concat();
+            match decode(&bytes) {
+                Some((0, Datagram::Shared(shares, stream))) => shares.run_of(share.token, stream.len()),
+                other => panic!("{other:?}"),
+            }
+        };
+        let share = Share {
+            token: TOKEN,
+            packet: 1,
+            offset: u64::MAX - 3,
+            number: 0,
+        };
+        assert!(with(share).is_some());
+        assert_eq!(with(Share { packet: 0, ..share }), None);
+        assert_eq!(
+            with(Share {
+                offset: u64::MAX - 2,
+                ..share
+            }),
+            None,
+            "the offset overflows"
+        );
     }
 
     #[test]

@@ -1,0 +1,55 @@
+//! Senders that carry the same messages to several hosts.
+//!
+//! Whoever gives the same message to several senders in turn owns a [`Company`] and lets them join it
+//! ([`Sender::join`](crate::Sender::join)); it need not know what that is good for. Only the bus `udp` uses it, where the hosts' tables name a
+//! multicast group: what all are due then leaves once. All senders of a company belong to one lane.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+
+use super::circle::Circle;
+use super::group::GroupPlace;
+use super::near::Near;
+use crate::message::Message;
+
+/// See the module.
+pub struct Company<M: Message> {
+    circles: Vec<Arc<Circle<M>>>,
+}
+
+impl<M: Message> Default for Company<M> {
+    fn default() -> Self {
+        Company { circles: Vec::new() }
+    }
+}
+
+impl<M: Message> std::fmt::Debug for Company<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Company")
+            .field("circles", &self.circles.len())
+            .finish()
+    }
+}
+
+impl<M: Message> Company<M> {
+    /// Gives a sender its place among those that send to the same group.
+    pub(super) fn seat(
+        &mut self,
+        place: GroupPlace,
+        near: &Arc<Mutex<Near<M>>>,
+        deserted: &Arc<AtomicU64>,
+    ) -> Arc<Circle<M>> {
+        self.circles.retain(|circle| !circle.is_empty());
+        if let Some(circle) = self
+            .circles
+            .iter()
+            .find(|circle| circle.take_in(place, near, deserted))
+        {
+            return circle.clone();
+        }
+        let circle = Arc::new(Circle::new(place));
+        circle.take_in(place, near, deserted);
+        self.circles.push(circle.clone());
+        circle
+    }
+}
