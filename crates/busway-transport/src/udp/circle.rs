@@ -230,7 +230,10 @@ fn plan<M: Message>(members: &mut Members<'_, M>, most_bytes: usize, is_flush: b
     }
     match (wait_ns, count, &members[last]) {
         (Some(until_ns), ..) => Step::Wait(until_ns),
-        (None, 1, Some(near)) => Step::Alone(last, near.sending.cut().saturating_add(limit_bytes)),
+        (None, 1, Some(near)) => {
+            let end = near.sending.cut().saturating_add(limit_bytes);
+            Step::Alone(last, end.min(near.sending.accepted()))
+        }
         _ => Step::Together(who, limit_bytes),
     }
 }
