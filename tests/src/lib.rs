@@ -3,6 +3,7 @@
 //! * [`rig`]: hosts, their gateways, the system file.
 //! * [`program`]: child processes that report.
 //! * [`role`]: what the Rust program under test can be told to do.
+//! * [`own_network`]: a network in which nobody else sends.
 //! * [`outage`]: two links, one of them out of order.
 //! * [`ports`]: ARINC 653 partitions on those hosts.
 //! * [`quiet`]: when nothing is under way between ports any more.
@@ -15,6 +16,7 @@
 //! (`cargo test --workspace` builds it), or the one that the environment variable `BUSWAY_BIN` names.
 
 pub mod outage;
+pub mod own_network;
 pub mod ports;
 pub mod program;
 pub mod quiet;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use busway_transport::{ChannelError, Flushed, Head, Kind, Message, Refused, Sender, WaitFor};
+use busway_transport::{ChannelError, Company, Flushed, Head, Kind, Message, Refused, Sender, WaitFor};
 
 use super::{ChannelKey, Ending, FlowId, Report, ReportKind};
 use crate::counters::{ServiceCounters, add};
@@ -75,6 +75,8 @@ pub struct Outbound {
     /// Hears the events that announce samples, where the service has a companion.
     ear: Option<Ear>,
     outs: Vec<Out>,
+    /// The senders of all of them: what several are due may leave once.
+    company: Company<Outgoing>,
     history: VecDeque<(Head, Arc<Copied>)>,
     /// Events heard that have not been sent on.
     events: u64,
@@ -100,6 +102,7 @@ impl Outbound {
             setup,
             ear: None,
             outs: Vec::new(),
+            company: Company::default(),
             history,
             events: 0,
             unannounced: false,
@@ -127,7 +130,8 @@ impl Outbound {
     }
 
     /// Adds a destination and gives it the history.
-    pub fn add(&mut self, key: ChannelKey, sender: Box<dyn Sender<Outgoing>>) {
+    pub fn add(&mut self, key: ChannelKey, mut sender: Box<dyn Sender<Outgoing>>) {
+        sender.join(&mut self.company);
         let mut out = Out {
             key,
             sender,

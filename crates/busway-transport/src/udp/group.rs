@@ -13,8 +13,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, soc
 
 use super::socket::{UdpSocket, set_bytes_option};
 
-/// The interfaces that have IPv6 addresses (`if6_seq_show` in net/ipv6/addrconf.c).
-const INTERFACES: &str = "/proc/net/if_inet6";
+/// The interfaces that have IPv6 addresses (`if6_seq_show` in net/ipv6/addrconf.c), in the network namespace of the calling thread.
+const INTERFACES: &str = "/proc/thread-self/net/if_inet6";
 /// How many routers pass a packet on: none.
 const HOPS: u32 = 1;
 

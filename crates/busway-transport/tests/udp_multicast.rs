@@ -1,0 +1,230 @@
+//! What several hosts are due leaves once: one host that sends, and others that receive, over the loopback interface of a network namespace of
+//! the test's own, whose counters tell what was sent. Needs root.
+#![allow(unsafe_code)] // filters on the receivers' sockets
+
+#[allow(unused_macros, unused_imports)] // The macro is for the contract suites.
+mod contract;
+mod fan;
+#[path = "../../../tests/src/own_network.rs"]
+mod own_network;
+#[path = "../../../tests/src/skip.rs"]
+mod skip;
+
+use std::time::Duration;
+
+use busway_transport::ChannelSpec;
+use contract::harness::{latest, queue};
+use fan::{Fan, listeners, lose};
+use own_network::{in_own_network, sent};
+
+/// Settings with a group of this number; tests that look for sockets have one of their own.
+fn group(number: u8) -> String {
+    format!("multicast = '{}'\nmtu = 1500", address(number))
+}
+
+fn address(number: u8) -> std::net::IpAddr {
+    [239, 192, 7, number].into()
+}
+
+/// Enough for an invitation and a call.
+const WHILE: Duration = Duration::from_millis(300);
+
+fn spec() -> ChannelSpec {
+    queue(16, 40_000)
+}
+
+/// Bytes of a message of mixed sizes.
+fn mixed(sequence: u64) -> usize {
+    [64, 900, 3000, 40_000][sequence as usize % 4] + sequence as usize % 7
+}
+
+/// Bytes on the wire, answers included, for each byte of these messages, while they were sent to all.
+fn sent_for_each(fan: &mut Fan, count: u64) -> f64 {
+    let (before, _) = sent();
+    let bytes = fan.send_all(count, mixed);
+    (sent().0 - before) as f64 / bytes as f64
+}
+
+#[test]
+fn what_three_hosts_are_due_leaves_once() {
+    in_own_network(|| {
+        let mut apart = Fan::open("mtu = 1500", 3, &spec());
+        let without = sent_for_each(&mut apart, 1000);
+        apart.assert_complete(&[0, 1, 2]);
+        drop(apart);
+        let mut fan = Fan::open(&group(1), 3, &spec());
+        fan.warm_up(WHILE);
+        let with = sent_for_each(&mut fan, 1000);
+        fan.assert_complete(&[0, 1, 2]);
+        assert!(without > 3.0, "{without} times the bytes without a group");
+        assert!(with < 1.5, "{with} times the bytes with a group");
+    });
+}
+
+#[test]
+fn what_three_hosts_are_due_leaves_once_over_ipv6() {
+    in_own_network(|| {
+        let settings = "multicast = 'ff15::7:1'\nmtu = 1500";
+        let mut fan = Fan::open_at([0, 0, 0, 0, 0, 0, 0, 1].into(), settings, 3, &spec());
+        fan.warm_up(WHILE);
+        let with = sent_for_each(&mut fan, 1000);
+        fan.assert_complete(&[0, 1, 2]);
+        assert!(with < 1.5, "{with} times the bytes");
+    });
+}
+
+#[test]
+fn more_hosts_than_one_datagram_names_are_sent_to_in_several() {
+    in_own_network(|| {
+        let mut fan = Fan::open(&group(3), 10, &spec());
+        fan.warm_up(WHILE);
+        let with = sent_for_each(&mut fan, 500);
+        fan.assert_complete(&(0..10).collect::<Vec<_>>());
+        assert!((2.0..3.5).contains(&with), "{with} times the bytes");
+    });
+}
+
+#[test]
+fn loss_at_one_host_costs_it_repairs_and_the_others_nothing() {
+    in_own_network(|| {
+        let mut fan = Fan::open(&group(4), 3, &spec());
+        fan.warm_up(WHILE);
+        lose(listeners(address(4))[1], 2);
+        let with = sent_for_each(&mut fan, 2000);
+        fan.assert_complete(&[0, 1, 2]);
+        assert!(with < 1.5, "{with} times the bytes");
+    });
+}
+
+#[test]
+fn a_host_that_stops_and_is_killed_holds_nobody_back() {
+    in_own_network(|| {
+        let mut fan = Fan::open(&group(5), 3, &spec());
+        fan.warm_up(WHILE);
+        fan.outs[1].is_stopped = true;
+        let stopped = sent_for_each(&mut fan, 1000);
+        fan.assert_complete(&[0, 2]);
+        fan.outs[1].kill();
+        let killed = sent_for_each(&mut fan, 1000);
+        fan.assert_complete(&[0, 2]);
+        assert!(
+            stopped < 1.7 && killed < 1.5,
+            "{stopped} and {killed} times the bytes"
+        );
+    });
+}
+
+#[test]
+fn a_host_that_was_stopped_for_a_while_comes_back_among_the_others() {
+    in_own_network(|| {
+        let mut fan = Fan::open(&group(6), 3, &spec());
+        fan.warm_up(WHILE);
+        fan.outs[1].is_stopped = true;
+        fan.send_all(200, mixed);
+        fan.outs[1].is_stopped = false;
+        fan.warm_up(WHILE);
+        let with = sent_for_each(&mut fan, 1000);
+        fan.assert_complete(&[0, 2]);
+        let sequences = fan.outs[1].sink.sequences();
+        assert!(sequences.is_sorted_by(|a, b| a < b), "in order, none twice");
+        assert_eq!(sequences.last(), fan.outs[0].sink.sequences().last());
+        assert!(with < 1.5, "{with} times the bytes");
+    });
+}
+
+#[test]
+fn a_host_that_joins_late_is_soon_one_of_the_others() {
+    in_own_network(|| {
+        let mut fan = Fan::open(&group(7), 2, &spec());
+        fan.warm_up(WHILE);
+        fan.send_all(500, mixed);
+        fan.add();
+        fan.send_all(500, mixed);
+        fan.warm_up(WHILE);
+        let with = sent_for_each(&mut fan, 1000);
+        fan.assert_complete(&[0, 1, 2]);
+        assert!(with < 1.5, "{with} times the bytes");
+    });
+}
+
+#[test]
+fn where_nobody_can_join_each_gets_everything_by_itself() {
+    in_own_network(|| {
+        std::fs::write("/proc/sys/net/ipv4/igmp_max_memberships", "0").expect("a setting of the namespace");
+        let mut fan = Fan::open(&group(8), 3, &spec());
+        fan.warm_up(WHILE);
+        assert_eq!(listeners(address(8)), []);
+        let with = sent_for_each(&mut fan, 500);
+        fan.assert_complete(&[0, 1, 2]);
+        assert!(with > 3.0, "{with} times the bytes");
+    });
+}
+
+#[test]
+fn a_group_that_a_switch_forgets_is_given_up_until_it_is_heard_again() {
+    in_own_network(|| {
+        let mut fan = Fan::open(&group(9), 3, &spec());
+        fan.warm_up(WHILE);
+        let listeners = listeners(address(9));
+        assert_eq!(listeners.len(), 3);
+        listeners.iter().for_each(|fd| lose(*fd, 100));
+        fan.send_all(100, mixed);
+        let without = sent_for_each(&mut fan, 100);
+        fan.assert_complete(&[0, 1, 2]);
+        assert!((3.0..3.5).contains(&without), "{without} times the bytes");
+        listeners.iter().for_each(|fd| lose(*fd, 0));
+        fan.warm_up(Duration::from_secs(3));
+        let with = sent_for_each(&mut fan, 1000);
+        fan.assert_complete(&[0, 1, 2]);
+        assert!(with < 1.5, "{with} times the bytes");
+    });
+}
+
+#[test]
+fn best_effort_loses_nothing_where_the_network_does_not_though_datagrams_come_two_ways() {
+    in_own_network(|| {
+        let settings = format!("{}\ndelivery = 'best-effort'", group(10));
+        let mut fan = Fan::open(&settings, 3, &spec());
+        // From the first message on, so that all change from one way to the other under load.
+        fan.send_all(2000, mixed);
+        let with = sent_for_each(&mut fan, 1000);
+        fan.assert_complete(&[0, 1, 2]);
+        assert!(with < 1.5, "{with} times the bytes");
+    });
+}
+
+#[test]
+fn best_effort_goes_on_after_what_one_host_lost() {
+    in_own_network(|| {
+        let settings = format!("{}\ndelivery = 'best-effort'", group(11));
+        let mut fan = Fan::open(&settings, 3, &spec());
+        fan.warm_up(WHILE);
+        lose(listeners(address(11))[0], 10);
+        let with = sent_for_each(&mut fan, 2000);
+        let complete = fan.outs.iter().filter(|out| out.sink.heads.len() > 2000).count();
+        assert_eq!(complete, 2, "one host has lost something");
+        for out in &fan.outs {
+            let sequences = out.sink.sequences();
+            assert!(sequences.is_sorted_by(|a, b| a < b), "in order, none twice");
+            assert!(sequences.len() > 1000, "{}", sequences.len());
+        }
+        assert!(with < 1.5, "{with} times the bytes");
+    });
+}
+
+#[test]
+fn sampling_is_shared_too_and_never_goes_back() {
+    in_own_network(|| {
+        let mut fan = Fan::open(&group(12), 3, &latest(3000));
+        fan.warm_up(WHILE);
+        let (before, _) = sent();
+        let bytes = fan.send_all(500, |_| 3000);
+        let with = (sent().0 - before) as f64 / bytes as f64;
+        for out in &fan.outs {
+            let sequences = out.sink.sequences();
+            assert!(sequences.is_sorted_by(|a, b| a < b), "in order, none twice");
+            assert_eq!(sequences.last(), fan.outs[0].sink.sequences().last());
+        }
+        assert!(with < 1.7, "{with} times the bytes");
+    });
+}

@@ -1,0 +1,37 @@
+//! A network of a test's own, in which nobody else sends: what was sent over its loopback interface can be counted.
+#![allow(unsafe_code)] // a namespace for a thread
+
+use std::process::Command;
+
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+use crate::skip::skipped;
+
+/// Runs a test in a network namespace whose loopback interface is up; the programs that it starts are in there, too. Needs root.
+pub fn in_own_network(test: impl FnOnce() + Send + 'static) {
+    if !rustix::process::geteuid().is_root() {
+        return skipped("root, for a network namespace");
+    }
+    let thread = std::thread::Builder::new().name(std::thread::current().name().unwrap_or("").into());
+    let run = move || {
+        // SAFETY: only the network namespace is left, no descriptor table.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.expect("root may");
+        let status = Command::new("ip").args(["link", "set", "lo", "up"]).status();
+        assert!(status.expect("`ip` of iproute2").success());
+        test();
+    };
+    let ended = thread.spawn(run).expect("a thread").join();
+    ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+/// Bytes and packets that left over the loopback interface of this thread's namespace; a batch that the kernel does not take apart is one packet.
+pub fn sent() -> (u64, u64) {
+    let table = std::fs::read_to_string("/proc/thread-self/net/dev").expect("Linux");
+    let line = table.lines().find_map(|line| line.trim().strip_prefix("lo:"));
+    let mut numbers = line
+        .into_iter()
+        .flat_map(str::split_whitespace)
+        .map(|word| word.parse().expect("a number"));
+    // Of eight numbers about what came and eight about what left, the first two are these.
+    (numbers.nth(8).expect("bytes"), numbers.next().expect("packets"))
+}
