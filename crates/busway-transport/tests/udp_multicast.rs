@@ -64,6 +64,20 @@ fn what_three_hosts_are_due_leaves_once() {
 #[test]
 fn what_three_hosts_are_due_leaves_once_over_ipv6() {
     in_own_network(|| {
+        // As every interface but this one has.
+        let route = [
+            "-6",
+            "route",
+            "add",
+            "multicast",
+            "ff00::/8",
+            "dev",
+            "lo",
+            "table",
+            "local",
+        ];
+        let status = std::process::Command::new("ip").args(route).status();
+        assert!(status.expect("`ip` of iproute2").success());
         let settings = "multicast = 'ff15::7:1'\nmtu = 1500";
         let mut fan = Fan::open_at([0, 0, 0, 0, 0, 0, 0, 1].into(), settings, 3, &spec());
         fan.warm_up(WHILE);
