@@ -16,22 +16,27 @@ pub fn in_own_network(test: impl FnOnce() + Send + 'static) {
     let run = move || {
         // SAFETY: only the network namespace is left, no descriptor table.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.expect("root may");
-        let status = Command::new("ip").args(["link", "set", "lo", "up"]).status();
-        assert!(status.expect("`ip` of iproute2").success());
+        ip("link set lo up");
         test();
     };
     let ended = thread.spawn(run).expect("a thread").join();
     ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-/// Bytes and packets that left over the loopback interface of this thread's namespace; a batch that the kernel does not take apart is one packet.
+/// Runs iproute2's `ip` in this thread's namespace.
+pub fn ip(arguments: &str) {
+    let status = Command::new("ip").args(arguments.split(' ')).status();
+    assert!(status.expect("`ip` of iproute2").success(), "ip {arguments}");
+}
+
+/// Bytes and packets that left over all interfaces of this thread's namespace; a batch that the kernel does not take apart is one packet.
 pub fn sent() -> (u64, u64) {
     let table = std::fs::read_to_string("/proc/thread-self/net/dev").expect("Linux");
-    let line = table.lines().find_map(|line| line.trim().strip_prefix("lo:"));
-    let mut numbers = line
-        .into_iter()
-        .flat_map(str::split_whitespace)
-        .map(|word| word.parse().expect("a number"));
-    // Of eight numbers about what came and eight about what left, the first two are these.
-    (numbers.nth(8).expect("bytes"), numbers.next().expect("packets"))
+    let interfaces = table.lines().filter_map(|line| Some(line.split_once(':')?.1));
+    interfaces.fold((0, 0), |(bytes, packets), numbers| {
+        // Eight numbers about what came, and eight about what left; of either the first two are these.
+        let mut numbers = numbers.split_whitespace().skip(8).map(|word| word.parse::<u64>());
+        let mut next = || numbers.next().expect("16 numbers").expect("a number");
+        (bytes + next(), packets + next())
+    })
 }

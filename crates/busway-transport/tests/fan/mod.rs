@@ -141,15 +141,6 @@ impl Fan {
         });
     }
 
-    /// Sends some messages for so long, so that whoever can hear the group does.
-    pub fn warm_up(&mut self, time: Duration) {
-        let end = Instant::now() + time;
-        while Instant::now() < end {
-            self.send_all(1, |_| 100);
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
     /// Sends messages of these sizes to all, and waits until those that are well have them; returns their bytes.
     pub fn send_all(&mut self, count: u64, size: impl Fn(u64) -> usize) -> u64 {
         let mut bytes = 0;
