@@ -13,6 +13,8 @@ pub struct Addresses {
     pub conversation: Role<SocketAddr>,
     /// This host's and the peer's address for messages, where they do not follow the conversation (datagrams, an RDMA device).
     pub messages: Option<[IpAddr; 2]>,
+    /// The multicast group to which this host sends once what goes to several.
+    pub group: Option<IpAddr>,
 }
 
 /// What the settings of a link say about addresses.

@@ -87,6 +87,20 @@ fn check_says_that_nothing_passes_through_a_third_host() {
 }
 
 #[test]
+fn check_says_what_leaves_once_by_which_multicast_group() {
+    let output = busway(&["check", &example("one-to-many.toml")]);
+    assert!(output.status.success(), "{output:?}");
+    let said = text(&output.stdout);
+    let line = "  multicast  239.192.7.1: services that go to several of planner, logger, display leave 192.0.2.1 once\n";
+    assert_eq!(said.matches(line).count(), 1, "{said}");
+    assert_eq!(
+        said.matches("multicast").count(),
+        1,
+        "only the camera's host sends to a group: {said}"
+    );
+}
+
+#[test]
 fn check_says_which_way_each_channel_goes_and_how_many_slots_it_has() {
     let output = busway(&["check", &example("ports.toml")]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));

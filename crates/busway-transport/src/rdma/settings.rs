@@ -82,6 +82,7 @@ impl Network for LinkSettings {
         Some(Addresses {
             conversation: self.conversation().role().ok()?,
             messages: Some([self.local.device_address()?, self.peer.device_address()?]),
+            group: None,
         })
     }
 }

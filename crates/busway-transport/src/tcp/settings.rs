@@ -55,6 +55,7 @@ impl Network for LinkSettings {
         Some(Addresses {
             conversation: self.role().ok()?,
             messages: None,
+            group: None,
         })
     }
 }

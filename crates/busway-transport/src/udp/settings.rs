@@ -170,6 +170,7 @@ impl Network for LinkSettings {
         Some(Addresses {
             conversation: self.conversation().role().ok()?,
             messages: Some([self.local.datagram_address()?, self.peer.datagram_address()?]),
+            group: self.local.multicast,
         })
     }
 }

@@ -54,6 +54,16 @@ pub struct HostReport<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<&'a PathBuf>,
     pub links: Vec<LinkReport>,
+    /// Groups to which it sends once what goes to several hosts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub multicast: Vec<GroupReport>,
+}
+
+#[derive(Serialize)]
+pub struct GroupReport {
+    pub group: IpAddr,
+    pub from: IpAddr,
+    pub hosts: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -162,8 +172,31 @@ impl<'a> HostReport<'a> {
             iceoryx2: &host.iceoryx2,
             status: host.status.as_ref(),
             links: system.links_of(&host.name).map(LinkReport::new).collect(),
+            multicast: groups(system, host),
         }
     }
+}
+
+/// The multicast groups to which a host sends, each with the hosts at the other ends.
+fn groups(system: &System, host: &Host) -> Vec<GroupReport> {
+    let mut groups: Vec<GroupReport> = Vec::new();
+    for link in system.links_of(&host.name) {
+        let place = link.buses.iter().find_map(|bus| {
+            let addresses = bus.addresses()?;
+            Some((addresses.group?, addresses.messages?[0]))
+        });
+        let Some((group, from)) = place else { continue };
+        let same = |known: &&mut GroupReport| (known.group, known.from) == (group, from);
+        match groups.iter_mut().find(same) {
+            Some(known) => known.hosts.push(link.peer),
+            None => groups.push(GroupReport {
+                group,
+                from,
+                hosts: vec![link.peer],
+            }),
+        }
+    }
+    groups
 }
 
 impl LinkReport {

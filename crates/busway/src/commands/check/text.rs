@@ -6,7 +6,7 @@ use busway_system::{KeepRule, Lane, Large, Pattern, Policy, ServiceRule, Wait};
 
 use super::ports_text;
 use super::report::{
-    BusReport, ConversationReport, HostReport, NetworkReport, Report, WindowReport, WindowsReport,
+    BusReport, ConversationReport, GroupReport, HostReport, NetworkReport, Report, WindowReport, WindowsReport,
 };
 
 /// The whole text, with its last line end.
@@ -128,6 +128,16 @@ fn write_host(host: &HostReport<'_>, to: &mut String) -> std::fmt::Result {
             let buses = buses.join(", else ");
             writeln!(to, "             what is {from_bytes} B long or longer: {buses}")?;
         }
+    }
+    for GroupReport { group, from, hosts } in &host.multicast {
+        let hosts = match hosts.as_slice() {
+            [only] => format!("for {only} alone, which gets everything by itself"),
+            hosts => format!(
+                "services that go to several of {} leave {from} once",
+                hosts.join(", ")
+            ),
+        };
+        writeln!(to, "  multicast  {group}: {hosts}")?;
     }
     if host.links.is_empty() {
         writeln!(to, "  no link")?;
