@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use busway_transport::registry::{Buses, link_settings, parse_host};
 use busway_transport::{
-    ChannelEnd, ChannelId, ChannelSpec, Head, Keep, Kind, Landing, Link, LinkEvent, LinkIdentity, Message,
-    Receiver, Sender, Sink, Verdict,
+    ChannelEnd, ChannelId, ChannelSpec, Company, Head, Keep, Kind, Landing, Link, LinkEvent, LinkIdentity,
+    Message, Receiver, Sender, Sink, Verdict,
 };
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -138,26 +138,69 @@ fn the_data_path_does_not_allocate() {
     measure("udp", ends);
     let ends = ends.map(|end| format!("{end}\ndelivery = 'best-effort'\nmtu = 1500"));
     measure("udp", [&ends[0], &ends[1]]);
+    let hub = format!("listen = '127.0.0.6:{port}'\nmulticast = '239.192.7.1'");
+    measure_shared([&hub, "address = '127.0.0.6'"]);
 }
 
-fn measure(bus: &str, hosts: [&str; 2]) {
+fn identity(host: &str, session: u64) -> LinkIdentity {
+    LinkIdentity {
+        host: host.into(),
+        session,
+        application: "".into(),
+    }
+}
+
+/// Host `one`, whose process has these buses, and a peer.
+fn join(buses: &Buses, peer: &str, bus: &str, hosts: [&str; 2]) -> [BoxedLink; 2] {
     let table = |at: usize| parse_host(bus, toml::from_str(hosts[at]).expect("TOML")).expect("a good table");
-    let mut links: [BoxedLink; 2] = [0, 1].map(|at| {
-        let identity = LinkIdentity {
-            host: ["one", "two"][at].into(),
-            session: 1 + at as u64,
-            application: "".into(),
-        };
-        let settings = link_settings(bus, table(at), table(1 - at), at == 0);
-        Buses::new(identity)
-            .open(&settings, ["two", "one"][at])
-            .expect("good settings")
-    });
+    let settings = |at: usize| link_settings(bus, table(at), table(1 - at), at == 0);
+    let other = Buses::new(identity(peer, 2));
+    let mut links = [
+        buses.open(&settings(0), peer).expect("good settings"),
+        other.open(&settings(1), "one").expect("good settings"),
+    ];
     let mut up = 0;
     until(&mut links, |_, event| {
         up += u32::from(matches!(event, LinkEvent::Up(_)));
         up == 2
     });
+    links
+}
+
+/// What two hosts are given leaves once, from the first invitation on.
+fn measure_shared(hosts: [&str; 2]) {
+    let buses = Buses::new(identity("one", 1));
+    let mut company = Company::default();
+    let mut links = ["two", "three"].map(|peer| join(&buses, peer, "udp", hosts));
+    let mut ends = links.each_mut().map(|links| {
+        let (mut sender, receiver) = open(links, 1, Keep::All { depth: 16 });
+        sender.join(&mut company);
+        (sender, receiver, Place(vec![0; 1 << 20], 0, 0))
+    });
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    for sequence in 1..=3000 {
+        let bytes = [64, 4096, 300_000][sequence as usize % 3];
+        let mut waiting = [(); 2].map(|()| Some(Static::new(sequence, bytes)));
+        while waiting.iter().any(Option::is_some) {
+            for ((sender, ..), message) in ends.iter_mut().zip(&mut waiting) {
+                if let Some(Err(busway_transport::Refused::Full(back))) =
+                    message.take().map(|it| sender.send(it))
+                {
+                    *message = Some(back);
+                }
+            }
+            for (sender, receiver, sink) in &mut ends {
+                sender.flush().expect("well");
+                receiver.poll(sink, 4).expect("well");
+            }
+        }
+    }
+    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0, "to two hosts");
+    assert!(ends.iter().all(|(.., sink)| sink.2 > 2000));
+}
+
+fn measure(bus: &str, hosts: [&str; 2]) {
+    let mut links = join(&Buses::new(identity("one", 1)), "two", bus, hosts);
     let ends = [(1, Keep::All { depth: 16 }), (2, Keep::Latest)].map(|(id, keep)| open(&mut links, id, keep));
     let mut sink = Place(vec![0; 1 << 20], 0, 0);
     for (mut sender, mut receiver) in ends {

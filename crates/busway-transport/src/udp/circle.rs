@@ -13,13 +13,15 @@ use super::group::GroupPlace;
 use super::lock;
 use super::near::Near;
 use super::seat::{Ledger, Seat};
-use super::sending::SAFE_DATAGRAM_BYTES;
+use super::sending::{Cut, SAFE_DATAGRAM_BYTES};
 use super::socket::{MAX_DATAGRAM_BYTES, UdpSocket};
 use super::wire::{MAX_SHARED_BYTES, MAX_SHARES, Purpose, Share, encode_shared, shared_bytes};
 use crate::message::Message;
 
 /// The members, locked, by their place in the circle.
 type Members<'a, M> = [Option<MutexGuard<'a, Near<M>>>; MAX_SHARES];
+/// Those that send together, one after the other.
+type Chosen<'a, M> = [Option<&'a mut Near<M>>; MAX_SHARES];
 /// Some of them.
 type Who = [bool; MAX_SHARES];
 
@@ -246,6 +248,36 @@ fn fitting_bytes<M: Message>(members: &Members<'_, M>, most_bytes: usize) -> u64
     datagram_bytes.saturating_sub(shared_bytes(all.count())) as u64
 }
 
+/// Cuts the next bytes of all, as many as each may send; the head of the datagram, if there are any.
+fn cut<M: Message>(
+    chosen: &mut Chosen<'_, M>,
+    most_bytes: u64,
+    cuts: &mut [Option<Cut>; MAX_SHARES],
+    now_ns: u64,
+) -> Option<[u8; MAX_SHARED_BYTES]> {
+    let allowed = chosen
+        .iter_mut()
+        .flatten()
+        .map(|near| near.sending.allowance(most_bytes));
+    let bytes = allowed.min().filter(|bytes| *bytes > 0)?;
+    let mut shares = [Share::default(); MAX_SHARES];
+    let (mut first, mut receivers) = (None, 0);
+    for (near, (cut, share)) in chosen.iter_mut().flatten().zip(cuts.iter_mut().zip(&mut shares)) {
+        let next = near.sending.next_shared(bytes, now_ns);
+        *cut = Some(next);
+        let run = near.run(Purpose::Run, next.packet, next.offset, bytes);
+        first = first.or(run.first);
+        *share = Share {
+            token: near.token,
+            packet: run.packet,
+            offset: run.offset,
+            number: run.number,
+        };
+        receivers += 1;
+    }
+    Some(encode_shared(first, &shares[..receivers]))
+}
+
 impl Way {
     fn open(place: GroupPlace) -> std::io::Result<Way> {
         let (socket, port) = place.sending()?;
@@ -267,41 +299,20 @@ impl Way {
         now_ns: u64,
     ) -> bool {
         let most_bytes = fitting_bytes(members, self.most_bytes);
-        let mut cuts = [[None; MAX_SHARES]; BATCH];
-        let mut heads = [[0; MAX_SHARED_BYTES]; BATCH];
-        let mut chosen: [Option<&mut Near<M>>; MAX_SHARES] = Default::default();
+        let mut chosen: Chosen<'_, M> = Default::default();
         let mut receivers = 0;
         for (near, _) in members.iter_mut().zip(who).filter(|(_, is_due)| **is_due) {
             chosen[receivers] = near.as_deref_mut();
             receivers += 1;
         }
+        let mut cuts = [[None; MAX_SHARES]; BATCH];
+        let mut heads = [[0; MAX_SHARED_BYTES]; BATCH];
         let mut count = 0;
-        while count < BATCH {
-            let most_bytes = most_bytes.min(left_bytes);
-            let allowed = chosen
-                .iter_mut()
-                .flatten()
-                .map(|near| near.sending.allowance(most_bytes));
-            let bytes = allowed.min().unwrap_or(0);
-            if bytes == 0 {
-                break;
-            }
-            let mut shares = [Share::default(); MAX_SHARES];
-            let mut first = None;
-            for ((near, cut), share) in chosen.iter_mut().flatten().zip(&mut cuts[count]).zip(&mut shares) {
-                let next = near.sending.next_shared(bytes, now_ns);
-                *cut = Some(next);
-                let run = near.run(Purpose::Run, next.packet, next.offset, bytes);
-                first = first.or(run.first);
-                *share = Share {
-                    token: near.token,
-                    packet: run.packet,
-                    offset: run.offset,
-                    number: run.number,
-                };
-            }
-            heads[count] = encode_shared(first, &shares[..receivers]);
-            left_bytes -= bytes;
+        while count < BATCH
+            && let Some(head) = cut(&mut chosen, most_bytes.min(left_bytes), &mut cuts[count], now_ns)
+        {
+            left_bytes -= cuts[count][0].map_or(0, |cut| cut.bytes);
+            heads[count] = head;
             count += 1;
         }
         let head_bytes = shared_bytes(receivers);

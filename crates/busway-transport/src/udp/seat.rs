@@ -178,3 +178,114 @@ impl Seat {
         self.pause_ns = LONGEST_PAUSE_NS;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Kind;
+
+    struct Plain(Head, &'static [u8]);
+
+    impl Message for Plain {
+        fn head(&self) -> &Head {
+            &self.0
+        }
+        fn user_header(&self) -> &[u8] {
+            &[]
+        }
+        fn payload(&self) -> &[u8] {
+            self.1
+        }
+    }
+
+    static BYTES: [u8; 2] = [7; 2];
+
+    fn message(sequence: u64) -> Plain {
+        let head = Head {
+            sequence,
+            origin: 1,
+            time_ns: 0,
+            payload_bytes: 1,
+            events: 0,
+            user_header_bytes: 0,
+            kind: Kind::Data,
+        };
+        Plain(head, &BYTES[..1])
+    }
+
+    /// A stream that takes messages of one length.
+    struct Stream(Seat, u64);
+
+    impl Stream {
+        fn new(ledger: &Arc<Mutex<Ledger>>) -> Stream {
+            Stream(Seat::new(ledger.clone(), 1, 0, Arc::default()), 0)
+        }
+
+        /// Takes a message; the position of its end, and where the run began.
+        fn take(&mut self, message: &Plain) -> (u64, u64) {
+            self.0.place(message, self.1);
+            self.1 += segment_bytes(message) as u64;
+            (self.0.position(self.1), self.0.run_start())
+        }
+    }
+
+    #[test]
+    fn streams_that_take_the_same_messages_are_in_step() {
+        let ledger = Arc::default();
+        let [mut one, mut two] = [Stream::new(&ledger), Stream::new(&ledger)];
+        for sequence in 1..100 {
+            let message = message(sequence);
+            assert_eq!(one.take(&message), two.take(&message));
+            assert_eq!(one.0.run_start(), 0, "none is left out");
+        }
+    }
+
+    #[test]
+    fn a_stream_that_lags_is_in_the_same_run_and_one_that_misses_a_message_begins_another() {
+        let ledger = Arc::default();
+        let [mut one, mut two] = [Stream::new(&ledger), Stream::new(&ledger)];
+        let length = segment_bytes(&message(1)) as u64;
+        let ends: Vec<_> = (1..=10).map(|sequence| one.take(&message(sequence))).collect();
+        for sequence in (1..=10).filter(|sequence| *sequence != 5) {
+            let run_start = if sequence < 5 { 0 } else { 4 * length };
+            assert_eq!(
+                two.take(&message(sequence)),
+                (ends[sequence as usize - 1].0, run_start)
+            );
+        }
+    }
+
+    #[test]
+    fn what_only_looks_the_same_is_not() {
+        let ledger = Arc::default();
+        let [mut one, mut two] = [Stream::new(&ledger), Stream::new(&ledger)];
+        let first = one.take(&message(1)).0;
+        let Plain(head, _) = message(1);
+        assert_ne!(
+            two.take(&Plain(head, &BYTES[1..])).0,
+            first,
+            "its bytes lie elsewhere"
+        );
+        assert_ne!(two.take(&Plain(Head { events: 1, ..head }, &BYTES[..1])).0, first);
+        assert_eq!(two.take(&message(1)).0, first);
+    }
+
+    #[test]
+    fn a_receiver_is_invited_and_called_less_and_less_until_it_has_answered_the_last_call() {
+        let mut seat = Stream::new(&Arc::default()).0;
+        let mut answer = super::super::receiving::Seen::default().answer(0, 0, 0, false);
+        let invited = (0..10_000).filter(|ms| seat.due(ms * 1_000_000) == Some(Overture::Invite(1)));
+        assert_eq!(invited.count(), 16, "7 in the first second, then one a second");
+        let now_ns = 10_000_000_000;
+        answer.is_listening = true;
+        assert!(!seat.hear(&answer, now_ns));
+        assert_eq!(seat.due(now_ns), Some(Overture::Call(1)));
+        answer.heard = 1;
+        assert!(seat.hear(&answer, now_ns) && seat.is_confirmed);
+        assert_eq!(seat.due(2 * now_ns), None);
+        seat.desert(now_ns);
+        assert!(!seat.hear(&answer, now_ns), "an answer to an earlier call");
+        assert_eq!(seat.due(now_ns), None, "not at once");
+        assert_eq!(seat.due(2 * now_ns), Some(Overture::Call(2)));
+    }
+}

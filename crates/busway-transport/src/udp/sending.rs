@@ -6,6 +6,8 @@
 //! [`Delivery::BestEffort`] they are given up. Silence is answered by a ping in either case (RFC 9002, 6.2). Nothing here allocates
 //! after [`Sending::new`].
 
+mod shared;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -22,15 +24,10 @@ const HOPELESS: u32 = 3;
 /// A path that lost so many long packets in a row, and carried so many short ones meanwhile, is not trusted with long ones.
 const LONG_LOST: u32 = 6;
 const SHORT_ANSWERED: u32 = 3;
-/// A group that lost so many packets in a row, while so many were answered that left by themselves, carries nothing now.
-const SHARED_LOST: u32 = 16;
-const APART_ANSWERED: u32 = 3;
 /// What every path carries: the least of IPv6 (RFC 8200, 5) less the heads of IPv6 and UDP.
 pub(super) const SAFE_DATAGRAM_BYTES: usize = 1280 - 48;
 /// Bytes of the stream in such a datagram.
 const SAFE_BYTES: u64 = (SAFE_DATAGRAM_BYTES - RUN_BYTES) as u64;
-/// Others wait no longer for a receiver that has no room.
-const MAX_PATIENCE_NS: u64 = 10_000_000;
 /// The receiver may give room for so many bytes at most; what is more counts as this.
 const MAX_ROOM_BYTES: u64 = 1 << 30;
 
@@ -269,53 +266,6 @@ impl Sending {
             self.congestion.is_full();
         }
         is_open
-    }
-
-    /// From now on what was never cut leaves by itself only up to this offset.
-    pub(super) fn hold_at(&mut self, offset: u64) {
-        self.hold_at = offset;
-    }
-
-    /// Bytes that [`next_shared`](Self::next_shared) may cut now: never what leaves again, nor before that has left.
-    pub(super) fn allowance(&mut self, most_bytes: u64) -> u64 {
-        if self.sent.len() == MAX_ON_WAY || self.is_again() {
-            return 0;
-        }
-        let bytes = self.fresh_bytes(self.accepted, most_bytes);
-        if bytes > 0 && self.has_window(bytes) {
-            bytes
-        } else {
-            0
-        }
-    }
-
-    /// Cuts a packet that leaves to several receivers at once; it counts as sent. At most the [allowance](Self::allowance).
-    pub(super) fn next_shared(&mut self, bytes: u64, now_ns: u64) -> Cut {
-        let offset = self.cut;
-        self.may_probe = false;
-        self.cut += bytes;
-        let packet = self.note(offset, bytes, true, now_ns);
-        Cut {
-            packet,
-            offset,
-            bytes,
-            is_again: false,
-        }
-    }
-
-    /// Whether shared packets seem to get lost altogether, though the receiver is there: as where a switch forgets who is in a group.
-    pub(super) fn suspects_group(&self) -> bool {
-        self.shared_lost >= SHARED_LOST && self.apart_answered >= APART_ANSWERED
-    }
-
-    /// Forgets the suspicion.
-    pub(super) fn trust_group(&mut self) {
-        (self.shared_lost, self.apart_answered) = (0, 0);
-    }
-
-    /// How long others may wait for this one's window: an answer that is on its way comes sooner.
-    pub(super) fn patience_ns(&self) -> u64 {
-        self.round_trip.reordering_ns().min(MAX_PATIENCE_NS)
     }
 
     /// A packet without bytes leaves, which asks for an answer; returns its number and offset. `None` while too many are on their way.
