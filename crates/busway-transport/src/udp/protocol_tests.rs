@@ -30,6 +30,8 @@ struct Faults {
     lost: u64,
     repeated: u64,
     delayed: u64,
+    /// What is sent first goes another way, which is longer by so much and loses so many.
+    shared: Option<(u64, u64)>,
 }
 
 enum Carried {
@@ -149,7 +151,29 @@ fn send(near: &mut Sending, path: &mut Path, now_ns: u64) -> Vec<Cut> {
         });
         cuts.push(cut);
     }
-    cuts
+    let Some((longer_ns, lost)) = path.faults.shared else {
+        return cuts;
+    };
+    near.hold_at(near.cut());
+    loop {
+        let bytes = near.allowance(most_bytes);
+        if bytes == 0 {
+            return cuts;
+        }
+        let cut = near.next_shared(bytes, now_ns);
+        if path.random.percent(2) {
+            near.take_back(cut);
+            return cuts;
+        }
+        if !path.random.percent(lost) {
+            path.carry(now_ns + longer_ns, || Carried::Run {
+                packet: cut.packet,
+                offset: cut.offset,
+                bytes: cut.bytes,
+            });
+        }
+        cuts.push(cut);
+    }
 }
 
 /// One stream over a path, reliably; the time it took.
@@ -229,6 +253,21 @@ fn whatever_the_path_does_every_byte_is_used_once_and_in_order() {
             lost: random.below(30),
             repeated: random.below(20),
             delayed: random.below(40),
+            shared: None,
+        };
+        deliver(seed, faults, 200_000);
+    }
+}
+
+#[test]
+fn every_byte_is_used_once_though_it_comes_two_ways_that_overtake_each_other() {
+    for seed in 1..200 {
+        let mut random = Random(seed * 104_729);
+        let faults = Faults {
+            lost: random.below(20),
+            repeated: random.below(20),
+            delayed: random.below(40),
+            shared: Some((random.below(2_000_000), [0, 5, 50, 100][seed as usize % 4])),
         };
         deliver(seed, faults, 200_000);
     }
@@ -241,6 +280,7 @@ fn a_path_that_loses_one_datagram_in_a_hundred_is_hardly_slower_than_one_that_lo
             lost,
             repeated: 0,
             delayed: 0,
+            shared: None,
         };
         (1..20).map(|seed| deliver(seed, faults, 2_000_000)).sum::<u64>()
     };
@@ -261,6 +301,7 @@ fn best_effort_sends_every_byte_once_and_never_stands_still() {
                 lost: seed % 50,
                 repeated: 5,
                 delayed: seed % 30,
+                shared: None,
             },
             on_way: BTreeMap::new(),
             count: 0,
