@@ -1,13 +1,15 @@
 //! How fast the bus `udp` is beside a bare pair of sockets with segmentation offload, in the same run: messages of 64 KiB from one thread to
 //! another over the loopback interface, in datagrams of 1472 bytes.
 //!
-//! `cargo run --release -p busway-transport --example udp_rate [-- SECONDS]`. Loss is injected by a filter on the receiving socket
-//! (socket(7), SO_ATTACH_FILTER), which drops what it sees at random: single datagrams (then they are not joined), or whole groups.
+//! `cargo run --release -p busway-transport --example udp_rate [-- ROUNDS [ROW]]`. A round is a quarter of a second of each row, each right after as
+//! much of the bare pair, since memory and processors that others use, too, are now fast and now slow; sender and receiver have
+//! a processor each. Loss is injected by a filter on the receiving socket (socket(7), SO_ATTACH_FILTER), which drops what it sees at random: whole
+//! groups, or, where they are not joined, single datagrams; then the bare pair does not join them either.
 #![allow(unsafe_code)] // sendmmsg(2), recvmmsg(2) and the filter
 
 use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use busway_transport::registry::{Buses, link_settings, parse_host};
@@ -20,6 +22,9 @@ const MESSAGE_BYTES: usize = 64 * 1024;
 const DATAGRAM_BYTES: usize = 1472;
 const GROUP_BYTES: usize = 44 * DATAGRAM_BYTES;
 const GROUPS: usize = 8;
+/// So long is each measurement, after so long a beginning.
+const SLICE: Duration = Duration::from_millis(250);
+const WARM: Duration = Duration::from_millis(50);
 const BUFFER_BYTES: usize = 4 << 20;
 /// Instructions of the filter: BPF_LD | BPF_W | BPF_ABS, BPF_JMP | BPF_JGE | BPF_K, BPF_RET | BPF_K (linux/bpf_common.h).
 const LOAD_WORD: u16 = 0x20;
@@ -79,43 +84,113 @@ enum Loss {
     Groups(u32),
 }
 
+/// What is measured: a channel, and the bare pair that it is measured by.
+struct Row {
+    title: &'static str,
+    delivery: &'static str,
+    loss: Loss,
+}
+
+const ROWS: [Row; 6] = [
+    Row {
+        title: "best effort",
+        delivery: "best-effort",
+        loss: Loss::None,
+    },
+    Row {
+        title: "reliable",
+        delivery: "reliable",
+        loss: Loss::None,
+    },
+    Row {
+        title: "reliable, 1 % of groups lost",
+        delivery: "reliable",
+        loss: Loss::Groups(1),
+    },
+    Row {
+        title: "best effort, one by one",
+        delivery: "best-effort",
+        loss: Loss::Datagrams(0),
+    },
+    Row {
+        title: "reliable, one by one",
+        delivery: "reliable",
+        loss: Loss::Datagrams(0),
+    },
+    Row {
+        title: "reliable, one by one, 1 % lost",
+        delivery: "reliable",
+        loss: Loss::Datagrams(1),
+    },
+];
+
+/// What one row has come to, round by round.
+#[derive(Default)]
+struct Found {
+    bare: Vec<f64>,
+    rates: Vec<f64>,
+    shares: Vec<f64>,
+    messages: u64,
+    missing: u64,
+}
+
 fn main() {
-    let seconds = std::env::args()
-        .nth(1)
-        .map_or(2.0, |text| text.parse().expect("seconds"));
-    let run = Duration::from_secs_f64(seconds);
-    let bare = bare(run);
-    println!(
-        "{:<44} {:>8} {:>8} {:>10} {:>9}",
-        "", "GB/s", "of bare", "messages", "missing"
-    );
-    println!(
-        "{:<44} {bare:>8.2} {:>7.0}%",
-        "bare sendmmsg/recvmmsg with UDP_SEGMENT, UDP_GRO", 100.0
-    );
-    for (title, delivery, loss) in [
-        ("best effort", "best-effort", Loss::None),
-        ("reliable", "reliable", Loss::None),
-        ("reliable, 1 % of groups lost", "reliable", Loss::Groups(1)),
-        (
-            "reliable, datagrams taken one by one",
-            "reliable",
-            Loss::Datagrams(0),
-        ),
-        ("reliable, 1 % of datagrams lost", "reliable", Loss::Datagrams(1)),
-    ] {
-        let (rate, counter) = channel(delivery, loss, run);
+    let argument = |at| std::env::args().nth(at);
+    let rounds: usize = argument(1).map_or(9, |text| text.parse().expect("rounds"));
+    let only = argument(2);
+    let mut found: [Found; ROWS.len()] = Default::default();
+    for _ in 0..rounds {
+        for (row, found) in ROWS.iter().zip(&mut found) {
+            if only.as_ref().is_some_and(|only| only != row.title) {
+                continue;
+            }
+            let bare = bare(!matches!(row.loss, Loss::Datagrams(_)));
+            let (rate, messages, missing) = channel(row.delivery, row.loss);
+            found.bare.push(bare);
+            found.rates.push(rate);
+            found.shares.push(100.0 * rate / bare);
+            found.messages += messages;
+            found.missing += missing;
+        }
+    }
+    println!("medians of {rounds} rounds (least to most)");
+    for (row, found) in ROWS
+        .iter()
+        .zip(&mut found)
+        .filter(|(_, found)| found.messages > 0)
+    {
+        let [bare, rate, share] = [&mut found.bare, &mut found.rates, &mut found.shares].map(median);
         println!(
-            "{title:<44} {rate:>8.2} {:>7.0}% {:>10} {:>9}",
-            100.0 * rate / bare,
-            counter.messages,
-            counter.missing
+            "{:<32} {rate:>5.2} GB/s, bare {bare:>5.2} GB/s: {share:>3.0} % ({:.0} to {:.0}), {} missing of {}",
+            row.title,
+            found.shares[0],
+            found.shares[rounds - 1],
+            found.missing,
+            found.messages
         );
     }
 }
 
-/// GB/s that reach the receiver.
-fn bare(run: Duration) -> f64 {
+fn median(numbers: &mut Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}
+
+/// Counts what `take` moves in [`SLICE`], once it has gone on for [`WARM`]; in GB/s.
+fn rate_of(mut take: impl FnMut() -> usize) -> f64 {
+    let start = Instant::now();
+    while start.elapsed() < WARM {
+        take();
+    }
+    let (begin, mut bytes) = (Instant::now(), 0);
+    while begin.elapsed() < SLICE {
+        bytes += take();
+    }
+    bytes as f64 / begin.elapsed().as_secs_f64() / 1e9
+}
+
+/// GB/s that reach the receiver of a bare pair, whose datagrams come joined or one by one.
+fn bare(is_joined: bool) -> f64 {
     let receiver = UdpSocket::bind("127.0.0.1:0").expect("loopback");
     let sender = UdpSocket::bind("127.0.0.1:0").expect("loopback");
     sender
@@ -124,13 +199,12 @@ fn bare(run: Duration) -> f64 {
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&receiver, BUFFER_BYTES);
     rustix::net::sockopt::set_socket_send_buffer_size(&sender, BUFFER_BYTES).expect("a socket");
     set(sender.as_raw_fd(), libc::UDP_SEGMENT, DATAGRAM_BYTES as i32);
-    set(receiver.as_raw_fd(), libc::UDP_GRO, 1);
-    receiver
-        .set_read_timeout(Some(Duration::from_millis(50)))
-        .expect("a socket");
+    set(receiver.as_raw_fd(), libc::UDP_GRO, i32::from(is_joined));
+    receiver.set_nonblocking(true).expect("a socket");
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            pin(0);
             let bytes = vec![7u8; GROUP_BYTES];
             while !is_over.load(Ordering::Relaxed) {
                 exchange(
@@ -141,13 +215,16 @@ fn bare(run: Duration) -> f64 {
                 );
             }
         });
+        pin(1);
         let mut slots = vec![0u8; GROUPS << 16];
         let mut places: [*mut u8; GROUPS] = std::array::from_fn(|at| slots[at << 16..].as_mut_ptr());
-        let (begin, mut bytes) = (Instant::now(), 0);
-        while begin.elapsed() < run {
-            bytes += exchange(receiver.as_raw_fd(), &mut places, 1 << 16, false);
-        }
-        let rate = bytes as f64 / begin.elapsed().as_secs_f64() / 1e9;
+        let rate = rate_of(|| {
+            let bytes = exchange(receiver.as_raw_fd(), &mut places, 1 << 16, false);
+            if bytes == 0 {
+                std::thread::yield_now();
+            }
+            bytes
+        });
         is_over.store(true, Ordering::Relaxed);
         rate
     })
@@ -174,7 +251,7 @@ fn exchange(fd: RawFd, places: &mut [*mut u8; GROUPS], bytes: usize, is_send: bo
                 fd,
                 messages.as_mut_ptr(),
                 GROUPS as _,
-                libc::MSG_WAITFORONE as _,
+                libc::MSG_DONTWAIT as _,
                 std::ptr::null_mut(),
             )
         }
@@ -184,6 +261,16 @@ fn exchange(fd: RawFd, places: &mut [*mut u8; GROUPS], bytes: usize, is_send: bo
         .iter()
         .map(|message| message.msg_len as usize)
         .sum()
+}
+
+/// Keeps this thread on one processor, so that the rows are about the code and not about where the scheduler puts it.
+fn pin(processor: usize) {
+    // SAFETY: all zeros is an empty set, and the kernel only reads it.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(processor, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
+    }
 }
 
 fn set(fd: RawFd, name: i32, value: i32) {
@@ -263,9 +350,12 @@ fn open(links: &mut [Box<dyn Link<Static>>; 2]) -> Ends {
     }
 }
 
-/// GB/s that reach the sink, and what it has counted.
-fn channel(delivery: &str, loss: Loss, run: Duration) -> (f64, Counter) {
-    let port = 20_000 + std::process::id() % 10_000;
+/// GB/s that reach the sink, how many messages that were, and how many are missing between them.
+fn channel(delivery: &str, loss: Loss) -> (f64, u64, u64) {
+    // Each its own, so that none meets the connections that another has just closed.
+    static PORT: AtomicU32 = AtomicU32::new(0);
+    // Relaxed: a number by itself.
+    let port = 20_000 + (std::process::id() * 64 + PORT.fetch_add(1, Ordering::Relaxed)) % 40_000;
     let table = |own: &str| {
         let text = format!("{own}\ndelivery = '{delivery}'\nmtu = 1500");
         parse_host("udp", toml::from_str(&text).expect("TOML")).expect("a good table")
@@ -291,7 +381,9 @@ fn channel(delivery: &str, loss: Loss, run: Duration) -> (f64, Counter) {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let is_over = &is_over;
-        scope.spawn(move || {
+        let writer = std::thread::Builder::new().name("sends".into());
+        let sending = writer.spawn_scoped(scope, move || {
+            pin(0);
             let mut sequence = 0;
             while !is_over.load(Ordering::Relaxed) {
                 let message = Static(Head {
@@ -313,6 +405,7 @@ fn channel(delivery: &str, loss: Loss, run: Duration) -> (f64, Counter) {
                 }
             }
         });
+        sending.expect("a thread");
         scope.spawn(move || {
             while !is_over.load(Ordering::Relaxed) {
                 for link in &mut links {
@@ -321,20 +414,21 @@ fn channel(delivery: &str, loss: Loss, run: Duration) -> (f64, Counter) {
                 std::thread::sleep(Duration::from_millis(50));
             }
         });
+        pin(1);
         let mut counter = Counter {
             place: vec![0; MESSAGE_BYTES],
             last: 0,
             missing: 0,
             messages: 0,
         };
-        let begin = Instant::now();
-        while begin.elapsed() < run {
-            if receiver.poll(&mut counter, 64).expect("well") == 0 {
+        let rate = rate_of(|| {
+            let delivered = receiver.poll(&mut counter, 64).expect("well");
+            if delivered == 0 {
                 std::thread::yield_now();
             }
-        }
-        let rate = counter.messages as f64 * MESSAGE_BYTES as f64 / begin.elapsed().as_secs_f64() / 1e9;
+            delivered * MESSAGE_BYTES
+        });
         is_over.store(true, Ordering::Relaxed);
-        (rate, counter)
+        (rate, counter.messages, counter.missing)
     })
 }
