@@ -3,6 +3,7 @@
 //! Small messages are copied into a ring and dropped at once; larger ones stay where they are, so that they are sent, and sent again,
 //! without a copy. Called by [`super::sender`]; nothing here allocates after [`Outgoing::new`], locks or waits.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 
 use crate::message::{HEAD_BYTES, Message};
@@ -47,6 +48,9 @@ pub(super) struct Outgoing<M> {
     /// Where messages begin, of those held, and the number of the first.
     heads: VecDeque<u64>,
     first_number: u64,
+    /// Which segment, and which head, were found last: the next run mostly begins there. Never trusted.
+    last_segment: Cell<usize>,
+    last_head: Cell<usize>,
     /// Whether anyone asks where.
     notes_heads: bool,
 }
@@ -65,6 +69,8 @@ impl<M: Message> Outgoing<M> {
             end: 0,
             heads: VecDeque::with_capacity(if notes_heads { HEADS_MAX } else { 0 }),
             first_number: 0,
+            last_segment: Cell::new(0),
+            last_head: Cell::new(0),
             notes_heads,
         }
     }
@@ -135,9 +141,9 @@ impl<M: Message> Outgoing<M> {
         bytes: u64,
         push: &mut impl FnMut(&'a [u8]) -> bool,
     ) -> bool {
-        let first = self
-            .segments
-            .partition_point(|segment| segment.start + segment.bytes as u64 <= offset);
+        let first = find(&self.segments, &self.last_segment, |segment| {
+            segment.start + segment.bytes as u64 <= offset
+        });
         let (mut offset, mut left) = (offset, bytes as usize);
         for segment in self.segments.range(first..) {
             if left == 0 {
@@ -165,7 +171,7 @@ impl<M: Message> Outgoing<M> {
 
     /// The first message that begins in this run, or at its end: where, in the run, and its number from 0.
     pub(super) fn first_head(&self, offset: u64, bytes: u64) -> Option<(u64, u64)> {
-        let at = self.heads.partition_point(|head| *head < offset);
+        let at = find(&self.heads, &self.last_head, |head| *head < offset);
         match self.heads.get(at) {
             Some(head) => (*head < offset + bytes).then(|| (head - offset, self.first_number + at as u64)),
             None => (bytes == 0 && offset == self.end).then(|| (0, self.first_number + at as u64)),
@@ -199,4 +205,21 @@ impl<M: Message> Outgoing<M> {
             self.first_number += 1;
         }
     }
+}
+
+/// As [`VecDeque::partition_point`], but looks first at what was found last, and at its neighbour.
+fn find<T>(sorted: &VecDeque<T>, last: &Cell<usize>, is_before: impl Fn(&T) -> bool) -> usize {
+    let is_it = |at: &usize| {
+        sorted.get(*at).is_none_or(|it| !is_before(it))
+            && at
+                .checked_sub(1)
+                .is_none_or(|at| sorted.get(at).is_some_and(&is_before))
+    };
+    let near = [last.get(), last.get() + 1];
+    let at = near
+        .into_iter()
+        .find(is_it)
+        .unwrap_or_else(|| sorted.partition_point(&is_before));
+    last.set(at);
+    at
 }
