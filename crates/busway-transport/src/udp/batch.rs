@@ -54,7 +54,7 @@ impl Lengths {
     /// Datagrams are so long from now on, but for the last of a group.
     pub(super) fn set(&mut self, bytes: usize, socket: &UdpSocket) {
         self.datagram_bytes = bytes;
-        let group = (MAX_DATAGRAM_BYTES / bytes).min(MAX_SEGMENTS);
+        let group = datagrams_of_group(bytes);
         self.group = if group > 1 && self.takes_groups && socket.set_segment_bytes(bytes) {
             group
         } else {
@@ -63,6 +63,16 @@ impl Lengths {
             1
         };
     }
+
+    /// Datagrams of one batch: whole groups, where there are any.
+    pub(super) fn batch(&self) -> usize {
+        BATCH / self.group * self.group
+    }
+}
+
+/// How many datagrams of this length the kernel takes as one.
+pub(super) fn datagrams_of_group(datagram_bytes: usize) -> usize {
+    (MAX_DATAGRAM_BYTES / datagram_bytes).min(MAX_SEGMENTS)
 }
 
 /// Gives datagrams to the system; returns how many it need not be given again.

@@ -143,7 +143,7 @@ impl<M: Message> Circle<M> {
             near.wake.wait_for_group(&way.socket, way.is_blocked);
             if !is_in(near) && near.failure.is_none() {
                 // It may have left just now. A failure is kept and reported by its next call.
-                let _ = near.transmit(now_ns);
+                let _ = near.transmit(now_ns, true);
             }
         }
         until_ns
@@ -171,7 +171,7 @@ fn send_alone<M: Message>(near: &mut Near<M>, end: u64, now_ns: u64) -> bool {
     let before = near.sending.cut();
     near.sending.hold_at(end);
     // As in `transmit`.
-    let _ = near.transmit(now_ns);
+    let _ = near.transmit(now_ns, true);
     near.sending.cut() > before
 }
 

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use super::batch::{BATCH, HandedOver, Lengths, Piece, hand_over, is_dropped};
+use super::batch::{BATCH, HandedOver, Lengths, Piece, datagrams_of_group, hand_over, is_dropped};
 use super::outgoing::Outgoing;
 use super::seat::{Overture, Seat};
 use super::sender::Setup;
@@ -26,8 +26,6 @@ use crate::link::Keep;
 use crate::message::Message;
 use crate::stream::{again, segment_bytes};
 
-/// With this many bytes that have not left, `send` sends by itself rather than leave it to `flush`.
-const SEND_AT_BYTES: u64 = 64 * 1024;
 /// Messages on their way at most on a channel that keeps the latest: one lands while the next one crosses.
 const LATEST_DEPTH: u64 = 2;
 
@@ -134,16 +132,18 @@ impl<M: Message> Near<M> {
             });
         }
         self.enqueue(message);
-        if self.is_full() && !self.is_blocked {
+        if self.has_whole_group() && !self.is_blocked {
             // A failure is kept and reported by the next call: this message was taken.
-            let _ = self.transmit(now_ns());
+            let _ = self.transmit(now_ns(), false);
         }
         Ok(())
     }
 
-    /// Whether so much waits that it should leave before the flush.
-    pub(super) fn is_full(&self) -> bool {
-        self.sending.accepted() - self.sending.cut() >= SEND_AT_BYTES
+    /// Whether as much waits as goes in one group: `send` sends that by itself, and leaves crumbs to `flush`, since what a group costs depends little on its length.
+    pub(super) fn has_whole_group(&self) -> bool {
+        let datagram_bytes = self.lengths.datagram_bytes;
+        let bytes = datagrams_of_group(datagram_bytes) * (datagram_bytes - RUN_BYTES);
+        self.sending.accepted() - self.sending.cut() >= bytes as u64
     }
 
     fn has_credit(&self, total_bytes: usize) -> bool {
@@ -155,7 +155,7 @@ impl<M: Message> Near<M> {
         if !self.has_credit(total_bytes) {
             let _ = self.hear_all();
             if !self.outgoing.fits(total_bytes) {
-                let _ = self.transmit(now_ns());
+                let _ = self.transmit(now_ns(), true);
             }
         }
         self.failure.is_none() && self.has_credit(total_bytes)
@@ -185,7 +185,7 @@ impl<M: Message> Near<M> {
         }
         self.look_at_clock(now_ns)?;
         self.take_pending();
-        self.transmit(now_ns)
+        self.transmit(now_ns, true)
     }
 
     /// The second half: what wakes the lane; `until_ns` is when it is to come again in any case.
@@ -250,17 +250,17 @@ impl<M: Message> Near<M> {
         }
     }
 
-    /// Sends what may leave by itself.
-    pub(super) fn transmit(&mut self, now_ns: u64) -> Result<(), ChannelError> {
+    /// Sends what may leave by itself; where it is not to be `all`, whole groups only.
+    pub(super) fn transmit(&mut self, now_ns: u64, all: bool) -> Result<(), ChannelError> {
         if self.sending.suspects_size() && self.lengths.datagram_bytes > SAFE_DATAGRAM_BYTES {
             self.set_datagram_bytes(SAFE_DATAGRAM_BYTES);
         }
-        while !self.is_blocked && self.sending.is_waiting() {
+        while !self.is_blocked && self.sending.is_waiting() && (all || self.has_whole_group()) {
             let mut cuts = [None; BATCH];
             let mut heads = [[0; RUN_BYTES]; BATCH];
             let most_bytes = (self.lengths.datagram_bytes - RUN_BYTES) as u64;
             let mut count = 0;
-            while count < BATCH
+            while count < self.lengths.batch()
                 && let Some(cut) = self.sending.next(most_bytes, now_ns)
             {
                 heads[count] = self

@@ -85,8 +85,8 @@ impl<M: Message> Sender<M> for UdpSender<M> {
             self.send_together(false, now_ns());
             result = self.near().send(message);
         }
-        let is_full = self.near().is_full();
-        if is_full && result.is_ok() {
+        let has_whole_group = self.near().has_whole_group();
+        if has_whole_group && result.is_ok() {
             self.send_together(false, now_ns());
         }
         result

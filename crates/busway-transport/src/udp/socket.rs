@@ -123,13 +123,13 @@ impl UdpSocket {
     /// Sends groups to whom the socket is connected: each is so many of the slices. Returns how many were taken; an error is about the first.
     pub(super) fn send_groups(&self, slices: &[IoSlice<'_>], groups: &[usize]) -> io::Result<usize> {
         assert!(groups.len() <= MAX_GROUPS && groups.iter().sum::<usize>() <= slices.len());
-        let mut messages = [const { MaybeUninit::<libc::mmsghdr>::zeroed() }; MAX_GROUPS];
+        let mut messages = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; MAX_GROUPS];
         let mut rest = slices;
         for (message, count) in messages.iter_mut().zip(groups) {
             let (group, after) = rest.split_at(*count);
             rest = after;
             // SAFETY: all zeros is a valid `mmsghdr`: numbers, and pointers that are null.
-            let message = unsafe { message.assume_init_mut() };
+            let message = message.write(unsafe { std::mem::zeroed() });
             // An `IoSlice` is an `iovec` (std's documentation); the kernel only reads through it.
             message.msg_hdr.msg_iov = group.as_ptr().cast_mut().cast();
             message.msg_hdr.msg_iovlen = group.len() as _; // size_t or int, by libc

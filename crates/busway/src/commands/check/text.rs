@@ -6,7 +6,8 @@ use busway_system::{KeepRule, Lane, Large, Pattern, Policy, ServiceRule, Wait};
 
 use super::ports_text;
 use super::report::{
-    BusReport, ConversationReport, GroupReport, HostReport, NetworkReport, Report, WindowReport, WindowsReport,
+    BusReport, ConversationReport, GroupReport, HostReport, NetworkReport, Report, WindowReport,
+    WindowsReport,
 };
 
 /// The whole text, with its last line end.
