@@ -203,7 +203,8 @@ fn bare(is_joined: bool) -> f64 {
     receiver.set_nonblocking(true).expect("a socket");
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let writer = std::thread::Builder::new().name("bare sends".into());
+        let sending = writer.spawn_scoped(scope, || {
             pin(0);
             let bytes = vec![7u8; GROUP_BYTES];
             while !is_over.load(Ordering::Relaxed) {
@@ -215,6 +216,7 @@ fn bare(is_joined: bool) -> f64 {
                 );
             }
         });
+        sending.expect("a thread");
         pin(1);
         let mut slots = vec![0u8; GROUPS << 16];
         let mut places: [*mut u8; GROUPS] = std::array::from_fn(|at| slots[at << 16..].as_mut_ptr());
