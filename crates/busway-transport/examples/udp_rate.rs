@@ -12,13 +12,11 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use busway_transport::registry::{Buses, link_settings, parse_host};
-use busway_transport::{
-    ChannelEnd, ChannelId, ChannelSpec, Head, Keep, Kind, Landing, Link, LinkEvent, LinkIdentity, Message,
-    Receiver, Refused, Sender, Sink, Verdict, WaitFor,
-};
+use busway_transport::{Receiver, WaitFor};
 
-const MESSAGE_BYTES: usize = 64 * 1024;
+mod udp_pair;
+use udp_pair::{Counter, MESSAGE_BYTES};
+
 const DATAGRAM_BYTES: usize = 1472;
 const GROUP_BYTES: usize = 44 * DATAGRAM_BYTES;
 const GROUPS: usize = 8;
@@ -30,51 +28,6 @@ const BUFFER_BYTES: usize = 4 << 20;
 const LOAD_WORD: u16 = 0x20;
 const JUMP_IF_AT_LEAST: u16 = 0x35;
 const RETURN: u16 = 0x06;
-
-/// A message whose bytes are always there.
-#[derive(Debug)]
-struct Static(Head);
-
-static BYTES: [u8; MESSAGE_BYTES] = [7; MESSAGE_BYTES];
-
-impl Message for Static {
-    fn head(&self) -> &Head {
-        &self.0
-    }
-    fn user_header(&self) -> &[u8] {
-        &[]
-    }
-    fn payload(&self) -> &[u8] {
-        &BYTES
-    }
-}
-
-/// Counts what comes, and what is missing.
-struct Counter {
-    place: Vec<u8>,
-    last: u64,
-    missing: u64,
-    messages: u64,
-}
-
-impl Sink for Counter {
-    fn land(&mut self, _: &Head) -> Verdict {
-        Verdict::Land
-    }
-    fn landing(&mut self) -> Landing<'_> {
-        Landing {
-            user_header: &mut [],
-            payload: &mut self.place,
-        }
-    }
-    fn deliver(&mut self, head: &Head) {
-        assert!(head.sequence > self.last, "in order, none twice");
-        self.missing += head.sequence - self.last - 1;
-        self.last = head.sequence;
-        self.messages += 1;
-    }
-    fn abandon(&mut self) {}
-}
 
 /// What is lost on the way, in percent.
 #[derive(Clone, Copy)]
@@ -319,66 +272,18 @@ fn lose(receiver: &dyn Receiver, loss: Loss) {
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
-type Ends = (Box<dyn Sender<Static>>, Box<dyn Receiver>);
-
-fn open(links: &mut [Box<dyn Link<Static>>; 2]) -> Ends {
-    let spec = ChannelSpec {
-        keep: Keep::All { depth: 64 },
-        message_bytes: MESSAGE_BYTES as u64,
-    };
-    let (mut sender, mut receiver, mut up) = (None, None, 0);
-    loop {
-        for link in links.iter_mut() {
-            while let Some(event) = link.poll(Instant::now()) {
-                match event {
-                    LinkEvent::Channel(_, _, Ok(ChannelEnd::Sender(end))) => sender = Some(end),
-                    LinkEvent::Channel(_, _, Ok(ChannelEnd::Receiver(end))) => receiver = Some(end),
-                    LinkEvent::Up(_) => up += 1,
-                    other => panic!("{other:?}"),
-                }
-            }
-        }
-        if up == 2 {
-            up = 3;
-            let landing = links[1].open_receiver(ChannelId(1), &spec, 0).expect("room");
-            links[0]
-                .open_sender(ChannelId(1), &spec, &landing, 0)
-                .expect("a good landing");
-        }
-        match (sender.take(), receiver.take()) {
-            (Some(sender), Some(receiver)) => return (sender, receiver),
-            unfinished => (sender, receiver) = unfinished,
-        }
-    }
-}
-
 /// GB/s that reach the sink, how many messages that were, and how many are missing between them.
 fn channel(delivery: &str, loss: Loss) -> (f64, u64, u64) {
     // Each its own, so that none meets the connections that another has just closed.
     static PORT: AtomicU32 = AtomicU32::new(0);
     // Relaxed: a number by itself.
     let port = 20_000 + (std::process::id() * 64 + PORT.fetch_add(1, Ordering::Relaxed)) % 40_000;
-    let table = |own: &str| {
-        let text = format!("{own}\ndelivery = '{delivery}'\nmtu = 1500");
-        parse_host("udp", toml::from_str(&text).expect("TOML")).expect("a good table")
-    };
-    let tables = [
-        format!("listen = '127.0.0.9:{port}'"),
-        "address = '127.0.0.9'".into(),
-    ];
-    let mut links = [0, 1].map(|at| {
-        let names = ["one", "two"];
-        let identity = LinkIdentity {
-            host: names[at].into(),
-            session: 1 + at as u64,
-            application: String::new(),
-        };
-        let settings = link_settings("udp", table(&tables[at]), table(&tables[1 - at]), at == 0);
-        Buses::new(identity)
-            .open::<Static>(&settings, names[1 - at])
-            .expect("good settings")
-    });
-    let (mut sender, mut receiver) = open(&mut links);
+    let rest = format!("delivery = '{delivery}'\nmtu = 1500");
+    let mut links = udp_pair::links([
+        format!("listen = '127.0.0.9:{port}'\n{rest}"),
+        format!("address = '127.0.0.9'\n{rest}"),
+    ]);
+    let (sender, mut receiver) = udp_pair::open(&mut links, |_| ());
     lose(&*receiver, loss);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -386,43 +291,12 @@ fn channel(delivery: &str, loss: Loss) -> (f64, u64, u64) {
         let writer = std::thread::Builder::new().name("sends".into());
         let sending = writer.spawn_scoped(scope, move || {
             pin(0);
-            let mut sequence = 0;
-            while !is_over.load(Ordering::Relaxed) {
-                let message = Static(Head {
-                    sequence: sequence + 1,
-                    origin: 1,
-                    time_ns: 0,
-                    payload_bytes: MESSAGE_BYTES as u64,
-                    events: 0,
-                    user_header_bytes: 0,
-                    kind: Kind::Data,
-                });
-                match sender.send(message) {
-                    Ok(()) => sequence += 1,
-                    Err(Refused::Full(_)) => {
-                        sender.flush().expect("well");
-                        std::thread::yield_now();
-                    }
-                    Err(other) => panic!("{other:?}"),
-                }
-            }
+            udp_pair::send_on(sender, is_over, std::thread::yield_now);
         });
         sending.expect("a thread");
-        scope.spawn(move || {
-            while !is_over.load(Ordering::Relaxed) {
-                for link in &mut links {
-                    while link.poll(Instant::now()).is_some() {}
-                }
-                std::thread::sleep(Duration::from_millis(50));
-            }
-        });
+        scope.spawn(move || udp_pair::tend(links, is_over));
         pin(1);
-        let mut counter = Counter {
-            place: vec![0; MESSAGE_BYTES],
-            last: 0,
-            missing: 0,
-            messages: 0,
-        };
+        let mut counter = Counter::new();
         let rate = rate_of(|| {
             let delivered = receiver.poll(&mut counter, 64).expect("well");
             if delivered == 0 {

@@ -1,7 +1,7 @@
 //! How much may be on its way: round-trip times and a congestion window that gives way to TCP.
 //!
 //! The round-trip time is estimated as in RFC 6298 (with RFC 9002's granularity). The window is steered by delay, as in LEDBAT (RFC 6817): it grows while the
-//! shortest round trip of a round is near the shortest of the last seconds, and shrinks when a queue stands in the way. TCP
+//! shortest round trip of a round is near the shortest of the last minutes, and shrinks when a queue stands in the way. TCP
 //! fills that queue until it loses something, so it is we who make room. Loss alone is no sign of congestion as long as no queue stands
 //! and it stays under [`LOSS_TOLERATED`]: a wire that corrupts one datagram in a hundred would otherwise cost nearly
 //! everything (Mathis et al. 1997: at 1 % loss a window of 12 datagrams). Loss together with a queue, or above the
@@ -12,10 +12,19 @@
 /// Queuing delay that is aimed at. RFC 6817 allows up to 100 ms; much less would hold for a queue what is but a lane that waits
 /// for its processor.
 const TARGET_NS: u64 = 25_000_000;
-/// The shortest round trip is that of the last one to two times this (a route may change).
-const BASE_FOR_NS: u64 = 10_000_000_000;
-/// A delay that stays the same for so many rounds of the least window is the path's: our own queue would have drained, and TCP's rises and falls.
-const STEADY_ROUNDS: u32 = 16;
+/// Loss is congestion where such a queue stands: a buffer that holds less than the target overflows before that is reached.
+const LOSS_QUEUE_NS: u64 = 4_000_000;
+/// The shortest round trip is that of the last one to two times this (RFC 6817 keeps ten minutes): a queue that TCP keeps filled must not become
+/// the path's own delay.
+const BASE_FOR_NS: u64 = 300_000_000_000;
+/// Rounds of the least window before the shortest round trip is forgotten, so that our own queue drains and is not taken for the path
+/// (LEDBAT++, 4.4).
+const DRAIN_ROUNDS: u32 = 3;
+/// A delay that stays the same for so long at the least window is the path's: our own queue would have drained, and TCP's rises and falls. At a
+/// rate of 200 Mbit/s CUBIC takes some ten seconds to fill a queue of 100 ms again, most of which it spends near its top (RFC 9438, 4.2).
+const STEADY_FOR_NS: u64 = 30_000_000_000;
+/// So much of the delay may vary in that time: one part in so many.
+const STEADY_PART: u64 = 16;
 /// Datagrams that the window begins with (RFC 6928).
 const INITIAL_DATAGRAMS: u64 = 10;
 /// The window is never less.
@@ -82,6 +91,8 @@ pub(super) struct Congestion {
     datagram_bytes: u64,
     /// Until the first sign of a queue the window doubles each round.
     is_starting: bool,
+    /// Above this it grows no faster than TCP's would (RFC 5681): it has been too large before.
+    careful_from_bytes: u64,
     /// The shortest round trips of this and the last period.
     base_ns: [u64; 2],
     period_ends_ns: u64,
@@ -89,9 +100,14 @@ pub(super) struct Congestion {
     round_ends: u64,
     round_min_ns: u64,
     round_answered_bytes: u64,
-    /// Rounds of the least window with a delay like this one.
-    steady_rounds: u32,
+    /// The least window has met a delay like this one since then.
+    steady_since_ns: u64,
     steady_ns: u64,
+    /// When something was measured last.
+    now_ns: u64,
+    /// Rounds of the least window to come, and the window after them.
+    drain_rounds: u32,
+    window_after_bytes: u64,
     /// Whether the window was what held the sender back in this round (RFC 7661).
     round_is_full: bool,
     answered: u64,
@@ -105,13 +121,17 @@ impl Congestion {
             window_bytes: INITIAL_DATAGRAMS * datagram_bytes,
             datagram_bytes,
             is_starting: true,
+            careful_from_bytes: u64::MAX,
             base_ns: [u64::MAX; 2],
             period_ends_ns: 0,
             round_ends: 0,
             round_min_ns: u64::MAX,
             round_answered_bytes: 0,
-            steady_rounds: 0,
+            steady_since_ns: 0,
             steady_ns: 0,
+            now_ns: 0,
+            drain_rounds: 0,
+            window_after_bytes: 0,
             round_is_full: false,
             answered: 0,
             lost: 0,
@@ -137,7 +157,13 @@ impl Congestion {
 
     /// A datagram was answered, so long after it left.
     pub(super) fn measured(&mut self, ns: u64, now_ns: u64) {
+        self.now_ns = now_ns;
         if now_ns >= self.period_ends_ns {
+            if self.period_ends_ns > 0 {
+                self.drain_rounds = DRAIN_ROUNDS;
+                self.window_after_bytes = self.window_bytes;
+                self.set_window(0);
+            }
             self.base_ns = [u64::MAX, self.base_ns[0]];
             self.period_ends_ns = now_ns + BASE_FOR_NS;
         }
@@ -170,7 +196,12 @@ impl Congestion {
         };
         let total = self.answered + self.lost;
         let loses_much = total >= LOSS_SAMPLE && self.lost * LOSS_TOLERATED > total;
-        if loses_much || (self.lost_in_round && queuing_ns > TARGET_NS / 2) {
+        if self.drain_rounds > 0 {
+            self.drain_rounds -= 1;
+            if self.drain_rounds == 0 {
+                self.set_window(self.window_after_bytes);
+            }
+        } else if loses_much || (self.lost_in_round && queuing_ns > LOSS_QUEUE_NS) {
             self.halve();
         } else if queuing_ns > TARGET_NS {
             // LEDBAT++ (draft-irtf-iccrg-ledbat-plus-plus, 4.2): in proportion to the excess, at most by half.
@@ -181,6 +212,8 @@ impl Congestion {
             self.is_starting &= queuing_ns < TARGET_NS / 2;
             let more = if self.is_starting {
                 self.round_answered_bytes
+            } else if self.window_bytes >= self.careful_from_bytes {
+                self.datagram_bytes
             } else {
                 // One datagram a round, or 1/64 of a large window, whose rounds are long.
                 self.datagram_bytes.max(self.window_bytes / 64)
@@ -204,13 +237,11 @@ impl Congestion {
             return;
         }
         let is_least = self.window_bytes <= MIN_DATAGRAMS * self.datagram_bytes;
-        if !is_least || shortest_ns.abs_diff(self.steady_ns) > self.steady_ns / 4 {
-            (self.steady_rounds, self.steady_ns) = (0, shortest_ns);
-            return;
-        }
-        self.steady_rounds += 1;
-        if self.steady_rounds == STEADY_ROUNDS {
-            self.steady_rounds = 0;
+        let tolerance_ns = (self.steady_ns / STEADY_PART).max(GRANULARITY_NS);
+        if !is_least || self.drain_rounds > 0 || shortest_ns.abs_diff(self.steady_ns) > tolerance_ns {
+            (self.steady_since_ns, self.steady_ns) = (self.now_ns, shortest_ns);
+        } else if self.now_ns >= self.steady_since_ns + STEADY_FOR_NS {
+            self.steady_since_ns = self.now_ns;
             self.base_ns = [shortest_ns, u64::MAX];
         }
     }
@@ -218,6 +249,7 @@ impl Congestion {
     fn halve(&mut self) {
         self.is_starting = false;
         self.set_window(self.window_bytes / 2);
+        self.careful_from_bytes = self.window_bytes;
     }
 
     /// Nothing was answered for long: begin anew (RFC 9002, 7.6).
@@ -244,7 +276,7 @@ mod tests {
     fn rounds(congestion: &mut Congestion, count: u64, rtt_ns: u64, lost: u64) {
         for _ in 0..count {
             congestion.is_full();
-            congestion.measured(rtt_ns, 0);
+            congestion.measured(rtt_ns, congestion.now_ns + rtt_ns);
             congestion.answered(100 - lost, (100 - lost) * DATAGRAM);
             (0..lost).for_each(|_| congestion.lost());
             let next = congestion.round_ends + 100;
@@ -268,27 +300,54 @@ mod tests {
         let before = congestion.window_bytes();
         rounds(&mut congestion, 1, 100_000 + 2 * TARGET_NS, 0);
         assert!(congestion.window_bytes() <= before / 2 + 1);
-        // TCP's rises and falls.
-        for round in 0..40 {
-            rounds(&mut congestion, 1, 100_000 + (2 + round % 2) * TARGET_NS, 0);
+        // TCP's rises and falls, however slowly.
+        for round in 0..1000 {
+            let queue_ns = 60_000_000 + (round % 200) * 200_000;
+            rounds(&mut congestion, 1, 100_000 + queue_ns, 0);
         }
         assert_eq!(congestion.window_bytes(), MIN_DATAGRAMS * DATAGRAM);
     }
 
     #[test]
-    fn a_longer_path_costs_the_window_some_rounds_only() {
+    fn a_longer_path_costs_the_window_half_a_minute_only() {
         let mut congestion = Congestion::new(DATAGRAM);
         rounds(&mut congestion, 5, 1_000_000, 0);
         let longer_ns = 2 * TARGET_NS;
         rounds(&mut congestion, 12, longer_ns, 0);
         assert_eq!(congestion.window_bytes(), MIN_DATAGRAMS * DATAGRAM);
-        rounds(&mut congestion, 2 * u64::from(STEADY_ROUNDS), longer_ns, 0);
+        rounds(&mut congestion, STEADY_FOR_NS / longer_ns + 16, longer_ns, 0);
         assert!(congestion.window_bytes() > 8 * DATAGRAM);
     }
 
     #[test]
+    fn a_window_that_was_too_large_grows_by_a_datagram_a_round() {
+        let mut congestion = Congestion::new(DATAGRAM);
+        rounds(&mut congestion, 6, 100_000, 0);
+        rounds(&mut congestion, 1, 100_000 + LOSS_QUEUE_NS * 2, 1);
+        let before = congestion.window_bytes();
+        rounds(&mut congestion, 20, 100_000 + LOSS_QUEUE_NS * 2, 0);
+        assert_eq!(congestion.window_bytes(), before + 20 * DATAGRAM);
+    }
+
+    #[test]
+    fn a_queue_of_our_own_is_never_taken_for_the_path() {
+        let mut congestion = Congestion::new(DATAGRAM);
+        rounds(&mut congestion, 5, 100_000, 0);
+        // A path whose round trip is what lies in its buffer, at one datagram a millisecond.
+        let mut longest_ns = 0;
+        for round in 0..2 * BASE_FOR_NS / TARGET_NS * 3 {
+            let rtt_ns = 100_000 + congestion.window_bytes() / DATAGRAM * 1_000_000;
+            rounds(&mut congestion, 1, rtt_ns, 0);
+            if round > 100 {
+                longest_ns = longest_ns.max(rtt_ns);
+            }
+        }
+        assert!(longest_ns < 2 * TARGET_NS, "{longest_ns} ns");
+    }
+
+    #[test]
     fn much_loss_or_loss_with_a_queue_halves_the_window() {
-        for (rtt_ns, lost, most_rounds) in [(100_000, 10, 3), (100_000 + TARGET_NS * 3 / 4, 1, 1)] {
+        for (rtt_ns, lost, most_rounds) in [(100_000, 10, 3), (100_000 + LOSS_QUEUE_NS * 5 / 4, 1, 1)] {
             let mut congestion = Congestion::new(DATAGRAM);
             rounds(&mut congestion, 6, 100_000, 0);
             let before = congestion.window_bytes();
