@@ -112,7 +112,8 @@ fn main() {
         .zip(&mut found)
         .filter(|(_, found)| found.messages > 0)
     {
-        let [bare, rate, share] = [&mut found.bare, &mut found.rates, &mut found.shares].map(median);
+        let [bare, rate, share] =
+            [&mut found.bare, &mut found.rates, &mut found.shares].map(|numbers| median(numbers));
         println!(
             "{:<32} {rate:>5.2} GB/s, bare {bare:>5.2} GB/s: {share:>3.0} % ({:.0} to {:.0}), {} missing of {}",
             row.title,
@@ -124,7 +125,7 @@ fn main() {
     }
 }
 
-fn median(numbers: &mut Vec<f64>) -> f64 {
+fn median(numbers: &mut [f64]) -> f64 {
     numbers.sort_by(f64::total_cmp);
     numbers[numbers.len() / 2]
 }

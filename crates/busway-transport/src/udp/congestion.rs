@@ -20,11 +20,9 @@ const BASE_FOR_NS: u64 = 300_000_000_000;
 /// Rounds of the least window before the shortest round trip is forgotten, so that our own queue drains and is not taken for the path
 /// (LEDBAT++, 4.4).
 const DRAIN_ROUNDS: u32 = 3;
-/// A delay that stays the same for so long at the least window is the path's: our own queue would have drained, and TCP's rises and falls. At a
-/// rate of 200 Mbit/s CUBIC takes some ten seconds to fill a queue of 100 ms again, most of which it spends near its top (RFC 9438, 4.2).
-const STEADY_FOR_NS: u64 = 30_000_000_000;
-/// So much of the delay may vary in that time: one part in so many.
-const STEADY_PART: u64 = 16;
+/// A delay that stays the same for so many rounds of the least window is the path's: our own queue would have drained. It may be TCP's queue near its top, which rises slowly
+/// (RFC 9438, 4.2): then loss is what halves the window, as it does TCP's, and the two share.
+const STEADY_ROUNDS: u32 = 16;
 /// Datagrams that the window begins with (RFC 6928).
 const INITIAL_DATAGRAMS: u64 = 10;
 /// The window is never less.
@@ -100,11 +98,9 @@ pub(super) struct Congestion {
     round_ends: u64,
     round_min_ns: u64,
     round_answered_bytes: u64,
-    /// The least window has met a delay like this one since then.
-    steady_since_ns: u64,
+    /// Rounds of the least window with a delay like this one.
+    steady_rounds: u32,
     steady_ns: u64,
-    /// When something was measured last.
-    now_ns: u64,
     /// Rounds of the least window to come, and the window after them.
     drain_rounds: u32,
     window_after_bytes: u64,
@@ -127,9 +123,8 @@ impl Congestion {
             round_ends: 0,
             round_min_ns: u64::MAX,
             round_answered_bytes: 0,
-            steady_since_ns: 0,
+            steady_rounds: 0,
             steady_ns: 0,
-            now_ns: 0,
             drain_rounds: 0,
             window_after_bytes: 0,
             round_is_full: false,
@@ -157,7 +152,6 @@ impl Congestion {
 
     /// A datagram was answered, so long after it left.
     pub(super) fn measured(&mut self, ns: u64, now_ns: u64) {
-        self.now_ns = now_ns;
         if now_ns >= self.period_ends_ns {
             if self.period_ends_ns > 0 {
                 self.drain_rounds = DRAIN_ROUNDS;
@@ -237,11 +231,14 @@ impl Congestion {
             return;
         }
         let is_least = self.window_bytes <= MIN_DATAGRAMS * self.datagram_bytes;
-        let tolerance_ns = (self.steady_ns / STEADY_PART).max(GRANULARITY_NS);
-        if !is_least || self.drain_rounds > 0 || shortest_ns.abs_diff(self.steady_ns) > tolerance_ns {
-            (self.steady_since_ns, self.steady_ns) = (self.now_ns, shortest_ns);
-        } else if self.now_ns >= self.steady_since_ns + STEADY_FOR_NS {
-            self.steady_since_ns = self.now_ns;
+        let is_like = shortest_ns.abs_diff(self.steady_ns) <= self.steady_ns / 4;
+        if !is_least || self.drain_rounds > 0 || !is_like {
+            (self.steady_rounds, self.steady_ns) = (0, shortest_ns);
+            return;
+        }
+        self.steady_rounds += 1;
+        if self.steady_rounds == STEADY_ROUNDS {
+            self.steady_rounds = 0;
             self.base_ns = [shortest_ns, u64::MAX];
         }
     }
@@ -276,7 +273,8 @@ mod tests {
     fn rounds(congestion: &mut Congestion, count: u64, rtt_ns: u64, lost: u64) {
         for _ in 0..count {
             congestion.is_full();
-            congestion.measured(rtt_ns, congestion.now_ns + rtt_ns);
+            // The clock goes by the packet numbers here.
+            congestion.measured(rtt_ns, congestion.round_ends * TARGET_NS / 100);
             congestion.answered(100 - lost, (100 - lost) * DATAGRAM);
             (0..lost).for_each(|_| congestion.lost());
             let next = congestion.round_ends + 100;
@@ -300,22 +298,21 @@ mod tests {
         let before = congestion.window_bytes();
         rounds(&mut congestion, 1, 100_000 + 2 * TARGET_NS, 0);
         assert!(congestion.window_bytes() <= before / 2 + 1);
-        // TCP's rises and falls, however slowly.
-        for round in 0..1000 {
-            let queue_ns = 60_000_000 + (round % 200) * 200_000;
-            rounds(&mut congestion, 1, 100_000 + queue_ns, 0);
+        // TCP's rises and falls.
+        for round in 0..40 {
+            rounds(&mut congestion, 1, 100_000 + (2 + round % 2) * TARGET_NS, 0);
         }
         assert_eq!(congestion.window_bytes(), MIN_DATAGRAMS * DATAGRAM);
     }
 
     #[test]
-    fn a_longer_path_costs_the_window_half_a_minute_only() {
+    fn a_longer_path_costs_the_window_some_rounds_only() {
         let mut congestion = Congestion::new(DATAGRAM);
         rounds(&mut congestion, 5, 1_000_000, 0);
         let longer_ns = 2 * TARGET_NS;
         rounds(&mut congestion, 12, longer_ns, 0);
         assert_eq!(congestion.window_bytes(), MIN_DATAGRAMS * DATAGRAM);
-        rounds(&mut congestion, STEADY_FOR_NS / longer_ns + 16, longer_ns, 0);
+        rounds(&mut congestion, 2 * u64::from(STEADY_ROUNDS), longer_ns, 0);
         assert!(congestion.window_bytes() > 8 * DATAGRAM);
     }
 
