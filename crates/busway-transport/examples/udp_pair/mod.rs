@@ -143,9 +143,13 @@ pub fn send_on(mut sender: Box<dyn Sender<Static>>, is_over: &AtomicBool, idle: 
         match sender.send(message) {
             Ok(()) => sequence += 1,
             Err(Refused::Full(_)) => {
-                sender.flush().expect("well");
+                if let Err(error) = sender.flush() {
+                    assert!(is_over.load(Ordering::Relaxed), "{error}");
+                }
                 idle();
             }
+            // The links may have gone first.
+            Err(Refused::Failed(..)) if is_over.load(Ordering::Relaxed) => {}
             Err(other) => panic!("{other:?}"),
         }
     }
