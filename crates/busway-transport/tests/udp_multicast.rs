@@ -229,7 +229,8 @@ fn best_effort_goes_on_after_what_one_host_lost() {
             assert!(sequences.is_sorted_by(|a, b| a < b), "in order, none twice");
             assert!(sequences.len() > 1000, "{}", sequences.len());
         }
-        assert!(with < 1.5, "{with} times the bytes");
+        // As above.
+        assert!(with < 2.2, "{with} times the bytes");
     });
 }
 
