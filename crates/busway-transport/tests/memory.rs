@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use busway_transport::registry::{Buses, link_settings, parse_host};
 use busway_transport::{Head, Kind, Link, LinkEvent, LinkIdentity, WaitFor};
-use contract::harness::{Buffer, Channel, LANE, Pair, Silent, latest, queue, sleep_as_lane};
+use contract::harness::{Buffer, Channel, LANE, Pair, Silent, latest, queue};
 use contract::hostile::Anything;
-use contract::{BusUnderTest, Side};
+use contract::{BusUnderTest, Side, waking};
 use window_file::WindowFile;
 
 /// Windows in a file, with the keys of `MORE` beside the path.
@@ -301,36 +301,7 @@ fn events_alone_never_overwrite_the_latest_payload() {
 
 #[test]
 fn both_lanes_sleep_and_none_misses_a_message_or_a_credit() {
-    const MESSAGES: u64 = 20_000;
-    let mut pair = Pair::<Coherent>::up();
-    let channel = pair.open(Side::One, &queue(1, 64));
-    let (mut sender, mut receiver, mut sink) = (channel.sender, channel.receiver, channel.sink);
-    let mut sender_bell = pair.host(Side::One).link.doorbell(LANE);
-    let mut receiver_bell = pair.host(Side::Two).link.doorbell(LANE);
-    assert_eq!(
-        (sender.wait_for(), receiver.wait_for()),
-        (WaitFor::Doorbell, WaitFor::Doorbell)
-    );
-    let receiving = std::thread::spawn(move || {
-        while sink.heads.len() < MESSAGES as usize {
-            if receiver.poll(&mut sink, 8).expect("well") == 0 {
-                let wait_for = receiver.wait_for();
-                sleep_as_lane(wait_for, &mut receiver_bell, || {
-                    receiver.poll(&mut sink, 8).expect("well") > 0
-                });
-            }
-        }
-        sink.sequences()
-    });
-    for sequence in 1..=MESSAGES {
-        while !sender.has_room(112) {
-            let wait_for = sender.wait_for();
-            sleep_as_lane(wait_for, &mut sender_bell, || sender.has_room(112));
-        }
-        sender.send(Buffer::new(sequence, 0, 64)).expect("room");
-        sender.flush().expect("well");
-    }
-    assert!(receiving.join().expect("no panic").into_iter().eq(1..=MESSAGES));
+    waking::both_lanes_sleep_and_miss_nothing::<Coherent>(20_000);
 }
 
 #[test]

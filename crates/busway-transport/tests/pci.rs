@@ -9,7 +9,7 @@ mod window_file;
 use std::time::Duration;
 
 use busway_transport::{Link, LinkIdentity, Refused, WaitFor};
-use contract::harness::{Buffer, Channel, LANE, Pair, latest, queue, sleep_as_lane};
+use contract::harness::{Buffer, Channel, LANE, Pair, latest, queue};
 use contract::{BusUnderTest, Side, waking};
 use dead_link::DeadLink;
 use pci_function::PciFunction;
@@ -160,32 +160,7 @@ fn interrupts_wake_lanes_that_sleep_for_messages_and_for_room() {
 #[test]
 #[ignore = "needs PCI functions with doorbells: cargo xtask lab runs it"]
 fn both_lanes_sleep_on_interrupts_and_none_misses_a_message_or_a_credit() {
-    const MESSAGES: u64 = 2000;
-    let mut pair = Pair::<Doorbells>::up();
-    let channel = pair.open(Side::One, &queue(1, 64));
-    let (mut sender, mut receiver, mut sink) = (channel.sender, channel.receiver, channel.sink);
-    let mut sender_bell = pair.host(Side::One).link.doorbell(LANE);
-    let mut receiver_bell = pair.host(Side::Two).link.doorbell(LANE);
-    let receiving = std::thread::spawn(move || {
-        while sink.heads.len() < MESSAGES as usize {
-            if receiver.poll(&mut sink, 8).expect("well") == 0 {
-                let wait_for = receiver.wait_for();
-                sleep_as_lane(wait_for, &mut receiver_bell, || {
-                    receiver.poll(&mut sink, 8).expect("well") > 0
-                });
-            }
-        }
-        sink.sequences()
-    });
-    for sequence in 1..=MESSAGES {
-        while !sender.has_room(112) {
-            let wait_for = sender.wait_for();
-            sleep_as_lane(wait_for, &mut sender_bell, || sender.has_room(112));
-        }
-        sender.send(Buffer::new(sequence, 0, 64)).expect("room");
-        sender.flush().expect("well");
-    }
-    assert!(receiving.join().expect("no panic").into_iter().eq(1..=MESSAGES));
+    waking::both_lanes_sleep_and_miss_nothing::<Doorbells>(2000);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use busway_transport::{Flushed, Refused};
+use busway_transport::{Flushed, Refused, WaitFor};
 
 use super::harness::{Buffer, Collector, LANE, Pair, queue, sleep_as_lane, sleep_on};
 use super::{BusUnderTest, Side};
@@ -113,4 +113,38 @@ pub fn a_link_that_sleeps_on_its_descriptor_comes_up_and_hears<B: BusUnderTest>(
         }
     };
     assert_eq!(heard, b"wake up");
+}
+
+/// Carries `messages` messages through a queue of one message between two threads that sleep as lanes do, whenever there is nothing to
+/// receive and no room. A wake-up that is missed shows as a sleep that nothing ends. Both ends must wait for doorbells.
+pub fn both_lanes_sleep_and_miss_nothing<B: BusUnderTest>(messages: u64) {
+    let mut pair = Pair::<B>::up();
+    let channel = pair.open(Side::One, &queue(1, 64));
+    let (mut sender, mut receiver, mut sink) = (channel.sender, channel.receiver, channel.sink);
+    let mut sender_bell = pair.host(Side::One).link.doorbell(LANE);
+    let mut receiver_bell = pair.host(Side::Two).link.doorbell(LANE);
+    assert_eq!(
+        (sender.wait_for(), receiver.wait_for()),
+        (WaitFor::Doorbell, WaitFor::Doorbell)
+    );
+    let receiving = std::thread::spawn(move || {
+        while sink.heads.len() < messages as usize {
+            if receiver.poll(&mut sink, 8).expect("well") == 0 {
+                let wait_for = receiver.wait_for();
+                sleep_as_lane(wait_for, &mut receiver_bell, || {
+                    receiver.poll(&mut sink, 8).expect("well") > 0
+                });
+            }
+        }
+        sink.sequences()
+    });
+    for sequence in 1..=messages {
+        while !sender.has_room(112) {
+            let wait_for = sender.wait_for();
+            sleep_as_lane(wait_for, &mut sender_bell, || sender.has_room(112));
+        }
+        sender.send(Buffer::new(sequence, 0, 64)).expect("room");
+        sender.flush().expect("well");
+    }
+    assert!(receiving.join().expect("no panic").into_iter().eq(1..=messages));
 }

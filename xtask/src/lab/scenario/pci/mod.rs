@@ -1,6 +1,7 @@
 //! PCI windows: the suites of the bus over the device, gateways of two guests joined by nothing but a window and of a guest and this host, faults; and, by name, figures.
 
 mod faults;
+mod found;
 mod joined;
 mod speed;
 

@@ -1,14 +1,13 @@
 //! Channels over a PCI window beside bare exchanges in the same window, in the same guests in the same run. Only ratios mean anything: emulated times don't.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::super::Stage;
 use super::super::speed::figure;
+use super::found::{Found, Row, Worst, histograms};
 use super::joined::rings;
 use crate::lab::doorbells::Doorbells;
 use crate::lab::gateways::Programs;
@@ -69,40 +68,47 @@ const RINGS: [Ring; 2] = [
     },
 ];
 
-/// One figure beside another.
-#[derive(Clone, Debug, Serialize)]
-struct Row {
-    kernel: String,
-    measured: &'static str,
-    payload_bytes: u64,
-    what: &'static str,
-    value: f64,
-    beside: &'static str,
-    beside_value: f64,
-    /// Of times above 1, of rates below 1: the channel is slower.
-    ratio: f64,
+/// What `busway bench` is told to measure.
+struct Experiment<'a> {
+    /// `latency` or `throughput`.
+    measured: &'a str,
+    technologies: &'a [&'a str],
+    sizes_bytes: &'a [u64],
+    wait: &'a str,
+    rounds: u32,
+    seconds: f64,
+    more: &'a [&'a str],
 }
 
-/// Half round trips as `scipp` shows them, µs.
-#[derive(Clone, Debug, Serialize)]
-struct Worst {
-    kernel: String,
-    load: &'static str,
-    what: &'static str,
-    best_us: f64,
-    average_us: f64,
-    p99_9_us: f64,
-    worst_us: f64,
-    samples: u64,
-}
+impl<'a> Experiment<'a> {
+    /// One round of a second that polls, with messages of the length at which worst cases are looked for.
+    fn of(measured: &'a str, technologies: &'a [&'a str]) -> Experiment<'a> {
+        Experiment {
+            measured,
+            technologies,
+            sizes_bytes: &[WORST_BYTES],
+            wait: "spin",
+            rounds: 1,
+            seconds: 1.0,
+            more: &[],
+        }
+    }
 
-#[derive(Default)]
-struct Found {
-    rows: Vec<Row>,
-    worst: Vec<Worst>,
-    /// What got no answer while it was measured.
-    unanswered: Vec<String>,
-    histograms: Map<String, Value>,
+    fn words(&self) -> Vec<String> {
+        let sizes: Vec<String> = self.sizes_bytes.iter().map(u64::to_string).collect();
+        let mut words = vec![self.measured.to_owned()];
+        for (name, value) in [
+            ("-t", self.technologies.join(",")),
+            ("-s", sizes.join(",")),
+            ("-w", self.wait.to_owned()),
+            ("--rounds", self.rounds.to_string()),
+            ("--seconds", self.seconds.to_string()),
+        ] {
+            words.extend([name.to_owned(), value]);
+        }
+        words.extend(self.more.iter().map(|word| (*word).to_owned()));
+        words
+    }
 }
 
 pub(in super::super) fn run(stage: &Stage<'_>) -> Result<Value> {
@@ -174,22 +180,13 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     fn latency(&self, found: &mut Found) -> Result<()> {
-        let sizes = SIZES_BYTES.map(|size| size.to_string()).join(",");
-        let technologies = [BARE_WORD, BARE_COPY, SAMPLING, QUEUING].join(",");
-        let words = [
-            "latency",
-            "-t",
-            &technologies,
-            "-s",
-            &sizes,
-            "-w",
-            "spin",
-            "--rounds",
-            "2",
-            "--seconds",
-            "0.4",
-        ];
-        let (result, _) = self.run(&words, &plain)?;
+        let experiment = Experiment {
+            sizes_bytes: &SIZES_BYTES,
+            rounds: 2,
+            seconds: 0.4,
+            ..Experiment::of("latency", &[BARE_WORD, BARE_COPY, SAMPLING, QUEUING])
+        };
+        let (result, _) = self.run(&experiment, &plain)?;
         let bare_ns = figure(&result, BARE_WORD, SIZES_BYTES[0], "/half_rtt_ns/p50")?;
         for size in SIZES_BYTES {
             let copy_ns = figure(&result, BARE_COPY, size, "/half_rtt_ns/p50")?;
@@ -213,23 +210,13 @@ impl Bench<'_> {
     }
 
     fn throughput(&self, found: &mut Found) -> Result<()> {
-        let size = BULK_BYTES.to_string();
-        let technologies = [COPY_IN, BARE_COPY, QUEUING].join(",");
-        let words = [
-            "throughput",
-            "-t",
-            &technologies,
-            "-s",
-            &size,
-            "-w",
-            "spin",
-            "--rounds",
-            "3",
-            "--seconds",
-            "1",
-            "--untouched",
-        ];
-        let (result, _) = self.run(&words, &plain)?;
+        let experiment = Experiment {
+            sizes_bytes: &[BULK_BYTES],
+            rounds: 3,
+            more: &["--untouched"],
+            ..Experiment::of("throughput", &[COPY_IN, BARE_COPY, QUEUING])
+        };
+        let (result, _) = self.run(&experiment, &plain)?;
         let rate = |name| Ok::<_, anyhow::Error>(figure(&result, name, BULK_BYTES, "/bytes_per_s")? / 1e6);
         for floor in [COPY_IN, BARE_COPY] {
             found.rows.push(self.row(
@@ -256,23 +243,12 @@ impl Bench<'_> {
                 .collect::<Result<_>>()?,
             _ => Vec::new(),
         };
-        let size = WORST_BYTES.to_string();
-        let technologies = [BARE_WORD, SAMPLING, QUEUING].join(",");
-        let words = [
-            "latency",
-            "-t",
-            &technologies,
-            "-s",
-            &size,
-            "-w",
-            "spin",
-            "--rounds",
-            "1",
-            "--seconds",
-            "6",
-            "--histogram",
-        ];
-        let outcome = self.run(&words, &plain);
+        let experiment = Experiment {
+            seconds: 6.0,
+            more: &["--histogram"],
+            ..Experiment::of("latency", &[BARE_WORD, SAMPLING, QUEUING])
+        };
+        let outcome = self.run(&experiment, &plain);
         for program in &busy {
             program.signal(9)?;
         }
@@ -309,22 +285,13 @@ impl Bench<'_> {
 
     /// A sleeping receiver that a doorbell wakes, beside one that polls now and then and one that polls without end.
     fn wake_up(&self, found: &mut Found) -> Result<()> {
-        let size = WORST_BYTES.to_string();
-        let half = |wait: &str, access: &dyn Fn(&Guest) -> Vec<String>| {
-            let words = [
-                "latency",
-                "-t",
-                QUEUING,
-                "-s",
-                &size,
-                "-w",
+        let half = |wait, access: &dyn Fn(&Guest) -> Vec<String>| {
+            let experiment = Experiment {
                 wait,
-                "--rounds",
-                "2",
-                "--seconds",
-                "1",
-            ];
-            let (result, _) = self.run(&words, access)?;
+                rounds: 2,
+                ..Experiment::of("latency", &[QUEUING])
+            };
+            let (result, _) = self.run(&experiment, access)?;
             Ok::<_, anyhow::Error>(figure(&result, QUEUING, WORST_BYTES, "/half_rtt_ns/p50")? / 1e3)
         };
         let (rung, napping) = (half("event", &with_doorbells)?, half("event", &plain)?);
@@ -361,7 +328,11 @@ impl Bench<'_> {
     }
 
     /// Runs an experiment; its result, and what it printed. `access` gives each side's words for the window.
-    fn run(&self, words: &[&str], access: &dyn Fn(&Guest) -> Vec<String>) -> Result<(Value, String)> {
+    fn run(
+        &self,
+        experiment: &Experiment<'_>,
+        access: &dyn Fn(&Guest) -> Vec<String>,
+    ) -> Result<(Value, String)> {
         let [a, b] = &self.pair.guests;
         let follower_words = [
             &["busway", "bench", "follower"].map(str::to_owned)[..],
@@ -373,7 +344,7 @@ impl Bench<'_> {
             ..Job::default()
         })?;
         let mut all = vec!["busway".to_owned(), "bench".to_owned()];
-        all.extend(words.iter().map(|word| (*word).to_owned()));
+        all.extend(experiment.words());
         all.extend(self.ring.conditions.iter().map(|word| (*word).to_owned()));
         all.extend(["--follower", &b.plan.name, "--json", RESULT].map(str::to_owned));
         all.extend(access(a));
@@ -422,97 +393,4 @@ fn with_doorbells(guest: &Guest) -> Vec<String> {
         rings(peer)
     );
     [plain(guest), vec!["--table".to_owned(), table]].concat()
-}
-
-/// The part of what `busway bench` printed that is histograms: from the line of the first one's title.
-fn histograms(text: &str) -> String {
-    let mark = text.find("(bars: ").unwrap_or(0);
-    let begin = text[..mark].rfind('\n').map_or(0, |end| end + 1);
-    let rest = &text[begin..];
-    rest.split("\nIn short:").next().unwrap_or(rest).to_owned()
-}
-
-impl Found {
-    fn markdown(&self) -> String {
-        let mut text = String::from(
-            "| kernel | measured | payload, B | over the window | | beside | | ratio |\n|---|---|---:|---|---:|---|---:|---:|\n",
-        );
-        for row in &self.rows {
-            let _ = writeln!(
-                text,
-                "| {} | {} | {} | {} | {:.2} | {} | {:.2} | {:.2} |",
-                row.kernel,
-                row.measured,
-                row.payload_bytes,
-                row.what,
-                row.value,
-                row.beside,
-                row.beside_value,
-                row.ratio
-            );
-        }
-        text.push_str(
-            "\n| kernel | load | half round trip of | best, µs | average, µs | 99.9 %, µs | worst, µs | round trips |\n|---|---|---|---:|---:|---:|---:|---:|\n",
-        );
-        for worst in &self.worst {
-            let _ = writeln!(
-                text,
-                "| {} | {} | {} | {:.2} | {:.2} | {:.2} | {:.1} | {} |",
-                worst.kernel,
-                worst.load,
-                worst.what,
-                worst.best_us,
-                worst.average_us,
-                worst.p99_9_us,
-                worst.worst_us,
-                worst.samples
-            );
-        }
-        for what in &self.unanswered {
-            let _ = writeln!(text, "\nNo round trip was answered: {what}.");
-        }
-        for (of, histogram) in &self.histograms {
-            let _ = write!(
-                text,
-                "\nKernel {of}:\n\n```\n{}\n```\n",
-                histogram.as_str().unwrap_or_default().trim_end()
-            );
-        }
-        text
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_found_is_one_text_with_ratios_worst_cases_and_histograms() {
-        let mut found = Found::default();
-        found.rows.push(Row {
-            kernel: "stock".to_owned(),
-            measured: "half round trip, µs",
-            payload_bytes: 64,
-            what: QUEUING,
-            value: 1.5,
-            beside: BARE_COPY,
-            beside_value: 1.0,
-            ratio: 1.5,
-        });
-        found.histograms.insert(
-            "rt, idle".to_owned(),
-            json!(histograms(
-                "a table\nHalf round trip, two-lines (bars: …)\n1 µs ####\n\nIn short:\nfast\n"
-            )),
-        );
-        let text = found.markdown();
-        assert!(
-            text.contains("| channel-pci | 1.50 | copy | 1.00 | 1.50 |"),
-            "{text}"
-        );
-        assert!(
-            text.contains("Kernel rt, idle:\n\n```\nHalf round trip, two-lines (bars: …)\n1 µs ####\n```"),
-            "{text}"
-        );
-    }
 }
