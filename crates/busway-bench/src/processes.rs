@@ -282,12 +282,23 @@ impl Worker {
     ) -> Result<T, BenchError> {
         let deadline = Instant::now() + timeout;
         loop {
-            meanwhile()?;
-            if let Some(report) = self.poll(STOP_INTERVAL)?
-                && let Some(found) = wanted(report)
-            {
-                return Ok(found);
+            let trouble = meanwhile();
+            if let Err(BenchError::Interrupted) = trouble {
+                return Err(BenchError::Interrupted);
             }
+            // Another program may have ended because this one is done: what this one has said until then counts.
+            let heard_until = Instant::now() + STOP_INTERVAL;
+            loop {
+                if let Some(report) = self.poll(STOP_INTERVAL)?
+                    && let Some(found) = wanted(report)
+                {
+                    return Ok(found);
+                }
+                if trouble.is_ok() || Instant::now() >= heard_until {
+                    break;
+                }
+            }
+            trouble?;
             if Instant::now() > deadline {
                 let stderr = self.process.as_ref().map(Process::last_words).unwrap_or_default();
                 return Err(BenchError::TimedOut {
@@ -392,4 +403,43 @@ pub fn start_gateway(program: &Path, host: &Host, system: &Path) -> Result<Proce
         .arg(host.directory.join("status.json"))
         .stdout(Stdio::null());
     Process::start(command, format!("gateway {}", host.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_worker_said_before_another_program_ended_is_heard() {
+        let (sender, reports) = channel();
+        let mut worker = Worker {
+            name: "ping".into(),
+            process: None,
+            commands: None,
+            reports,
+            progress: Figures::default(),
+            conditions: Vec::new(),
+            times: None,
+        };
+        // As a bare ping does: both are under way when the echo, whose connection is gone, has ended.
+        sender.send(Report::Times(String::new())).unwrap();
+        sender.send(Report::Done(Figures::default())).unwrap();
+        let mut wait = || {
+            worker.wait_for(
+                "the end",
+                Duration::from_secs(5),
+                || {
+                    Err(BenchError::Ended {
+                        program: "echo".into(),
+                        reason: "exit status: 0".into(),
+                        stderr: String::new(),
+                    })
+                },
+                |report| matches!(report, Report::Done(_)).then_some(()),
+            )
+        };
+        wait().unwrap();
+        let error = wait().unwrap_err();
+        assert!(matches!(error, BenchError::Ended { .. }), "{error}");
+    }
 }
