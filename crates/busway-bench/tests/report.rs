@@ -207,6 +207,27 @@ fn every_published_figure_is_named_where_it_is_repeated() {
 }
 
 #[test]
+fn what_the_rdma_paper_compares_stands_in_one_figure_however_many_lines_there_are() {
+    let Some(mut pages) = Pages::start("paper") else {
+        return;
+    };
+    let page = pages.page("paper", &samples::large_latency());
+    pages.browser.open(&page, DESKTOP);
+    let said = pages.browser.evaluate(
+        "Array.from(document.querySelectorAll('figure')).map(it => it.textContent).filter(it => it.includes('one-sided, two-sided, sockets')).join('|')",
+    );
+    for part in [
+        "Fig. 2(a)",
+        "Fig. 2(b)",
+        "(one-sided)",
+        "(two-sided)",
+        "(sockets)",
+    ] {
+        assert!(said.as_str().unwrap().contains(part), "{part:?} is not in {said}");
+    }
+}
+
+#[test]
 fn text_from_a_file_never_becomes_part_of_the_page() {
     let Some(mut pages) = Pages::start("hostile") else {
         return;

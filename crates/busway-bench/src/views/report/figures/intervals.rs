@@ -1,7 +1,7 @@
 //! Figures of interference and timeliness.
 
 use super::latency::{cumulative, pair, plain};
-use super::{Block, Crew, for_each_crew, sweep, unmarked};
+use super::{Block, Crew, for_each_crew, paper_crew, sweep, unmarked};
 use crate::record::Row;
 use crate::views::report::axis::{Axis, Unit};
 use crate::views::report::chart::{Figure, Line};
@@ -53,6 +53,7 @@ fn paper(crews: &[Crew<'_>], what: &str, interval_ns: Option<u64>) -> Vec<Figure
 
 /// Intervals seen by intervals sent, one figure for each size, and where they would be the same.
 pub(super) fn timeliness(set: &Set<'_>, crews: &[Crew<'_>]) -> Vec<Block> {
+    let paper = paper_crew(set);
     let of_size = |bytes: &u64| {
         let figure = Figure {
             published: Some("RDMA sampling port, Fig. 4: transmission intervals and observed intervals"),
@@ -62,7 +63,7 @@ pub(super) fn timeliness(set: &Set<'_>, crews: &[Crew<'_>]) -> Vec<Block> {
                 Axis::log("Observed interval (median)", Unit::Time),
             )
         };
-        let mut figures = for_each_crew(crews, &figure, |series| {
+        let mut figures = for_each_crew(paper.iter().chain(crews), &figure, |series| {
             sweep(series, |row| {
                 (row.payload_bytes == *bytes).then_some(())?;
                 // A mean would show a single pause of the machine; what is overwritten is in the table.

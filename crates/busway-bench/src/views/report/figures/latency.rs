@@ -1,6 +1,6 @@
 //! Figures of round trips.
 
-use super::{Block, Crew, for_each_crew, sweep, unmarked};
+use super::{Block, Crew, for_each_crew, paper_crew, sweep, unmarked};
 use crate::record::{Distribution, Experiment, Maximum, Row};
 use crate::views::histogram::{log_ranges, times};
 use crate::views::report::axis::{Axis, Unit};
@@ -68,6 +68,18 @@ fn published(set: &Set<'_>, crews: &[Crew<'_>]) -> Block {
             Axis::linear("Round trip", Unit::Time),
         )
     };
+    // Beside each other on one scale, so that they can be compared wherever they are.
+    let paper = paper_crew(set);
+    let together = Figure {
+        y: Axis::log("Round trip", Unit::Time),
+        ..small.clone()
+    };
+    let together = for_each_crew(paper.as_slice(), &together, |series| {
+        sweep(series, |row| {
+            let median = row.rtt_ns.as_ref()?.p50 as f64;
+            (row.payload_bytes <= PAPER_BYTES).then_some((row.payload_bytes as f64, median))
+        })
+    });
     // The scheduler's pauses would be all that an axis from 0 shows of crowded figures, so those are in the other sweeps only.
     let of_small = |series: &Series<'_>| {
         sweep(series, |row| {
@@ -83,14 +95,21 @@ fn published(set: &Set<'_>, crews: &[Crew<'_>]) -> Block {
         published: Some("RDMA sampling port, Fig. 2(b): CDF of RTT of 16-byte message"),
         ..cdf(format!("Round trips of {}", units::size(smallest)), "Round trip")
     };
-    let cdf = for_each_crew(crews, &unmarked(cdf), |series| {
+    let cdf = unmarked(cdf);
+    let of_smallest = |series: &Series<'_>| {
         let row = series.rows.iter().find(|row| row.payload_bytes == smallest);
         row.and_then(|row| row.rtt_ns.as_ref())
             .map(|it| cumulative(it, 1.0))
             .unwrap_or_default()
-    });
+    };
+    let together_cdf = for_each_crew(paper.as_slice(), &cdf, of_smallest);
+    let cdf = for_each_crew(crews, &cdf, of_smallest);
     // Each on its own scale.
-    let figures = small.chain([cdf]).collect();
+    let figures = [together, together_cdf]
+        .into_iter()
+        .chain(small)
+        .chain([cdf])
+        .collect();
     Block::open("Round trips as in the RDMA paper", figures)
 }
 

@@ -8,6 +8,7 @@ mod intervals;
 mod latency;
 mod throughput;
 
+use busway_transport::registry::is_one_sided;
 use maud::{Markup, html};
 
 use super::chart::{Figure, Line, Ranges};
@@ -86,6 +87,42 @@ fn crews<'a>(set: &Set<'a>) -> Vec<Crew<'a>> {
     crews
 }
 
+/// The lines of the RDMA paper's figures in one crew: sampling ports one-sided, sampling ports two-sided, and sockets, each in the first way of waiting
+/// that was measured. `None` where one figure holds all lines anyway, or fewer than two of these were measured.
+fn paper_crew<'a>(set: &Set<'a>) -> Option<Crew<'a>> {
+    let all = set.series();
+    if all.len() <= STYLES {
+        return None;
+    }
+    let mut chosen: Vec<Series<'a>> = Vec::new();
+    for mut one in all {
+        let Some(kind) = paper_kind(one.key.technology) else {
+            continue;
+        };
+        let is_another = chosen
+            .iter()
+            .all(|it| (it.key.run, it.key.technology) != (one.key.run, one.key.technology));
+        if is_another && chosen.len() < STYLES {
+            one.name = format!("{} ({kind})", one.name);
+            chosen.push(one);
+        }
+    }
+    (chosen.len() > 1).then(|| crew("one-sided, two-sided, sockets".to_owned(), chosen))
+}
+
+/// What a technology is in the words of the RDMA paper.
+fn paper_kind(technology: &str) -> Option<&'static str> {
+    if technology == "tcp" {
+        return Some("sockets");
+    }
+    let bus = technology.strip_prefix("sampling-")?;
+    Some(if is_one_sided(bus) {
+        "one-sided"
+    } else {
+        "two-sided"
+    })
+}
+
 fn crew(name: String, series: Vec<Series<'_>>) -> Crew<'_> {
     let styled = series
         .into_iter()
@@ -112,12 +149,12 @@ fn group(technology: &str) -> usize {
 }
 
 /// The same figure of each crew; those without lines are left out.
-fn for_each_crew(
-    crews: &[Crew<'_>],
+fn for_each_crew<'a: 'c, 'c>(
+    crews: impl IntoIterator<Item = &'c Crew<'a>>,
     of_figure: &Figure,
     points: impl Fn(&Series<'_>) -> Vec<(f64, f64)>,
 ) -> Vec<Figure> {
-    let figure = |crew: &Crew<'_>| {
+    let figure = |crew: &'c Crew<'a>| {
         let mut crowded = false;
         let mut lines = Vec::new();
         for (style, series) in &crew.series {
@@ -153,7 +190,7 @@ fn for_each_crew(
         }
     };
     crews
-        .iter()
+        .into_iter()
         .map(figure)
         .filter(|figure| !figure.lines.is_empty())
         .collect()
