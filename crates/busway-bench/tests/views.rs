@@ -5,6 +5,7 @@ mod samples;
 use std::path::PathBuf;
 
 use busway_bench::BenchError;
+use busway_bench::environment::load::During;
 use busway_bench::record::Run;
 use busway_bench::views::{self, Output, compare};
 use hdrhistogram::serialization::Deserializer;
@@ -320,6 +321,45 @@ fn an_output_that_cannot_be_written_is_named() {
     .write(&samples::latency())
     .unwrap_err();
     contains_all(&error.to_string(), &["write", "no such folder"]);
+}
+
+#[test]
+fn whether_files_can_be_written_is_known_before_anything_is_measured() {
+    let check = |path: PathBuf| {
+        let output = Output {
+            json: Some(path),
+            ..Output::default()
+        };
+        output.check()
+    };
+    let there = file("checked.json");
+    let _ = std::fs::remove_file(&there);
+    check(there.clone()).unwrap();
+    assert!(!there.exists(), "the check leaves no file");
+    contains_all(
+        &check(file("no such folder").join("x.json"))
+            .unwrap_err()
+            .to_string(),
+        &["write", "no such folder"],
+    );
+    contains_all(&check(file("")).unwrap_err().to_string(), &["write"]);
+}
+
+#[test]
+fn a_self_test_that_failed_beside_others_says_that_they_may_be_the_reason() {
+    let mut run = samples::self_test();
+    run.rows[0].verdicts[0].passed = false;
+    let others = |run: &Run| views::text(run, false).contains("repeat it on a quiet machine");
+    let during = |others_percent| {
+        Some(During {
+            others_percent,
+            ..During::default()
+        })
+    };
+    run.environment.during = during(0.5);
+    assert!(!others(&run));
+    run.environment.during = during(70.0);
+    assert!(others(&run));
 }
 
 /// Names of all fields, those within lists and objects included.

@@ -8,7 +8,7 @@ use super::facts;
 use super::tree::Tree;
 
 /// The processors during a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct During {
     /// How long it was, in s.
     pub seconds: f64,

@@ -47,8 +47,18 @@ pub struct Args {
     pub common: Common,
 }
 
-fn parse_duration(text: &str) -> Result<Duration, humantime::DurationError> {
-    humantime::parse_duration(text)
+fn parse_duration(text: &str) -> Result<Duration, BenchError> {
+    let wrong = |problem: String| BenchError::Option {
+        option: "--duration",
+        value: text.to_owned(),
+        problem,
+        mend: "write one such as 90s, 30min or 24h, of a second at least".into(),
+    };
+    let duration = humantime::parse_duration(text).map_err(|e| wrong(format!("is no duration: {e}")))?;
+    if duration < Duration::from_secs(1) {
+        return Err(wrong("is too short for a long run".into()));
+    }
+    Ok(duration)
 }
 
 /// Measures, and writes the files asked for.
@@ -445,5 +455,14 @@ mod tests {
     #[test]
     fn a_run_that_ended_before_its_first_report_is_refused() {
         assert!(resumed(&run(Experiment::Jitter, 0)).contains("holds 0 rows"));
+    }
+
+    #[test]
+    fn a_duration_is_a_second_at_least_and_has_a_unit() {
+        assert_eq!(parse_duration("24h").unwrap(), Duration::from_secs(86_400));
+        for wrong in ["0", "0s", "999ms", "24x", "-1s", ""] {
+            let said = parse_duration(wrong).unwrap_err().to_string();
+            assert!(said.contains("30min"), "{said}");
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! result. Ctrl-C ends a run with what was measured so far. Called by the command line.
 
 pub mod all;
+mod budget;
 pub mod calls;
 pub mod jitter;
 pub mod latency;
@@ -25,6 +26,7 @@ use crate::record::{Recorder, Row, Run};
 use crate::technology::Description;
 use crate::worker::{Measured, Wait};
 
+pub(crate) use budget::Budget;
 pub use options::{Common, MAX_SIZE_BYTES};
 pub(crate) use options::{Quick, sizes_or};
 pub(crate) use rounds::{Gathered, Group, Plan, add_last_words, conclude, conduct};

@@ -1,5 +1,6 @@
 //! Options that all experiments share.
 
+use super::Budget;
 use crate::BenchError;
 use crate::conditions;
 use crate::gateway::size_within;
@@ -77,6 +78,11 @@ impl Common {
         self.seconds.unwrap_or(defaults.seconds[usize::from(!self.quick)])
     }
 
+    /// The time that the whole run has: less than a minute if it shall be quick and was not told how long or how often to measure.
+    pub(crate) fn budget(&self) -> Budget {
+        Budget::new(self.quick && self.rounds.is_none() && self.seconds.is_none())
+    }
+
     /// How everything is measured: for a time, in a closed loop.
     pub(crate) fn settings(&self, defaults: Quick) -> Settings {
         Settings {
@@ -94,7 +100,13 @@ impl Common {
         suits: impl Fn(&Description) -> bool,
         unsuitable: &str,
     ) -> (Vec<Description>, Vec<String>) {
-        let mut notes = Vec::new();
+        // What is left out for the same reason is one note: with many buses there would be a page of them.
+        let mut left_out: Vec<(String, Vec<String>)> = Vec::new();
+        let mut note = |one: &Description, reason: String| match left_out.iter_mut().find(|it| it.0 == reason)
+        {
+            Some((_, names)) => names.push(one.name.clone()),
+            None => left_out.push((reason, vec![one.name.clone()])),
+        };
         let all = technology::all();
         let is_wanted =
             |one: &Description| self.technologies.is_empty() || self.technologies.contains(&one.name);
@@ -102,25 +114,25 @@ impl Common {
         for one in all.into_iter().filter(is_wanted) {
             if !suits(&one) {
                 if !self.technologies.is_empty() {
-                    notes.push(format!("{}: left out: {unsuitable}", one.name));
+                    note(&one, format!("left out: {unsuitable}"));
                 }
             } else if let Some(missing) = &one.missing {
-                notes.push(format!("{}: skipped: needs {missing}", one.name));
+                note(&one, format!("skipped: needs {missing}"));
             } else if self.follower.is_some() && !one.reaches_another_machine(self.access.window.is_some()) {
-                notes.push(format!(
-                    "{}: skipped: needs both programs on one machine{}",
-                    one.name,
-                    if one.reach == technology::Reach::Machine {
-                        ", or a window that both share (--window, at the follower too)"
-                    } else {
-                        ""
-                    }
-                ));
+                let or = if one.reach == technology::Reach::Machine {
+                    ", or a window that both share (--window, at the follower too)"
+                } else {
+                    ""
+                };
+                note(&one, format!("skipped: needs both programs on one machine{or}"));
             } else {
                 chosen.push(one);
             }
         }
-        (chosen, notes)
+        let notes = left_out
+            .into_iter()
+            .map(|(reason, names)| format!("{}: {reason}", names.join(", ")));
+        (chosen, notes.collect())
     }
 
     /// The ways in which programs wait over `technology` on a machine with so many cores; `--quick` takes the first. Programs that spin would
@@ -185,4 +197,49 @@ fn parse_technology(text: &str) -> Result<String, BenchError> {
         problem: "is none that this program knows".into(),
         mend: format!("choose among {}", all.join(", ")),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn technologies_that_lack_the_same_are_one_note() {
+        let common = Common {
+            follower: Some("other".into()),
+            technologies: ["unix", "mq", "copy", "tcp"].map(str::to_owned).to_vec(),
+            ..Common::default()
+        };
+        let (chosen, notes) = common.technologies(|one| one.name != "mq", "cannot do this");
+        assert_eq!(
+            chosen.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(),
+            ["tcp"]
+        );
+        assert_eq!(notes.len(), 3, "{notes:?}");
+        let common = Common {
+            technologies: ["unix", "mq", "tcp"].map(str::to_owned).to_vec(),
+            ..common
+        };
+        let (_, notes) = common.technologies(|_| true, "");
+        assert_eq!(notes, ["mq, unix: skipped: needs both programs on one machine"]);
+    }
+
+    #[test]
+    fn only_a_quick_run_that_was_not_told_how_long_or_how_often_has_a_limit() {
+        let quick = Common {
+            quick: true,
+            ..Common::default()
+        };
+        let limited = |common: &Common| common.budget().is_limited();
+        assert!(limited(&quick));
+        assert!(!limited(&Common::default()));
+        assert!(!limited(&Common {
+            rounds: Some(2),
+            ..quick.clone()
+        }));
+        assert!(!limited(&Common {
+            seconds: Some(1.0),
+            ..quick
+        }));
+    }
 }

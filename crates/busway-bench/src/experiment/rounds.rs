@@ -4,7 +4,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use indicatif::ProgressBar;
 
-use super::{Session, Staged, Task};
+use super::{Budget, Session, Staged, Task};
 use crate::BenchError;
 use crate::gateway::progress_bar;
 use crate::processes::go_on;
@@ -38,7 +38,7 @@ impl Plan {
         sizes: &[usize],
         intervals_ns: &[Option<u64>],
         settings: Settings,
-        notes: Vec<String>,
+        mut notes: Vec<String>,
     ) -> Self {
         let mut groups = Vec::new();
         for (technology, waits) in technologies {
@@ -47,6 +47,14 @@ impl Plan {
             if sizes.is_empty() {
                 // A floor without payload stands beside every size.
                 sizes.push(technology.max_bytes);
+            }
+            if waits.is_empty() {
+                let words: Vec<&str> = technology.waits.iter().map(|wait| wait.word()).collect();
+                notes.push(format!(
+                    "{}: left out: its programs can wait by {} only",
+                    technology.name,
+                    words.join(" or ")
+                ));
             }
             for wait in waits {
                 let tasks = sizes.iter().flat_map(|&payload_bytes| {
@@ -114,6 +122,7 @@ pub(crate) fn conduct<O>(
     let mut rounds_of = RoundsOf {
         bar: progress_bar(session.context.live, length as u64),
         notes: plan.notes.clone(),
+        left_out: Vec::new(),
         gathered: plan
             .groups
             .iter()
@@ -124,8 +133,16 @@ pub(crate) fn conduct<O>(
             })
             .collect(),
     };
-    let result = (0..rounds).try_for_each(|round| rounds_of.measure(session, &plan, round, &mut measure));
+    let budget = session.common.budget();
+    let mut begun_rounds = 0;
+    let result = (0..rounds)
+        .take_while(|round| budget.allows_round(*round as u32))
+        .try_for_each(|round| {
+            begun_rounds = round + 1;
+            rounds_of.measure(session, &plan, round, budget, &mut measure)
+        });
     rounds_of.bar.finish_and_clear();
+    rounds_of.close(begun_rounds, budget);
     let interrupted = match result {
         Ok(()) => false,
         Err(BenchError::Interrupted) => true,
@@ -147,7 +164,10 @@ pub(crate) fn conduct<O>(
             .map_or(0, |since| since.as_secs()),
         duration_s: 0.0,
         interrupted,
-        settings: plan.settings,
+        settings: Settings {
+            rounds: begun_rounds as u32,
+            ..plan.settings
+        },
         environment: session.environment.clone(),
         follower: session
             .follower
@@ -216,20 +236,38 @@ struct RoundsOf<O> {
     bar: ProgressBar,
     notes: Vec<String>,
     gathered: Vec<Gathered<O>>,
+    /// What the first round had no time for.
+    left_out: Vec<String>,
 }
 
 impl<O> RoundsOf<O> {
+    /// Forgets rounds that never began, and notes what was left out.
+    fn close(&mut self, begun_rounds: usize, budget: Budget) {
+        for gathered in &mut self.gathered {
+            gathered.rounds.truncate(begun_rounds);
+        }
+        self.notes.extend(budget.left_out(&self.left_out));
+    }
+
     /// One round. It begins with another group than the one before, so that nothing always comes first.
     fn measure(
         &mut self,
         session: &mut Session<'_>,
         plan: &Plan,
         round: usize,
+        budget: Budget,
         measure: &mut impl FnMut(&mut Session<'_>, &mut Staged, &Task) -> Result<O, BenchError>,
     ) -> Result<(), BenchError> {
         let count = plan.groups.len();
         for index in (0..count).map(|i| (i + round) % count) {
             let group = &plan.groups[index];
+            if budget.is_spent() {
+                if round == 0 {
+                    self.left_out
+                        .push(format!("{} {}", group.technology.name, group.wait.word()));
+                }
+                continue;
+            }
             let first = plan.groups[..index].iter().map(|group| group.tasks.len()).sum();
             let begun = self.bar.position();
             match self.group(session, group, first, round, measure) {
@@ -281,5 +319,29 @@ impl<O> RoundsOf<O> {
         if !self.notes.contains(&note) {
             self.notes.push(note);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_technology_whose_programs_cannot_wait_as_asked_is_left_out_with_the_ways_that_it_has() {
+        let tcp = crate::technology::of("tcp").unwrap();
+        let none = Vec::new();
+        let plan = Plan::over(
+            Experiment::Latency,
+            [(tcp, none)],
+            &[16],
+            &[None],
+            Settings::default(),
+            Vec::new(),
+        );
+        assert_eq!(plan.tasks(), 0);
+        assert_eq!(
+            plan.notes,
+            ["tcp: left out: its programs can wait by event or spin only"]
+        );
     }
 }

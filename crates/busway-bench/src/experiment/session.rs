@@ -49,6 +49,7 @@ pub(crate) struct Exchanged {
 impl<'a> Session<'a> {
     /// Makes the hosts, or finds the follower. What could not be had is a note.
     pub(crate) fn open(common: &'a Common, context: Context<'a>) -> Result<(Self, Vec<String>), BenchError> {
+        common.output.check()?;
         let follower = common.follower.as_deref().map(Follower::begin).transpose()?;
         let (hosts, missing) = if follower.is_some() {
             (Hosts::domains(&HOSTS)?, None)

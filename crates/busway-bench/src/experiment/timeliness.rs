@@ -12,7 +12,7 @@ use crate::worker::{ExchangePart, Extent, Wait};
 
 /// Transmission intervals in µs.
 const INTERVALS_US: [u64; 10] = [1, 2, 3, 5, 10, 25, 50, 100, 300, 1000];
-const INTERVALS_US_QUICK: [u64; 5] = [1, 3, 10, 100, 1000];
+const INTERVALS_US_QUICK: [u64; 4] = [1, 10, 100, 1000];
 /// Longest in µs.
 const MAX_INTERVAL_US: u64 = 1_000_000;
 /// Sizes in bytes, as published.

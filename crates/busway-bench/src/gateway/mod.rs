@@ -16,7 +16,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::BenchError;
 use crate::conduct::{cpu_s, since};
 use crate::environment::Environment;
-use crate::experiment::{self, Context};
+use crate::experiment::{self, Budget, Context};
 use crate::hosts::Hosts;
 use crate::processes::{Process, Worker, go_on};
 use crate::record;
@@ -38,7 +38,7 @@ const IDLE_SECONDS: f64 = 10.0;
 const IDLE_SECONDS_QUICK: f64 = 3.0;
 const ROUNDS: u32 = 3;
 const SECONDS: f64 = 1.0;
-const SECONDS_QUICK: f64 = 0.4;
+const SECONDS_QUICK: f64 = 0.2;
 
 /// Options of `busway bench gateway`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -128,6 +128,7 @@ impl Args {
 /// in the result.
 pub fn run(args: &Args, context: Context<'_>) -> Result<record::Run, BenchError> {
     let seconds = args.seconds()?;
+    args.output.check()?;
     let (begun, started) = (Instant::now(), SystemTime::now());
     let (hosts, missing) = if args.no_isolation {
         (
@@ -151,6 +152,7 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<record::Run, BenchError>
             count: 0,
         },
         samples: Vec::new(),
+        budget: Budget::new(args.quick && args.rounds.is_none() && args.seconds.is_none()),
         notes,
         bar: progress_bar(context.live, u64::from(rounds) * plan.measurements() as u64),
         idle_seconds: match (args.no_idle, args.quick) {
@@ -230,6 +232,7 @@ struct Run<'a> {
     bench: Bench<'a>,
     samples: Vec<Sample>,
     notes: Vec<String>,
+    budget: Budget,
     bar: ProgressBar,
     idle_seconds: Option<f64>,
 }
@@ -237,7 +240,12 @@ struct Run<'a> {
 impl Run<'_> {
     /// Errors other than an interruption become notes, and the run goes on with the next group.
     fn round(&mut self, plan: &Plan, round: u32) -> Result<(), BenchError> {
+        let mut left_out = Vec::new();
         for group in &plan.groups {
+            if self.budget.is_spent() {
+                left_out.push(format!("{} {}", group.transport.word(), group.wait.word()));
+                continue;
+            }
             let begun = self.bar.position();
             match self.group(group, round) {
                 Ok(()) => {}
@@ -249,6 +257,9 @@ impl Run<'_> {
                 )),
             }
             self.bar.set_position(begun + group.measurements.len() as u64);
+        }
+        if let Some(note) = self.budget.left_out(&left_out) {
+            self.note(note);
         }
         Ok(())
     }

@@ -11,6 +11,8 @@ use crate::record::{Experiment, Row};
 
 /// Messages are seen in time if the median interval between those seen is at most this much longer than the one asked for.
 const IN_TIME: f64 = 1.1;
+/// From here on others explain why the self-test fails, in percent of the processors.
+const BUSY_PERCENT: f64 = 5.0;
 
 /// What most readers look for.
 pub(super) fn sentences(set: &Set<'_>) -> Vec<String> {
@@ -222,12 +224,21 @@ fn self_test(set: &Set<'_>) -> Vec<String> {
         return Vec::new();
     }
     let all = verdicts.len();
-    vec![if passed == all {
-        format!("The instrument measured right: all {all} figures are within their tolerances.")
-    } else {
-        format!(
-            "THE INSTRUMENT MEASURED WRONG: {} of {all} figures are outside their tolerances.",
-            all - passed
-        )
-    }]
+    if passed == all {
+        return vec![format!(
+            "The instrument measured right: all {all} figures are within their tolerances."
+        )];
+    }
+    let mut sentences = vec![format!(
+        "THE INSTRUMENT MEASURED WRONG: {} of {all} figures are outside their tolerances.",
+        all - passed
+    )];
+    let during = set.runs().filter_map(|(_, run)| run.environment.during.as_ref());
+    let others = during.map(|during| during.others_percent).fold(0.0, f64::max);
+    if others >= BUSY_PERCENT {
+        sentences.push(format!(
+            "Others used {others:.0} % of the processors meanwhile, and what they delay is not what was injected: repeat it on a quiet machine before you blame the instrument."
+        ));
+    }
+    sentences
 }

@@ -45,6 +45,29 @@ pub struct Output {
 }
 
 impl Output {
+    /// Looks whether the files can be written, before hours are spent on what goes into them; touches none of them.
+    ///
+    /// # Errors
+    ///
+    /// A directory is not there, cannot be written, or stands where a file shall be.
+    pub fn check(&self) -> Result<(), BenchError> {
+        let files = [&self.json, &self.csv, &self.hdr, &self.report];
+        for file in files.into_iter().flatten() {
+            let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let writable = if file.is_dir() {
+                Err(rustix::io::Errno::ISDIR)
+            } else if file.exists() {
+                rustix::fs::access(file, rustix::fs::Access::WRITE_OK)
+            } else {
+                rustix::fs::access(parent.unwrap_or(Path::new(".")), rustix::fs::Access::WRITE_OK)
+            };
+            writable
+                .map_err(io::Error::from)
+                .map_err(BenchError::io(format!("write {}", file.display())))?;
+        }
+        Ok(())
+    }
+
     /// Writes every file that was asked for.
     ///
     /// # Errors

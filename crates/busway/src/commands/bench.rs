@@ -158,5 +158,10 @@ fn own_file() -> PathBuf {
 }
 
 fn show(run: &Run, histogram: bool) -> anyhow::Result<()> {
-    Ok(writeln!(std::io::stdout(), "{}", views::text(run, histogram))?)
+    writeln!(std::io::stdout(), "{}", views::text(run, histogram))?;
+    anyhow::ensure!(
+        run.interrupted || !run.rows.is_empty(),
+        "nothing could be measured: the notes above say why of each technology"
+    );
+    Ok(())
 }
