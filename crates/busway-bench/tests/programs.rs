@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use busway_bench::experiment::{Common, Context, calls, jitter, latency, self_test, throughput, timeliness};
 use busway_bench::gateway::{self, Transport};
@@ -55,6 +56,10 @@ fn main() -> ExitCode {
         Trial::test("an_open_loop_keeps_its_rate_whatever_comes_back", open_loop_rate),
         Trial::test("a_follower_serves_one_run_after_the_other", follower_serves),
         Trial::test("a_follower_refuses_what_no_leader_asks_for", follower_refuses),
+        Trial::test(
+            "a_follower_that_is_stopped_during_a_run_leaves_nothing_behind",
+            follower_clears_away,
+        ),
     ];
     let mut arguments = Arguments::from_args();
     // The runs share two cores and each other's figures do not matter; but what waits for its peer waits longer beside others.
@@ -441,5 +446,19 @@ fn follower_refuses() -> Checked {
     let run = follower::Follower::begin(&address.to_string())?;
     assert_eq!(run.name(), "follower");
     stop.store(true, Ordering::Relaxed); // Relaxed: orders nothing else.
+    Ok(())
+}
+
+fn follower_clears_away() -> Checked {
+    let (address, stop) = start_follower(&std::env::current_exe()?)?;
+    let run = follower::Follower::begin(&address.to_string())?;
+    let directory = run.directory().to_owned();
+    assert!(directory.is_dir());
+    stop.store(true, Ordering::Relaxed); // Relaxed: orders nothing else.
+    // The leader still holds its end.
+    while directory.exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(run);
     Ok(())
 }

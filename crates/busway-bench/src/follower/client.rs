@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
-use super::{PORT, Reply, Request, TIMEOUT, VERSION, hear, say};
+use super::{PORT, Reply, Request, TIMEOUT, VERSION, hear, notice_silence, say};
 use crate::BenchError;
 use crate::environment::Environment;
 use crate::processes::Worker;
@@ -218,6 +218,7 @@ fn resolve(host: &str) -> Result<SocketAddr, BenchError> {
 fn connect(address: SocketAddr, name: &str) -> Result<TcpStream, BenchError> {
     let connection = TcpStream::connect_timeout(&address, TIMEOUT).and_then(|connection| {
         connection.set_nodelay(true)?;
+        notice_silence(&connection)?;
         connection.set_read_timeout(Some(TIMEOUT))?;
         Ok(connection)
     });

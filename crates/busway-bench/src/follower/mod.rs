@@ -16,6 +16,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rustix::net::sockopt;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::environment::Environment;
@@ -81,6 +82,15 @@ enum Reply {
     Busy,
     /// It can't be done: why, in words.
     Refused { reason: String },
+}
+
+/// Lets the system notice that the other machine is gone without a word, after some half a minute (tcp(7), TCP_KEEPIDLE): a run must not stay under way for ever.
+fn notice_silence(connection: &TcpStream) -> std::io::Result<()> {
+    sockopt::set_socket_keepalive(connection, true)?;
+    sockopt::set_tcp_keepidle(connection, Duration::from_secs(10))?;
+    sockopt::set_tcp_keepintvl(connection, Duration::from_secs(5))?;
+    sockopt::set_tcp_keepcnt(connection, 4)?;
+    Ok(())
 }
 
 /// Sends one line of JSON.

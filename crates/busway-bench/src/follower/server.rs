@@ -1,13 +1,14 @@
-//! The follower's side: one thread a connection.
+//! The follower's side: one thread a connection. When it is told to stop, connections are shut down, by which what they started ends and is cleared away.
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{PORT, Reply, Request, TIMEOUT, VERSION, hear, say};
+use super::{PORT, Reply, Request, TIMEOUT, VERSION, hear, notice_silence, say};
 use crate::BenchError;
 use crate::environment::Environment;
 use crate::hosts::Hosts;
@@ -53,26 +54,38 @@ pub fn serve(
         args.listen
     )))?;
     listening(address);
-    let server = Arc::new(Server {
+    let server = Server {
         program: program.to_owned(),
         access: args.access.clone(),
         run: Mutex::new(None),
         runs: AtomicU64::new(0),
-    });
-    // Relaxed: the flag orders nothing else.
-    while !stop.load(Ordering::Relaxed) {
-        match listener.accept() {
-            Ok((connection, peer)) => {
-                let server = Arc::clone(&server);
-                std::thread::spawn(move || server.answer(connection, peer));
-            }
-            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => std::thread::sleep(LOOK_INTERVAL),
-            Err(error) => {
-                tracing::warn!(%error, "a connection was not accepted");
-                std::thread::sleep(LOOK_INTERVAL);
+        open: Mutex::default(),
+    };
+    std::thread::scope(|scope| {
+        let mut number = 0;
+        // Relaxed: the flag orders nothing else.
+        while !stop.load(Ordering::Relaxed) {
+            match listener.accept() {
+                Ok((connection, peer)) => {
+                    number += 1;
+                    if let Ok(other) = connection.try_clone() {
+                        server.open().insert(number, other);
+                    }
+                    let server = &server;
+                    scope.spawn(move || {
+                        server.answer(connection, peer);
+                        server.open().remove(&number);
+                    });
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => std::thread::sleep(LOOK_INTERVAL),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection was not accepted");
+                    std::thread::sleep(LOOK_INTERVAL);
+                }
             }
         }
-    }
+        server.shut_down();
+    });
     Ok(())
 }
 
@@ -82,13 +95,27 @@ struct Server {
     /// The run under way, and its number.
     run: Mutex<Option<(u64, Arc<Hosts>)>>,
     runs: AtomicU64,
+    /// Connections under way, by number.
+    open: Mutex<HashMap<u64, TcpStream>>,
 }
 
 impl Server {
+    fn open(&self) -> MutexGuard<'_, HashMap<u64, TcpStream>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends what is under way: whoever serves a connection notices.
+    fn shut_down(&self) {
+        for connection in self.open().values() {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+
     fn answer(&self, mut connection: TcpStream, peer: SocketAddr) {
         let asked = connection
             .set_nonblocking(false)
             .and_then(|()| connection.set_nodelay(true))
+            .and_then(|()| notice_silence(&connection))
             .and_then(|()| connection.set_read_timeout(Some(TIMEOUT)))
             .and_then(|()| hear::<Request>(&connection))
             .and_then(|request| {

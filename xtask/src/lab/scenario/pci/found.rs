@@ -1,6 +1,6 @@
 //! What the scenario of speed has found, and its text.
 //!
-//! Contract: holds figures and prints them; measures nothing. Called by [`super::speed`].
+//! Contract: holds figures and prints them; measures nothing. Called by [`mod@super::speed`].
 
 use std::fmt::Write as _;
 
