@@ -2,7 +2,7 @@
 //!
 //! A host that wants to be woken has a descriptor that it waits for with poll(2) or epoll until it becomes readable: on the same
 //! kernel as the other host, a FIFO beside the window that it reads; across a PCI bus, the eventfd of an interrupt
-//! ([`crate::pci::doorbell`]). When somebody must ring is the business of [`super::armed`]. Why a FIFO: see
+//! ([`crate::pci::doorbell`]) or the one that an ivshmem server gives ([`crate::pci::server`]). When somebody must ring is the business of [`super::armed`]. Why a FIFO: see
 //! `docs/decisions/002-doorbell-fifo.md`.
 //!
 //! Contract: never blocks. Called by the link (making and opening bells), by channel ends (ringing) and by lanes (the
@@ -25,7 +25,7 @@ use super::layout::WindowLayout;
 use super::mapping::Mapped;
 use super::tables::DoorbellPlace;
 use crate::link::Doorbell;
-use crate::pci::doorbell::{Lease, Register};
+use crate::pci::doorbell::{Interrupts, Lease, Register};
 
 /// Suffix of the control thread's FIFO.
 const CONTROL_SUFFIX: &str = "-control";
@@ -98,6 +98,8 @@ pub enum Ringer {
     Fifo(OwnedFd),
     /// Of a host whose interrupt comes when this value is stored.
     Register(Arc<Register>, u32),
+    /// Of virtual machines, by the eventfds that an ivshmem server gave for them.
+    Peers(Vec<Arc<OwnedFd>>),
 }
 
 impl Ringer {
@@ -115,6 +117,11 @@ impl Ringer {
                 let _ = rustix::io::write(fifo, &[1]);
             }
             Ringer::Register(register, value) => register.store(*value),
+            Ringer::Peers(eventfds) => {
+                for eventfd in eventfds {
+                    let _ = rustix::io::write(eventfd, &1_u64.to_ne_bytes());
+                }
+            }
         }
     }
 }
@@ -146,6 +153,25 @@ fn suffix(lane: Option<u32>) -> String {
 /// Number of an interrupt: 0 wakes the control thread, 1 the first lane, and so on.
 fn vector(lane: Option<u32>) -> u32 {
     lane.map_or(0, |lane| lane.saturating_add(1))
+}
+
+/// The bell of a lane's interrupt, out of `bells`, which are made when first asked for.
+fn vector_bell(
+    bells: &mut Vec<Arc<Bell>>,
+    lane: Option<u32>,
+    open: impl FnOnce() -> Result<Interrupts, String>,
+) -> Option<Arc<Bell>> {
+    if bells.is_empty() {
+        match open() {
+            Ok(Interrupts { eventfds, lease }) => {
+                let bell = |eventfd| Arc::new(Bell::of_interrupt(eventfd, Arc::clone(&lease)));
+                *bells = eventfds.into_iter().map(bell).collect();
+            }
+            Err(error) => tracing::warn!(%error, "no interrupts; this host polls"),
+        }
+    }
+    // A lane without a vector polls: it could not share one without taking the other's rings.
+    bells.get(vector(lane) as usize).cloned()
 }
 
 /// This host's bells, by lane, and the peer's as far as they were found.
@@ -192,12 +218,15 @@ impl Belfry {
 
     /// Lets go of the PCI functions that wake and ring, which have gone or must be opened anew.
     pub fn forget_functions(&mut self) {
-        if matches!(self.own, DoorbellPlace::Vectors(_)) {
-            self.control = None;
+        if matches!(self.own, DoorbellPlace::Vectors(_) | DoorbellPlace::Server(_)) {
+            if let (Some(bell), Some(watch)) = (self.control.take(), &self.watch) {
+                // An eventfd that others have, too, would stay watched after it was closed here.
+                let _ = epoll::delete(watch, bell.fd());
+            }
             self.lanes.clear();
             self.vectors.clear();
         }
-        if matches!(self.peer, DoorbellPlace::Register(_)) {
+        if matches!(self.peer, DoorbellPlace::Register(_) | DoorbellPlace::Server(_)) {
             self.ringers.clear();
             self.control_ringer = None;
             self.register = None;
@@ -241,19 +270,12 @@ impl Belfry {
                 }
             }
             DoorbellPlace::Vectors(vectors) => {
-                if self.vectors.is_empty() {
-                    match vectors.open() {
-                        Ok(interrupts) => {
-                            let lease = interrupts.lease;
-                            let bells = interrupts.eventfds.into_iter();
-                            let bell = |eventfd| Arc::new(Bell::of_interrupt(eventfd, Arc::clone(&lease)));
-                            self.vectors = bells.map(bell).collect();
-                        }
-                        Err(error) => tracing::warn!(%error, "no interrupts; this host polls"),
-                    }
-                }
-                // A lane without a vector polls: it could not share one without taking the other's rings.
-                self.vectors.get(vector(lane) as usize).cloned()
+                let open = || vectors.open().map_err(|error| error.to_string());
+                vector_bell(&mut self.vectors, lane, open)
+            }
+            DoorbellPlace::Server(server) => {
+                let open = || server.interrupts().map_err(|error| error.to_string());
+                vector_bell(&mut self.vectors, lane, open)
             }
         }
     }
@@ -303,6 +325,13 @@ impl Belfry {
         match &self.peer {
             DoorbellPlace::None | DoorbellPlace::Vectors(_) => Err(io::ErrorKind::NotFound.into()),
             DoorbellPlace::Prefix(prefix) => Ringer::open(&with_suffix(prefix, &suffix(lane))),
+            DoorbellPlace::Server(server) => {
+                let peers = server.join().map_err(io::Error::other)?.peers(vector(lane));
+                if peers.is_empty() {
+                    return Err(io::ErrorKind::NotFound.into());
+                }
+                Ok(Ringer::Peers(peers))
+            }
             DoorbellPlace::Register(ring) => {
                 let register = match &self.register {
                     Some(register) => Arc::clone(register),

@@ -1,7 +1,8 @@
 //! Maps the files and devices that windows lie in.
 //!
 //! Contract: a file is made and reserved in full if it is absent or empty; an existing one is never made longer, for it
-//! may be somebody else's. A device (`/dev/mem`, UIO) or a resource of a PCI function is only mapped. Called by the link when it opens.
+//! may be somebody else's. The memory of an ivshmem server
+//! is reserved as well. A device (`/dev/mem`, UIO) or a resource of a PCI function is only mapped. Called by the link when it opens.
 //!
 //! What is not covered: if somebody truncates the file while it is mapped, the next access ends the process with SIGBUS,
 //! and no library may take that signal for itself. The length is checked when the file is opened and again at every
@@ -24,7 +25,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use super::source::Source;
 use super::tables::{Medium, Place};
 pub use crate::one_sided::Role;
-use crate::pci::{self, FunctionError};
+use crate::pci::server::{Client, Server};
+use crate::pci::{self, FunctionError, ServerError};
 
 /// Why a window can't be had. The link tries again, so each text names the file and what would mend it.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +65,9 @@ pub enum MapError {
     /// The PCI function is of no use now.
     #[error(transparent)]
     Function(#[from] FunctionError),
+    /// The ivshmem server is of no use now.
+    #[error(transparent)]
+    Server(#[from] ServerError),
 }
 
 /// Which file is mapped, to notice that its path names another one now.
@@ -92,6 +97,10 @@ enum Origin {
         identity: Option<FileIdentity>,
     },
     Function(pci::Attended),
+    Server {
+        client: Arc<Client>,
+        file_length: u64,
+    },
 }
 
 /// A mapping; unmapped when the last holder drops it.
@@ -143,6 +152,7 @@ impl Mapped {
     pub fn open(place: &Place, role: Role) -> Result<Mapped, MapError> {
         let to_map = match &place.source {
             Source::File(path) => prepare_file(path, place, role)?,
+            Source::Server(server) => prepare_memory(server, place)?,
             Source::Resource(resource) => {
                 let opened = resource.open(role, place.file_length)?;
                 ToMap {
@@ -172,6 +182,7 @@ impl Mapped {
         match &self.mapping.origin {
             Origin::File { path, .. } => path.display().to_string(),
             Origin::Function(attended) => attended.name(),
+            Origin::Server { client, .. } => client.name(),
         }
     }
 
@@ -206,6 +217,7 @@ impl Mapped {
                 identity,
             } => file_trouble(path, *file_length, (*identity)?),
             Origin::Function(attended) => attended.trouble().map(Trouble::Unusable),
+            Origin::Server { client, file_length } => server_trouble(client, *file_length),
         }
     }
 }
@@ -223,6 +235,33 @@ fn file_trouble(path: &Path, file_length: u64, identity: FileIdentity) -> Option
         Ok(_) => None,
         Err(error) => Some(Trouble::Elsewhere(format!("{shown} is no longer there: {error}"))),
     }
+}
+
+/// Hears who came and left, too. A server that has gone is no trouble by itself: what it gave stays good.
+fn server_trouble(client: &Client, file_length: u64) -> Option<Trouble> {
+    client.look();
+    let truncated = client.trouble(file_length).map(Trouble::Unusable);
+    truncated.or_else(|| {
+        client.is_replaced().then(|| {
+            Trouble::Elsewhere(format!(
+                "{} has gone, and another one listens there",
+                client.name()
+            ))
+        })
+    })
+}
+
+/// Joins the server and opens its memory.
+fn prepare_memory(server: &Server, place: &Place) -> Result<ToMap, MapError> {
+    let client = server.join()?;
+    let file = client.memory(place.file_length)?;
+    let stat = rustix::fs::fstat(&file).map_err(|errno| system_error("examine", &server.socket, errno))?;
+    reserve(&server.socket, place.file_length, &file, &stat, true)?;
+    let origin = Origin::Server {
+        client,
+        file_length: place.file_length,
+    };
+    Ok(ToMap { file, at: 0, origin })
 }
 
 /// Opens the file or device at `path`, and makes the file if need be.
@@ -331,7 +370,7 @@ fn map(place: &Place, to_map: ToMap, protection: ProtFlags) -> Result<(Mapping, 
         Origin::File {
             identity: Some(_),
             ..
-        }
+        } | Origin::Server { .. }
     );
     let page = rustix::param::page_size() as u64;
     let begin = to_map.at.checked_add(place.offset).ok_or(Errno::OVERFLOW)?;

@@ -20,7 +20,7 @@ pub mod tables;
 
 mod allocator;
 mod armed;
-mod bell;
+pub(crate) mod bell;
 mod conversation;
 mod gate;
 mod header;

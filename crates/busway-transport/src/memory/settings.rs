@@ -195,7 +195,7 @@ impl Table for HostSettings {
 impl HostSettings {
     fn doorbell(&self, read: &Place) -> DoorbellPlace {
         match (self.doorbell.as_deref(), &read.source) {
-            (Some("none"), _) | (_, Source::Resource(_)) => DoorbellPlace::None,
+            (Some("none"), _) | (_, Source::Resource(_) | Source::Server(_)) => DoorbellPlace::None,
             (None | Some("auto"), Source::File(path)) => {
                 DoorbellPlace::Prefix(automatic_doorbell(path, read.offset))
             }

@@ -7,14 +7,17 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::pci::function::Resource;
+use crate::pci::server::Server;
 
-/// A file, a device, or a resource of a PCI function.
+/// A file, a device, a resource of a PCI function, or the memory of an ivshmem server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A file, or a device that is mapped by its path.
     File(PathBuf),
     /// A resource of a PCI function, which is looked for when the window is opened.
     Resource(Resource),
+    /// The memory that an ivshmem server gives.
+    Server(Server),
 }
 
 impl Source {
@@ -23,7 +26,7 @@ impl Source {
     pub fn path(&self) -> Option<&Path> {
         match self {
             Source::File(path) => Some(path),
-            Source::Resource(_) => None,
+            Source::Resource(_) | Source::Server(_) => None,
         }
     }
 
@@ -33,6 +36,7 @@ impl Source {
         match (self, other) {
             (Source::File(one), Source::File(other)) => one == other,
             (Source::Resource(one), Source::Resource(other)) => one.is_same_memory(other),
+            (Source::Server(one), Source::Server(other)) => one.socket == other.socket,
             _ => false,
         }
     }
@@ -43,6 +47,7 @@ impl fmt::Display for Source {
         match self {
             Source::File(path) => path.display().fmt(f),
             Source::Resource(resource) => resource.fmt(f),
+            Source::Server(server) => server.fmt(f),
         }
     }
 }

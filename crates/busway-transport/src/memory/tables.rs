@@ -16,6 +16,7 @@ use super::layout::{MINIMUM_WINDOW_BYTES, WINDOW_ALIGNMENT_BYTES};
 use super::set_aside::PortBytes;
 use super::source::Source;
 use crate::pci::doorbell::{Ring, Vectors};
+use crate::pci::server::Server;
 use crate::registry::{self, SettingError};
 
 /// Time between two heartbeats where the file names none.
@@ -115,6 +116,8 @@ pub enum DoorbellPlace {
     Vectors(Vectors),
     /// By a register of a PCI function of the other host.
     Register(Ring),
+    /// By the eventfds that an ivshmem server has given.
+    Server(Server),
 }
 
 /// The settings of one link as the local host uses them.

@@ -5,12 +5,13 @@
 //! wakes a host. See `docs/decisions/014-pci.md`.
 //!
 //! ```text
-//! settings ── memory::tables, memory::link ── memory::mapping ── function ── sysfs, vfio
-//!                                          └─ memory::bell ────── doorbell ── vfio
+//! settings ── memory::tables, memory::link ── memory::mapping ── function ── sysfs, vfio; server
+//!                                          └─ memory::bell ────── doorbell ── vfio; server
 //! ```
 
 pub mod doorbell;
 pub mod function;
+pub mod server;
 pub mod settings;
 
 mod error;
@@ -29,6 +30,7 @@ use crate::one_sided::Role;
 pub(crate) use error::ALL_ONES;
 pub use error::FunctionError;
 use function::{Driver, Resource};
+pub use server::ServerError;
 
 /// The bus's name in the system file.
 pub const NAME: &str = "pci";

@@ -3,13 +3,14 @@
 //! Contract: plain data, no system calls: whether the devices are there shows when the link opens. [`HostSettings`] is what stands
 //! in the file; [`crate::memory::tables`] judges the two hosts of a link together. Called by the registry.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
 
 use super::doorbell::{MOST_VECTORS, Ring, Vectors};
 use super::function::{Driver, Function, Resource, Selector};
+use super::server::Server;
 use crate::memory::settings::{DoorbellPlace, Medium, Place, Size, Windows, duration};
 use crate::memory::source::Source;
 use crate::memory::tables::{self, DEFAULT_HEARTBEAT, DEFAULT_TIMEOUT, Table, error};
@@ -20,6 +21,8 @@ pub type LinkSettings = tables::LinkSettings<HostSettings>;
 
 /// Memory resources of a function (PCI Local Bus Specification 3.0, 6.2.5: base address registers 0 to 5).
 const RESOURCES: u8 = 6;
+/// Where QEMU's shared-memory device has its doorbell register, in resource 0.
+const IVSHMEM_DOORBELL_AT: u64 = 12;
 
 /// Where one window lies, in the long form. The keys mean what they mean in [`HostSettings`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -61,6 +64,9 @@ pub struct HostSettings {
     pub offset: Option<Size>,
     /// Short form: length of both windows together, in bytes.
     pub length: Option<Size>,
+    /// Instead of `device`, on a host beside virtual machines: the socket of the ivshmem server that joins them, whose memory is the window. This host rings
+    /// them through the server's eventfds (no `ring`), and is woken so if it says `wake`.
+    pub server: Option<PathBuf>,
     /// Short form: whether the resource, which must be prefetchable, is mapped write-combining. Default false.
     pub write_combining: Option<bool>,
     /// Short form: `"sysfs"` (default), or `"vfio"` for a function that is bound to vfio-pci, which alone gives interrupts.
@@ -256,6 +262,9 @@ impl Table for HostSettings {
 
     fn windows(&self, local: bool, is_first: bool) -> Result<Windows, SettingError> {
         let short = self.short();
+        if let Some(socket) = &self.server {
+            return self.served_windows(socket, local, is_first);
+        }
         match (&self.read, &self.write) {
             (None, None) => {
                 let named = short.name(local, "device")?;
@@ -285,8 +294,12 @@ impl Table for HostSettings {
         peer: &HostSettings,
         peer_windows: &Windows,
     ) -> Result<[DoorbellPlace; 2], SettingError> {
-        for (local, wakes, rings) in [(false, &self.wake, &peer.ring), (true, &peer.wake, &self.ring)] {
+        for (local, wakes, rings, rings_through_server) in [
+            (false, &self.wake, &peer.ring, peer.server.is_some()),
+            (true, &peer.wake, &self.ring, self.server.is_some()),
+        ] {
             let (key, problem) = match (wakes, rings) {
+                (Some(_), None) if rings_through_server => continue,
                 (Some(_), None) => (
                     "ring",
                     "the other host waits for interrupts (`wake`), and nothing says how they are caused",
@@ -297,15 +310,76 @@ impl Table for HostSettings {
             let mend = "give one host `ring` and the other `wake`, or neither";
             return Err(error(local, key, problem, mend));
         }
-        peer.vectors(peer_windows, false)?;
-        peer.register(peer_windows, false)?;
-        Ok([self.vectors(windows, true)?, self.register(windows, true)?])
+        peer.vectors(peer_windows, false, self)?;
+        peer.register(peer_windows, false, self)?;
+        Ok([
+            self.vectors(windows, true, peer)?,
+            self.register(windows, true, peer)?,
+        ])
+    }
+}
+
+impl RingSettings {
+    /// Whether it is the doorbell register of QEMU's shared-memory device.
+    fn is_of_ivshmem(&self) -> bool {
+        self.resource == 0 && self.offset.0 == IVSHMEM_DOORBELL_AT
     }
 }
 
 impl HostSettings {
+    /// The server at `socket`, and what the host of this table needs of it.
+    fn named(&self, socket: &Path) -> Server {
+        Server {
+            socket: socket.into(),
+            vectors: self.wake.as_ref().map_or(0, |wake| wake.vectors),
+            called: None,
+        }
+    }
+
+    /// Both halves of what the server at `socket` shares.
+    fn served_windows(&self, socket: &Path, local: bool, is_first: bool) -> Result<Windows, SettingError> {
+        let strangers = [
+            ("device", self.device.is_some()),
+            ("path", self.path.is_some()),
+            ("resource", self.resource.is_some()),
+            ("write_combining", self.write_combining.is_some()),
+            ("driver", self.driver.is_some()),
+            ("read", self.read.is_some()),
+            ("write", self.write.is_some()),
+            ("ring", self.ring.is_some()),
+        ];
+        if let Some((key, _)) = strangers.into_iter().find(|(_, is_given)| *is_given) {
+            return Err(error(
+                local,
+                key,
+                format!("`{key}` stands beside `server`, which names the memory and rings the others"),
+                format!("leave `{key}` away, or `server`"),
+            ));
+        }
+        let Some(length) = self.length else {
+            return Err(error(
+                local,
+                "length",
+                format!(
+                    "it is not said how much of the memory of {} is used",
+                    socket.display()
+                ),
+                "say `length = \"4MiB\"`, the same on both hosts",
+            ));
+        };
+        let range = (self.offset.unwrap_or_default().0, length.0);
+        let medium = self.medium.unwrap_or(Medium::Coherent);
+        let source = Source::Server(self.named(socket));
+        Windows::halves(&source, range, [medium; 2], local, is_first)
+    }
+
     /// What wakes the host of this table.
-    fn vectors(&self, windows: &Windows, local: bool) -> Result<DoorbellPlace, SettingError> {
+    fn vectors(
+        &self,
+        windows: &Windows,
+        local: bool,
+        other: &HostSettings,
+    ) -> Result<DoorbellPlace, SettingError> {
         let Some(wake) = &self.wake else {
             return Ok(DoorbellPlace::None);
         };
@@ -316,6 +390,14 @@ impl HostSettings {
                 format!("{} vectors wake nobody", wake.vectors),
                 format!("give 1 for the control thread and 1 a lane, {MOST_VECTORS} at most"),
             ));
+        }
+        if let Some(socket) = &self.server {
+            // Where QEMU's device has its register, a ring says who is meant.
+            let called = other.ring.as_ref().filter(|ring| ring.is_of_ivshmem());
+            return Ok(DoorbellPlace::Server(Server {
+                called: called.map(|ring| (ring.value >> 16) as u16),
+                ..self.named(socket)
+            }));
         }
         match function_of([&windows.read, &windows.write]) {
             Some(resource) if resource.function.driver == Driver::Vfio => {
@@ -334,7 +416,15 @@ impl HostSettings {
     }
 
     /// What the host of this table rings the other one with.
-    fn register(&self, windows: &Windows, local: bool) -> Result<DoorbellPlace, SettingError> {
+    fn register(
+        &self,
+        windows: &Windows,
+        local: bool,
+        other: &HostSettings,
+    ) -> Result<DoorbellPlace, SettingError> {
+        if let Some(socket) = self.server.as_ref().filter(|_| other.wake.is_some()) {
+            return Ok(DoorbellPlace::Server(self.named(socket)));
+        }
         let Some(ring) = &self.ring else {
             return Ok(DoorbellPlace::None);
         };
@@ -373,7 +463,7 @@ impl HostSettings {
 fn function_of(places: [&Place; 2]) -> Option<&Resource> {
     places.into_iter().find_map(|place| match &place.source {
         Source::Resource(resource) => Some(resource),
-        Source::File(_) => None,
+        Source::File(_) | Source::Server(_) => None,
     })
 }
 

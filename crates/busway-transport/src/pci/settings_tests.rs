@@ -152,6 +152,49 @@ fn what_rings_one_host_wakes_the_other() {
 }
 
 #[test]
+fn a_host_process_rings_and_is_rung_through_the_server() {
+    let served = "server = '/run/x'\nlength = '4MiB'\nwake = { vectors = 2 }";
+    let guest = format!(
+        "{DEVICE}\ndriver = 'vfio'\nring = {{ resource = 0, offset = 12, value = 0x30000 }}\nwake = {{ vectors = 3 }}"
+    );
+    let resolved = link(served, &guest).resolve().expect("good");
+    let server = |called| Server {
+        socket: "/run/x".into(),
+        vectors: 2,
+        called,
+    };
+    assert_eq!(resolved.doorbell, DoorbellPlace::Server(server(Some(3))));
+    assert_eq!(resolved.peer_doorbell, DoorbellPlace::Server(server(None)));
+    assert_eq!(resolved.read.source, Source::Server(server(None)));
+    assert_eq!(resolved.read.medium, Medium::Coherent);
+    link(&guest, served).validate().expect("the guest's view");
+    // The guest polls: nobody rings it.
+    let polls = link("server = '/run/x'\nlength = '4MiB'", DEVICE)
+        .resolve()
+        .expect("good");
+    assert_eq!(
+        (polls.doorbell, polls.peer_doorbell),
+        (DoorbellPlace::None, DoorbellPlace::None)
+    );
+    for (local, peer, key) in [
+        ("server = '/run/x'", DEVICE, "length"),
+        (&*format!("{served}\npath = '/x'"), &*guest, "path"),
+        (&format!("{served}\ndevice = '1af4:1110'"), &guest, "device"),
+        (
+            &format!("{served}\nring = {{ resource = 0, offset = 12, value = 0 }}"),
+            &guest,
+            "ring",
+        ),
+        (&served.replace("vectors = 2", "vectors = 0"), &guest, "wake"),
+    ] {
+        let error = link(local, peer).validate().expect_err(local);
+        assert_eq!((error.local, error.key), (true, key), "{local}: {error:?}");
+    }
+    let error = link(served, DEVICE).validate().expect_err("nobody rings");
+    assert_eq!(error.key, "ring");
+}
+
+#[test]
 fn unknown_keys_and_values_are_refused() {
     for text in [
         "devise = '1af4:1110'",

@@ -7,6 +7,7 @@
 #![allow(unsafe_code)] // ioctls that take structures.
 
 use std::ffi::{CString, c_char, c_int, c_void};
+use std::fmt::Debug;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -186,8 +187,18 @@ pub struct Interrupts {
 /// The use of a function's interrupts.
 #[derive(Debug)]
 pub struct Lease {
-    _device: Arc<Device>,
+    _owner: Arc<dyn Debug + Send + Sync>,
     _token: Arc<()>,
+}
+
+impl Lease {
+    /// While the lease is kept, so are the interrupts' `owner`, and `token`, by which that knows that they are lent.
+    pub(super) fn new(owner: Arc<dyn Debug + Send + Sync>, token: Arc<()>) -> Lease {
+        Lease {
+            _owner: owner,
+            _token: token,
+        }
+    }
 }
 
 fn open_read_write(path: &Path) -> Result<File, FunctionError> {
@@ -385,10 +396,8 @@ impl Device {
             .map_err(failed("set the interrupts of"))?;
         let token = Arc::new(());
         *lent = Arc::downgrade(&token);
-        let lease = Arc::new(Lease {
-            _device: Arc::clone(self),
-            _token: token,
-        });
+        let device = Arc::clone(self);
+        let lease = Arc::new(Lease::new(device, token));
         Ok(Interrupts { eventfds, lease })
     }
 

@@ -108,6 +108,9 @@ fn windows<H: Table>(link: &LinkSettings<H>, name: &str, note: &mut impl FnMut(S
     ] {
         let found = match &place.source {
             Source::File(path) => window(path, place.file_length, for_writing),
+            Source::Server(server) => fs::metadata(&server.socket)
+                .map(drop)
+                .map_err(|error| (error.to_string(), "start the server; the gateway waits for it")),
             Source::Resource(resource) => resource
                 .check(place.file_length)
                 .map_err(|error| (error.to_string(), "the gateway waits for it")),

@@ -21,6 +21,8 @@ const RUNG: u8 = 0x13;
 const LENGTH_MIB: u64 = 16;
 /// Vectors of each guest's doorbells: the conversation's and those of lanes.
 const VECTORS: usize = 4;
+/// Number of this host among the peers of the doorbells' server; the guests come first.
+const HOST_PEER: u32 = 2;
 const LIMIT: Duration = Duration::from_secs(60);
 /// How long an idle receiver is watched.
 const IDLE: Duration = Duration::from_secs(4);
@@ -38,6 +40,8 @@ pub(super) enum Join {
     Rung,
     /// A guest, and a program of this host that maps the file.
     Here,
+    /// A guest, and a program of this host that is a peer of the doorbells' server.
+    Served,
 }
 
 impl Join {
@@ -48,6 +52,7 @@ impl Join {
             Join::Apart => "a window each way",
             Join::Rung => "one shared memory with doorbells",
             Join::Here => "a guest and this host",
+            Join::Served => "a guest and this host with doorbells",
         }
     }
 }
@@ -76,7 +81,7 @@ impl Windows {
         Ok(Windows {
             shared: window()?,
             apart: [window()?, window()?],
-            doorbells: Doorbells::start(&rung, 2, VECTORS)?,
+            doorbells: Doorbells::start(&rung, 3, VECTORS)?,
             _rung: rung,
         })
     }
@@ -140,6 +145,15 @@ impl Joined {
                 [apart(B_TO_A, A_TO_B), apart(A_TO_B, B_TO_A)]
             }
             Join::Rung => [1, 0].map(|peer| format!("{}, {}", place(RUNG), rings(peer))),
+            Join::Served => {
+                let socket = self.windows.doorbells.socket(HOST_PEER as usize);
+                [
+                    format!("{}, {}", place(RUNG), rings(HOST_PEER)),
+                    format!(
+                        "server = {socket:?}, length = \"{LENGTH_MIB}MiB\", wake = {{ vectors = {VECTORS} }}"
+                    ),
+                ]
+            }
             Join::Here => {
                 let file = self.windows.shared.path();
                 [
@@ -166,13 +180,19 @@ fn set_up(guest: &Guest) -> Result<()> {
 }
 
 /// What the gateway of a host uses of its processor while a channel is open and nothing comes: percent, without doorbells and with them.
-pub(super) fn idle(stage: &Stage<'_>, joined: &Joined) -> Result<Value> {
+pub(super) fn idle(
+    stage: &Stage<'_>,
+    joined: &Joined,
+    guests: [&Guest; 2],
+    [without, with]: [Join; 2],
+) -> Result<Value> {
+    let about = with.about();
     let [without, with] = [
-        used_while_idle(joined, Join::Shared)?,
-        used_while_idle(joined, Join::Rung)?,
+        used_while_idle(joined, guests, without)?,
+        used_while_idle(joined, guests, with)?,
     ];
     stage.notes(format!(
-        "an idle receiver uses {without:.1} % of a processor without doorbells, {with:.1} % with them"
+        "{about}: an idle receiver uses {without:.1} % of a processor without doorbells, {with:.1} % with them"
     ));
     ensure!(
         with < without,
@@ -181,8 +201,9 @@ pub(super) fn idle(stage: &Stage<'_>, joined: &Joined) -> Result<Value> {
     Ok(json!({ "without_doorbells": without, "with_doorbells": with }))
 }
 
-fn used_while_idle(joined: &Joined, join: Join) -> Result<f64> {
-    let gateways = Gateways::start(joined.guests(), "pci", &(joined.tables(join) + EVENT))?;
+fn used_while_idle(joined: &Joined, guests: [&Guest; 2], join: Join) -> Result<f64> {
+    let [a, b] = guests;
+    let gateways = Gateways::start(guests, "pci", &(joined.tables(join) + EVENT))?;
     let one = Stream {
         service: "lab/idle",
         safe_overflow: Some(false),
@@ -191,15 +212,15 @@ fn used_while_idle(joined: &Joined, join: Join) -> Result<f64> {
         gap_us: 0,
         count: Some(1),
     };
-    let subscriber = one.subscriber(&joined.b)?;
-    let publisher = one.publisher(&joined.a)?;
+    let subscriber = one.subscriber(b)?;
+    let publisher = one.publisher(a)?;
     let arrived = subscriber.until("the message arrives", LIMIT, |output| {
         Some(()).filter(|()| seen(&report(output), "last") == 1)
     });
     with_logs(arrived, &gateways)?;
-    let before_ns = used_ns(&joined.b)?;
+    let before_ns = used_ns(b)?;
     sleep(IDLE);
-    let used_ns = used_ns(&joined.b)?.saturating_sub(before_ns);
+    let used_ns = used_ns(b)?.saturating_sub(before_ns);
     for program in [&publisher, &subscriber] {
         program.end_input()?;
         program.wait(LIMIT)?;
@@ -208,9 +229,13 @@ fn used_while_idle(joined: &Joined, join: Join) -> Result<f64> {
     Ok(100.0 * used_ns as f64 / IDLE.as_nanos() as f64)
 }
 
-/// Time that all threads of the guest's gateway have run, ns: the first field of `/proc/PID/task/TID/schedstat`.
+/// Time that all threads of the host's gateway have run, ns (of several on this machine, the one in the agent's directory): the first field of `/proc/PID/task/TID/schedstat`.
 fn used_ns(guest: &Guest) -> Result<u64> {
-    let said = guest.shell("cat /proc/$(pidof busway)/task/*/schedstat", LIMIT)?;
+    let said = guest.shell(
+        "for it in $(pidof busway); do if [ \"$(readlink /proc/$it/cwd)\" = \"$(pwd -P)\" ]; then cat /proc/$it/task/*/schedstat; fi; done",
+        LIMIT,
+    )?;
+    ensure!(!said.is_empty(), "no gateway runs in the agent's directory");
     said.lines()
         .map(|line| line.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()))
         .sum::<Option<u64>>()

@@ -42,7 +42,10 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<Value> {
         ways.insert(join.about().to_owned(), stage.part(join.about(), outcome));
     }
     stage.says("an idle receiver");
-    let idle = stage.part("an idle receiver", joined::idle(stage, &joined));
+    let idle = stage.part(
+        "an idle receiver",
+        joined::idle(stage, &joined, joined.guests(), [Join::Shared, Join::Rung]),
+    );
     stage.says("a guest and a program of this host");
     let here = stage.part("this host", with_this_host(stage, &joined, &programs));
     let faults = faults::run(stage, &joined);
@@ -85,10 +88,17 @@ fn suites(stage: &Stage<'_>) -> Result<Value> {
     Ok(Value::Object(results))
 }
 
-/// A guest over the device, and this host by mapping the file behind it.
+/// A guest over the device, and this host by mapping the file behind it, or as a peer of the server with doorbells.
 fn with_this_host(stage: &Stage<'_>, joined: &Joined, programs: &Programs) -> Result<Value> {
     let here = Guest::here("b", &programs.files())?;
-    let outcome = end_to_end([&joined.a, &here], "pci", &joined.tables(Join::Here))?;
-    stage.notes("gateways of a guest and of this host: all messages crossed");
-    Ok(outcome)
+    let hosts = [&joined.a, &here];
+    let mut ways = Map::new();
+    for join in [Join::Here, Join::Served] {
+        let outcome = end_to_end(hosts, "pci", &joined.tables(join))?;
+        stage.notes(format!("gateways, {}: all messages crossed", join.about()));
+        ways.insert(join.about().to_owned(), outcome);
+    }
+    let idle = joined::idle(stage, joined, hosts, [Join::Here, Join::Served])?;
+    ways.insert("idle_percent".to_owned(), idle);
+    Ok(Value::Object(ways))
 }
