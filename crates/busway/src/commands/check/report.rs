@@ -119,7 +119,7 @@ pub struct WindowsReport {
 
 #[derive(Serialize)]
 pub struct WindowReport {
-    /// The file or device, or the resource of a PCI function.
+    /// The file or device, the resource of a PCI function, or the ivshmem server.
     pub path: String,
     pub offset_bytes: u64,
     /// The whole window.
