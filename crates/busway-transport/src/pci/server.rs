@@ -4,8 +4,8 @@
 //! a descriptor, and never hears anything. Version, own number, -1 with the memory; then a peer's number with an eventfd for each of its vectors, or without
 //! one when it has left; our own number with the eventfds that ring us. A ring is an 8-byte 1 written to an eventfd.
 //!
-//! Contract: nothing here blocks. Joining goes step by step, each time a link tries to open its windows ([`Server::join`]); who comes and leaves is heard at each
-//! heartbeat ([`Client::look`]) and when a peer is looked for. Nothing that the server sends is believed unchecked: a word out of turn, a number that is none, a missing or
+//! Contract: nothing here blocks. Joining goes step by step, each time a link tries to open its windows (`Server::join`); who comes and leaves is heard at each
+//! heartbeat (`Client::look`) and when a peer is looked for. Nothing that the server sends is believed unchecked: a word out of turn, a number that is none, a missing or
 //! strange descriptor ends the connection with a reason. What the server has given stays good when it goes: memory and eventfds need no server. All links of
 //! this process that name one socket are one peer. Called by [`crate::memory`]'s mapping and bells, from the control thread.
 
