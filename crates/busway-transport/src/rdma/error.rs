@@ -81,6 +81,11 @@ impl RdmaError {
             error: io::Error::from_raw_os_error(code),
         }
     }
+
+    /// Whether a call found an address or a port taken.
+    pub(super) fn is_address_in_use(&self) -> bool {
+        matches!(self, RdmaError::Call { error, .. } if error.kind() == io::ErrorKind::AddrInUse)
+    }
 }
 
 impl From<RdmaError> for OpenError {

@@ -49,7 +49,7 @@ pub trait Flavour: Sized + Send + 'static {
     /// A receiver without a connection.
     type Prepared: Send;
     /// A receiver's description, judged.
-    type Place: Send;
+    type Place: Clone + Send;
 
     /// Lays out the landing place of a channel whose end `lane` will poll; returns its description for the sender.
     ///

@@ -2,11 +2,13 @@
 //! conversation, a disconnecting peer or a removed device ends them. Owned by the link; control thread.
 
 use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::cm::{CmEvent, CmEventKind, CmId, EventChannel};
 use super::device::Device;
+use super::error::RdmaError;
 use super::flavour::Flavour;
 use super::landing::Request;
 use super::queue_pair::QueuePair;
@@ -18,6 +20,10 @@ use crate::place::Landing;
 
 /// A channel that is not open by then, though the peer should be ready for it, is reported as failed.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(5);
+
+/// So often a sender asks for its connection from a local port of the system's choice. Over iWARP by the kernel's TCP (siw) the ports
+/// are TCP's, but the system draws one at random that only RDMA does not use: it may be some socket's, and the next draw is another.
+const MOST_PORTS: u32 = 32;
 
 /// A channel of a link, in this host's role.
 pub(super) type Key = (Direction, ChannelId);
@@ -45,9 +51,20 @@ struct Expected<F: Flavour> {
 /// What makes a sender of the receiver's answer.
 type Finish<M> = Box<dyn FnOnce(&[u8]) -> Result<Box<dyn Sender<M>>, String> + Send>;
 
+/// What a sender connects to, kept until it has asked.
+struct Target<F: Flavour> {
+    place: F::Place,
+    spec: ChannelSpec,
+    token: u64,
+    local: IpAddr,
+    address: SocketAddr,
+    /// How many local ports were in use.
+    ports_in_use: u32,
+}
+
 enum Stage<F: Flavour, M: Message> {
     /// The address or the route is being looked for.
-    Resolving(CmId, F::Place, ChannelSpec, u64),
+    Resolving(CmId, Target<F>),
     /// The receiver was asked.
     Asked(Finish<M>, Arc<QueuePair>),
     /// The sender was accepted and has not confirmed.
@@ -98,16 +115,36 @@ impl<F: Flavour, M: Message> Opens<F, M> {
         spec: &ChannelSpec,
         landing: &Landing,
         place: F::Place,
-        local: std::net::IpAddr,
+        local: IpAddr,
         context: &Context<'_>,
-    ) -> Result<(), super::error::RdmaError> {
+    ) -> Result<(), RdmaError> {
+        let target = Target {
+            place,
+            spec: *spec,
+            token: landing.token,
+            local,
+            address: landing.address,
+            ports_in_use: 0,
+        };
+        let key = (Direction::Send, channel);
+        self.resolve(key, context.now + GIVE_UP_AFTER, target, context)
+    }
+
+    /// Looks for the way to the target, with a new id and so a new local port.
+    fn resolve(
+        &mut self,
+        key: Key,
+        give_up_at: Instant,
+        target: Target<F>,
+        context: &Context<'_>,
+    ) -> Result<(), RdmaError> {
         let number = self.next_number();
         let id = CmId::new(context.events, number)?;
-        id.resolve_address(local, landing.address)?;
+        id.resolve_address(target.local, target.address)?;
         let opening = Opening {
-            key: (Direction::Send, channel),
-            give_up_at: context.now + GIVE_UP_AFTER,
-            stage: Stage::Resolving(id, place, *spec, landing.token),
+            key,
+            give_up_at,
+            stage: Stage::Resolving(id, target),
         };
         self.opening.insert(number, opening);
         Ok(())
@@ -174,12 +211,20 @@ impl<F: Flavour, M: Message> Opens<F, M> {
             stage,
         } = self.opening.remove(&event.context)?;
         let next = match (stage, event.kind) {
-            (Stage::Resolving(id, place, spec, token), CmEventKind::AddressResolved) => id
+            (Stage::Resolving(id, target), CmEventKind::AddressResolved) => id
                 .resolve_route()
-                .map(|()| Stage::Resolving(id, place, spec, token))
+                .map(|()| Stage::Resolving(id, target))
                 .map_err(|error| error.to_string()),
-            (Stage::Resolving(id, place, spec, token), CmEventKind::RouteResolved) => {
-                ask::<F, M>(id, key.1, place, &spec, token, context)
+            (Stage::Resolving(id, mut target), CmEventKind::RouteResolved) => {
+                match ask::<F, M>(id, key.1, &target, context) {
+                    Err(Unasked::PortInUse(_)) if target.ports_in_use < MOST_PORTS => {
+                        target.ports_in_use += 1;
+                        let begun = self.resolve(key, give_up_at, target, context);
+                        return begun.err().map(|error| (key, Err(error.to_string())));
+                    }
+                    Err(Unasked::PortInUse(why) | Unasked::Failed(why)) => Err(why),
+                    Ok(stage) => Ok(stage),
+                }
             }
             (Stage::Asked(finish, pair), CmEventKind::Established) => {
                 let sender = finish(&event.data);
@@ -254,27 +299,34 @@ impl<F: Flavour, M: Message> Opens<F, M> {
     }
 }
 
+/// Why a sender could not ask for its connection.
+enum Unasked {
+    /// Somebody else has the local port that the system chose.
+    PortInUse(String),
+    /// Another port would not help.
+    Failed(String),
+}
+
 /// Makes the sender's queue pair and asks the receiver for the connection.
 fn ask<F: Flavour, M: Message>(
     id: CmId,
     channel: ChannelId,
-    place: F::Place,
-    spec: &ChannelSpec,
-    token: u64,
+    target: &Target<F>,
     context: &Context<'_>,
-) -> Result<Stage<F, M>, String> {
-    let asking = F::connect::<M>(place, context.device, id, spec, context.attic)?;
+) -> Result<Stage<F, M>, Unasked> {
+    let place = target.place.clone();
+    let asking =
+        F::connect::<M>(place, context.device, id, &target.spec, context.attic).map_err(Unasked::Failed)?;
     let request = Request {
         channel,
-        token,
+        token: target.token,
         from_session: context.session,
         to_session: context.peer_session,
         request: asking.request,
     };
-    asking
-        .pair
-        .id()
-        .connect(&request.encode())
-        .map_err(|error| error.to_string())?;
-    Ok(Stage::Asked(asking.finish, asking.pair))
+    match asking.pair.id().connect(&request.encode()) {
+        Ok(()) => Ok(Stage::Asked(asking.finish, asking.pair)),
+        Err(error) if error.is_address_in_use() => Err(Unasked::PortInUse(error.to_string())),
+        Err(error) => Err(Unasked::Failed(error.to_string())),
+    }
 }

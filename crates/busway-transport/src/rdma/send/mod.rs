@@ -66,6 +66,7 @@ pub(crate) fn open<M: Message>(
 struct TwoSided;
 
 /// A receiver's description, and what this host's settings say of sending to it.
+#[derive(Clone)]
 struct Judged {
     layout: Layout,
     zero_copy_from_bytes: usize,

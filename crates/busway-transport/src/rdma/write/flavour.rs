@@ -93,6 +93,7 @@ pub(super) struct Prepared {
 }
 
 /// A landing place to which a sender may connect.
+#[derive(Clone)]
 pub(super) struct Judged {
     place: Place,
     parts: Parts,
