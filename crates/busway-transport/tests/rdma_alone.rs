@@ -163,6 +163,66 @@ fn role_of_one_who_opens_channels_with_little_memory_to_lock() {
     large.until_delivered(1);
 }
 
+#[test]
+#[ignore = "needs RDMA in the kernel: cargo xtask lab runs it"]
+fn a_local_port_that_some_socket_has_is_no_reason_to_fail() {
+    in_a_process("role_of_one_whose_system_has_few_ports_left");
+}
+
+#[test]
+#[ignore = "a role: a_local_port_that_some_socket_has… starts it as a process of its own"]
+fn role_of_one_whose_system_has_few_ports_left() {
+    if place_of_parent().is_none() {
+        return;
+    }
+    let _few = FewPorts::new();
+    let mut pair = Pair::<RdmaSend>::up();
+    for _ in 0..8 {
+        let mut channel = pair.open(Side::One, &queue(8, 100));
+        channel.send(Buffer::new(1, 0, 50));
+        channel.until_delivered(1);
+    }
+}
+
+/// The system chooses local ports among a few, of which sockets have three quarters. Over siw they are the ports of connections, too.
+struct FewPorts {
+    range: String,
+    _sockets: Vec<socket2::Socket>,
+}
+
+impl FewPorts {
+    const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+
+    fn new() -> FewPorts {
+        use socket2::{Domain, SockAddr, Socket, Type};
+        let take = |port: u16| {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+            let address = std::net::SocketAddr::from(([0, 0, 0, 0], port));
+            socket.bind(&SockAddr::from(address)).ok()?;
+            socket.listen(1).expect("it listens");
+            Some(socket)
+        };
+        let sockets: Vec<_> = (40_000..40_064)
+            .filter(|port| port % 4 != 0)
+            .filter_map(take)
+            .collect();
+        assert_eq!(sockets.len(), 48);
+        let range = std::fs::read_to_string(Self::RANGE).expect("IPv4");
+        std::fs::write(Self::RANGE, "40000 40063").expect("root may set it");
+        FewPorts {
+            range,
+            _sockets: sockets,
+        }
+    }
+}
+
+impl Drop for FewPorts {
+    fn drop(&mut self) {
+        // The other tests have ports enough, however this one ends.
+        let _ = std::fs::write(Self::RANGE, &self.range);
+    }
+}
+
 /// A page, which is less than any message's memory.
 const NOTHING_BYTES: u64 = 4096;
 

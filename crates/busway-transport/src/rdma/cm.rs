@@ -26,6 +26,9 @@ const RESOLVE: Duration = Duration::from_millis(2000);
 /// Local ACK time-out of a connection, 4.096 µs · 2^14 = 67 ms: a packet lost on RoCE is sent again after that, not after
 /// the seconds that the kernel would choose.
 const ACK_TIMEOUT: u8 = 14;
+/// So many local ports of the system's choice are tried. Over iWARP by the kernel's TCP (siw) they are TCP's ports, but librdmacm is given one at
+/// random that only RDMA does not use: some socket may have it (EADDRINUSE), and the next is another.
+pub(super) const MOST_PORTS: u32 = 32;
 /// Retransmissions before a connection is given up, and (7 is "for ever") after "receiver not ready". Three bits each, so there are no more:
 /// a card gives up after half a second at least, soft RoCE never (`rxe_comp.c` takes 7 for "for ever" in both places). What holds a link
 /// for lost on a wire that loses packets is its conversation, by the `timeout` of the settings.

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::cm::{CmEventKind, CmId, EventChannel};
+use super::cm::{CmEventKind, CmId, EventChannel, MOST_PORTS};
 use super::device::Device;
 use super::error::RdmaError;
 use super::flavour::Flavour;
@@ -217,15 +217,7 @@ impl<F: Flavour, M: Message> RdmaLink<F, M> {
             }
         };
         let device = Device::open(&events, self.address, KEEPER)?;
-        let listener = CmId::new(&events, LISTENER)?;
-        let at = SocketAddr::new(self.address, self.settings.local.port);
-        listener
-            .bind(at)
-            .and_then(|()| listener.listen(BACKLOG))
-            .map_err(|error| RdmaError::Listen {
-                address: at,
-                error: error.into(),
-            })?;
+        let listener = self.listen(&events)?;
         let conversation = tcp::open(
             &self.shared,
             &self.identity,
@@ -237,6 +229,26 @@ impl<F: Flavour, M: Message> RdmaLink<F, M> {
         }
         self.conversation = Some(conversation);
         Ok(Ready { device, listener })
+    }
+
+    /// Listens for the connections of channels, on the port of the settings or on one that nobody has.
+    fn listen(&self, events: &Arc<EventChannel>) -> Result<CmId, RdmaError> {
+        let at = SocketAddr::new(self.address, self.settings.local.port);
+        let mut ports_left = if at.port() == 0 { MOST_PORTS } else { 1 };
+        loop {
+            let listener = CmId::new(events, LISTENER)?;
+            ports_left -= 1;
+            match listener.bind(at).and_then(|()| listener.listen(BACKLOG)) {
+                Ok(()) => return Ok(listener),
+                Err(error) if error.is_address_in_use() && ports_left > 0 => {}
+                Err(error) => {
+                    return Err(RdmaError::Listen {
+                        address: at,
+                        error: error.into(),
+                    });
+                }
+            }
+        }
     }
 
     fn take_events(&mut self, now: Instant) {

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::cm::{CmEvent, CmEventKind, CmId, EventChannel};
+use super::cm::{CmEvent, CmEventKind, CmId, EventChannel, MOST_PORTS};
 use super::device::Device;
 use super::error::RdmaError;
 use super::flavour::Flavour;
@@ -20,10 +20,6 @@ use crate::place::Landing;
 
 /// A channel that is not open by then, though the peer should be ready for it, is reported as failed.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(5);
-
-/// So often a sender asks for its connection from a local port of the system's choice. Over iWARP by the kernel's TCP (siw) the ports
-/// are TCP's, but the system draws one at random that only RDMA does not use: it may be some socket's, and the next draw is another.
-const MOST_PORTS: u32 = 32;
 
 /// A channel of a link, in this host's role.
 pub(super) type Key = (Direction, ChannelId);
@@ -58,7 +54,7 @@ struct Target<F: Flavour> {
     token: u64,
     local: IpAddr,
     address: SocketAddr,
-    /// How many local ports were in use.
+    /// How many local ports were in use, at most [`MOST_PORTS`].
     ports_in_use: u32,
 }
 
