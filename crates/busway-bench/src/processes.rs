@@ -156,6 +156,8 @@ pub struct Worker {
     /// Closed to end it.
     commands: Option<Commands>,
     reports: Receiver<Report>,
+    /// Taken in by [`check`](Self::check), for whoever waits for it.
+    unheard: VecDeque<Report>,
     /// The newest figures that it reported.
     pub progress: Figures,
     /// What it asked of the system, and got.
@@ -174,16 +176,24 @@ impl Worker {
     /// Starts a worker on `host`. `program` is a binary whose subcommand `bench-worker` calls [`crate::worker::main`].
     pub fn start(program: &Path, host: &Host, role: &Role) -> Result<Self, BenchError> {
         let (process, stdin, stdout) = spawn_worker(program, host, role)?;
-        let reports = hear(stdout);
-        Ok(Self {
-            name: process.name().to_owned(),
-            process: Some(process),
-            commands: Some(Commands::Pipe(stdin)),
+        let mut worker = Self::heard(process.name().to_owned(), hear(stdout));
+        worker.commands = Some(Commands::Pipe(stdin));
+        worker.process = Some(process);
+        Ok(worker)
+    }
+
+    /// A worker that only reports.
+    fn heard(name: String, reports: Receiver<Report>) -> Self {
+        Self {
+            name,
+            process: None,
+            commands: None,
             reports,
+            unheard: VecDeque::new(),
             progress: Figures::default(),
             conditions: Vec::new(),
             times: None,
-        })
+        }
     }
 
     /// A worker that was started on another machine, whose standard input and output this connection is.
@@ -191,15 +201,9 @@ impl Worker {
         let output = connection
             .try_clone()
             .map_err(BenchError::io(format!("talk to {name}")))?;
-        Ok(Self {
-            name,
-            process: None,
-            commands: Some(Commands::Connection(connection)),
-            reports: hear(output),
-            progress: Figures::default(),
-            conditions: Vec::new(),
-            times: None,
-        })
+        let mut worker = Self::heard(name, hear(output));
+        worker.commands = Some(Commands::Connection(connection));
+        Ok(worker)
     }
 
     /// The process; none on another machine.
@@ -245,8 +249,25 @@ impl Worker {
         }
     }
 
-    /// Takes in what has been reported; an error if the worker failed.
+    /// Takes in what has been reported while another worker is waited for, and keeps it: this one may be done before that one is.
+    ///
+    /// # Errors
+    /// The worker failed.
+    pub fn check(&mut self) -> Result<(), BenchError> {
+        let report = self.take_in(Duration::ZERO)?;
+        self.unheard.extend(report);
+        Ok(())
+    }
+
+    /// The next report; an error if the worker failed.
     pub fn poll(&mut self, timeout: Duration) -> Result<Option<Report>, BenchError> {
+        match self.unheard.pop_front() {
+            Some(report) => Ok(Some(report)),
+            None => self.take_in(timeout),
+        }
+    }
+
+    fn take_in(&mut self, timeout: Duration) -> Result<Option<Report>, BenchError> {
         match self.reports.recv_timeout(timeout) {
             Ok(Report::Progress(figures)) => {
                 self.progress = figures;
@@ -410,17 +431,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_a_worker_says_while_another_one_is_waited_for_is_not_lost() {
+        let (sender, reports) = channel();
+        let mut worker = Worker::heard("receiver".into(), reports);
+        // As a receiver does that has the last message before its sender has said that it was the last.
+        sender.send(Report::Arrived).unwrap();
+        sender.send(Report::Done(Figures::default())).unwrap();
+        for _ in 0..3 {
+            worker.check().unwrap();
+        }
+        worker
+            .wait_for(
+                "the end",
+                Duration::from_secs(5),
+                || Ok(()),
+                |report| matches!(report, Report::Done(_)).then_some(()),
+            )
+            .expect("it was said");
+    }
+
+    #[test]
     fn what_a_worker_said_before_another_program_ended_is_heard() {
         let (sender, reports) = channel();
-        let mut worker = Worker {
-            name: "ping".into(),
-            process: None,
-            commands: None,
-            reports,
-            progress: Figures::default(),
-            conditions: Vec::new(),
-            times: None,
-        };
+        let mut worker = Worker::heard("ping".into(), reports);
         // As a bare ping does: both are under way when the echo, whose connection is gone, has ended.
         sender.send(Report::Times(String::new())).unwrap();
         sender.send(Report::Done(Figures::default())).unwrap();

@@ -206,7 +206,7 @@ impl Stream {
             go_on(stop)?;
             gateways.check()?;
             bar.tick();
-            publisher.poll(Duration::ZERO).map(drop)
+            publisher.check()
         };
         self.subscriber
             .wait_for(&what, ARRIVAL_TIMEOUT, meanwhile, |report| {
@@ -219,7 +219,7 @@ impl Stream {
         if let Some(Report::Sent(figures)) = self.publisher.poll(LOOK_INTERVAL)? {
             self.sent = Some(figures);
         }
-        self.subscriber.poll(Duration::ZERO)?;
+        self.subscriber.check()?;
         self.bar.set_message(report::live_line(
             &self.publisher.progress,
             &self.subscriber.progress,

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use super::plan::{Measurement, Mode, Transport};
 use crate::BenchError;
@@ -193,7 +192,7 @@ impl Bench<'_> {
     fn look(&self, gateways: &mut [Process], other: &mut Worker) -> Result<(), BenchError> {
         go_on(self.stop)?;
         gateways.iter_mut().try_for_each(Process::check)?;
-        other.poll(Duration::ZERO).map(drop)
+        other.check()
     }
 }
 
