@@ -114,9 +114,10 @@ pub struct HostSettings {
     pub read: Option<WindowSettings>,
     /// Long form: the window that this host writes and the peer reads.
     pub write: Option<WindowSettings>,
-    /// The ordering that the mapping (long form: of the read window) needs. Default coherent.
+    /// The ordering that the mapping (long form: of the read window) needs. Default: what the kernel maps there: `device` for a PCI function's `resourceN` in
+    /// sysfs, `write-combining` for `resourceN_wc`, `coherent` otherwise.
     pub medium: Option<Medium>,
-    /// The ordering that the mapping of the write window needs. Default: as `medium`.
+    /// The ordering that the mapping of the write window needs. Default: as `medium`, and where that is missing what the kernel maps there.
     pub write_medium: Option<Medium>,
     /// How this host can be woken: `"auto"` (a FIFO beside the window, where both hosts run on one kernel), `"none"` (it
     /// polls), or a path that FIFO names begin with. Default auto.
@@ -143,14 +144,15 @@ impl Table for HostSettings {
     }
 
     fn windows(&self, local: bool, is_first: bool) -> Result<Windows, SettingError> {
-        let medium = self.medium.unwrap_or_default();
-        let write_medium = self.write_medium.unwrap_or(medium);
+        let medium = |source: &Source| self.medium.unwrap_or(source.default_medium());
+        let write_medium = |source: &Source| self.write_medium.unwrap_or_else(|| medium(source));
         match (&self.path, &self.read, &self.write) {
             (Some(path), None, None) => {
                 let offset = self.offset.unwrap_or_default().0;
                 let length = self.length.unwrap_or(Size(DEFAULT_LENGTH_BYTES)).0;
                 let source = Source::File(path.clone());
-                Windows::halves(&source, (offset, length), [medium, write_medium], local, is_first)
+                let mediums = [medium(&source), write_medium(&source)];
+                Windows::halves(&source, (offset, length), mediums, local, is_first)
             }
             (None, Some(read), Some(write)) => {
                 if self.offset.is_some() || self.length.is_some() {
@@ -221,8 +223,14 @@ fn automatic_doorbell(path: &Path, offset: u64) -> PathBuf {
 }
 
 impl WindowSettings {
-    fn place(&self, medium: Medium, local: bool, key: &'static str) -> Result<Place, SettingError> {
+    fn place(
+        &self,
+        medium: impl Fn(&Source) -> Medium,
+        local: bool,
+        key: &'static str,
+    ) -> Result<Place, SettingError> {
         let source = Source::File(self.path.clone());
+        let medium = medium(&source);
         Place::new(&source, (self.offset.0, self.length.0), medium, local, key)
     }
 }

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::tables::Medium;
 use crate::pci::function::Resource;
 use crate::pci::server::Server;
 
@@ -30,6 +31,21 @@ impl Source {
         }
     }
 
+    /// The ordering that its mapping needs where the system file says nothing: that of what the kernel maps there (`Documentation/PCI/sysfs-pci.rst`).
+    #[must_use]
+    pub fn default_medium(&self) -> Medium {
+        match self {
+            Source::File(path) => match resource_name(path) {
+                Some("") => Medium::Device,
+                Some("_wc") => Medium::WriteCombining,
+                _ => Medium::Coherent,
+            },
+            Source::Resource(resource) if resource.write_combining => Medium::WriteCombining,
+            Source::Resource(_) => Medium::Device,
+            Source::Server(_) => Medium::Coherent,
+        }
+    }
+
     /// Whether both are the same memory, as far as their names tell; how it is mapped does not matter.
     #[must_use]
     pub fn is_same_memory(&self, other: &Source) -> bool {
@@ -42,12 +58,43 @@ impl Source {
     }
 }
 
+/// What follows the number in the name of a PCI function's resource in sysfs.
+fn resource_name(path: &Path) -> Option<&str> {
+    let name = path.starts_with("/sys").then(|| path.file_name()?.to_str())??;
+    let rest = name
+        .strip_prefix("resource")?
+        .strip_prefix(|digit: char| digit.is_ascii_digit())?;
+    Some(rest)
+}
+
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Source::File(path) => path.display().fmt(f),
             Source::Resource(resource) => resource.fmt(f),
             Source::Server(server) => server.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ordering_of_a_pci_resource_that_is_named_by_its_path_is_what_the_kernel_maps() {
+        for (path, medium) in [
+            ("/sys/bus/pci/devices/0000:03:00.0/resource2", Medium::Device),
+            (
+                "/sys/bus/pci/devices/0000:03:00.0/resource2_wc",
+                Medium::WriteCombining,
+            ),
+            ("/sys/devices/pci0000:00/0000:00:10.0/resource0", Medium::Device),
+            ("/sys/bus/pci/devices/0000:03:00.0/resource", Medium::Coherent),
+            ("/dev/shm/resource2", Medium::Coherent),
+            ("/dev/shm/window", Medium::Coherent),
+        ] {
+            assert_eq!(Source::File(path.into()).default_medium(), medium, "{path}");
         }
     }
 }

@@ -72,7 +72,7 @@ pub struct HostSettings {
     /// Short form: `"sysfs"` (default), or `"vfio"` for a function that is bound to vfio-pci, which alone gives interrupts.
     pub driver: Option<Driver>,
     /// The ordering that the mapping needs: by default `"device"` (uncached) for a function, `"write-combining"` where that is asked
-    /// for, `"coherent"` for a path. A shared-memory device between virtual machines, whose resource is ordinary memory, may be called
+    /// for (also for a function's `resourceN` or `resourceN_wc` in sysfs by its path), `"coherent"` for any other path. A shared-memory device between virtual machines, whose resource is ordinary memory, may be called
     /// `"coherent"`.
     pub medium: Option<Medium>,
     /// Long form: the window that this host reads and the peer writes.
@@ -127,11 +127,11 @@ impl WindowSettings {
 
     /// What the keys name. `key` is what a mistake of the whole is said of.
     fn name(&self, local: bool, key: &'static str) -> Result<Named, SettingError> {
-        let (source, default_medium) = match (&self.device, &self.path) {
+        let source = match (&self.device, &self.path) {
             (Some(device), None) => self.resource(*device, local)?,
             (None, Some(path)) => {
                 self.refuse_device_keys(local)?;
-                (Source::File(path.clone()), Medium::Coherent)
+                Source::File(path.clone())
             }
             (Some(_), Some(_)) => {
                 return Err(error(
@@ -159,13 +159,13 @@ impl WindowSettings {
             ));
         };
         Ok(Named {
+            medium: self.medium.unwrap_or(source.default_medium()),
             source,
-            medium: self.medium.unwrap_or(default_medium),
             range: (self.offset.unwrap_or_default().0, length.0),
         })
     }
 
-    fn resource(&self, device: Selector, local: bool) -> Result<(Source, Medium), SettingError> {
+    fn resource(&self, device: Selector, local: bool) -> Result<Source, SettingError> {
         let index = self.resource.filter(|index| *index < RESOURCES).ok_or_else(|| {
             error(
                 local,
@@ -200,12 +200,7 @@ impl WindowSettings {
             index,
             write_combining,
         };
-        let medium = if write_combining {
-            Medium::WriteCombining
-        } else {
-            Medium::Device
-        };
-        Ok((Source::Resource(resource), medium))
+        Ok(Source::Resource(resource))
     }
 
     fn refuse_device_keys(&self, local: bool) -> Result<(), SettingError> {
@@ -368,8 +363,8 @@ impl HostSettings {
             ));
         };
         let range = (self.offset.unwrap_or_default().0, length.0);
-        let medium = self.medium.unwrap_or(Medium::Coherent);
         let source = Source::Server(self.named(socket));
+        let medium = self.medium.unwrap_or(source.default_medium());
         Windows::halves(&source, range, [medium; 2], local, is_first)
     }
 
