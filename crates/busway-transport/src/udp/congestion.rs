@@ -3,7 +3,7 @@
 //! The round-trip time is estimated as in RFC 6298 (with RFC 9002's granularity). The window is steered by delay, as in LEDBAT (RFC 6817): it grows while the
 //! shortest round trip of a round is near the shortest of the last minutes, and shrinks when a queue stands in the way. TCP
 //! fills that queue until it loses something, so it is we who make room. Loss alone is no sign of congestion as long as no queue stands
-//! and it stays under [`LOSS_TOLERATED`]: a wire that corrupts one datagram in a hundred would otherwise cost nearly
+//! and it stays under [`LASTING`]: a wire that corrupts one datagram in a hundred would otherwise cost nearly
 //! everything (Mathis et al. 1997: at 1 % loss a window of 12 datagrams). Loss together with a queue, or above the
 //! tolerance, halves the window, as TCP does (RFC 5681).
 //!
@@ -29,10 +29,18 @@ const INITIAL_DATAGRAMS: u64 = 10;
 const MIN_DATAGRAMS: u64 = 2;
 /// Never more, in bytes.
 const MAX_WINDOW_BYTES: u64 = 64 << 20;
-/// One datagram in so many may be lost without a queue.
-const LOSS_TOLERATED: u64 = 32;
-/// Loss is judged over at least so many datagrams.
-const LOSS_SAMPLE: u64 = 256;
+/// Loss that is congestion without a queue, too. Segmentation offload hands over up to 44 datagrams as one, which are lost as one: so many groups must be
+/// counted that their share means something. (256 datagrams, and one group was too much: with one group in a hundred lost, a channel came to 48 %
+/// of a bare pair of sockets, and to 68 % with this.)
+const LASTING: Limit = Limit {
+    one_in: 32,
+    datagrams: 16_384,
+};
+/// The same where it is so much that waiting for more would be too late.
+const SUDDEN: Limit = Limit {
+    one_in: 4,
+    datagrams: 256,
+};
 /// Before anything is known of the path.
 const INITIAL_RTT_NS: u64 = 50_000_000;
 /// The variation counts for no less than this.
@@ -82,6 +90,32 @@ impl RoundTrip {
     }
 }
 
+/// More than one lost in so many, of at least so many datagrams, is too much.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    one_in: u64,
+    datagrams: u64,
+}
+
+/// Datagrams since it was judged last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    answered: u64,
+    lost: u64,
+}
+
+impl Tally {
+    /// Whether too much is lost, which may be certain before all datagrams are counted; begins anew when they are.
+    fn exceeds(&mut self, limit: Limit) -> bool {
+        let total = self.answered + self.lost;
+        let exceeds = self.lost * limit.one_in > total.max(limit.datagrams);
+        if exceeds || total >= limit.datagrams {
+            *self = Tally::default();
+        }
+        exceeds
+    }
+}
+
 /// The congestion window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Congestion {
@@ -106,8 +140,8 @@ pub(super) struct Congestion {
     window_after_bytes: u64,
     /// Whether the window was what held the sender back in this round (RFC 7661).
     round_is_full: bool,
-    answered: u64,
-    lost: u64,
+    lasting: Tally,
+    sudden: Tally,
     lost_in_round: bool,
 }
 
@@ -128,8 +162,8 @@ impl Congestion {
             drain_rounds: 0,
             window_after_bytes: 0,
             round_is_full: false,
-            answered: 0,
-            lost: 0,
+            lasting: Tally::default(),
+            sudden: Tally::default(),
             lost_in_round: false,
         }
     }
@@ -167,13 +201,15 @@ impl Congestion {
 
     /// So many datagrams and bytes were newly answered.
     pub(super) fn answered(&mut self, datagrams: u64, bytes: u64) {
-        self.answered += datagrams;
+        self.lasting.answered += datagrams;
+        self.sudden.answered += datagrams;
         self.round_answered_bytes += bytes;
     }
 
     /// A datagram is held for lost.
     pub(super) fn lost(&mut self) {
-        self.lost += 1;
+        self.lasting.lost += 1;
+        self.sudden.lost += 1;
         self.lost_in_round = true;
     }
 
@@ -188,8 +224,8 @@ impl Congestion {
             u64::MAX => 0,
             shortest => shortest.saturating_sub(base_ns),
         };
-        let total = self.answered + self.lost;
-        let loses_much = total >= LOSS_SAMPLE && self.lost * LOSS_TOLERATED > total;
+        // Both, each of which begins anew.
+        let loses_much = self.lasting.exceeds(LASTING) | self.sudden.exceeds(SUDDEN);
         if self.drain_rounds > 0 {
             self.drain_rounds -= 1;
             if self.drain_rounds == 0 {
@@ -213,9 +249,6 @@ impl Congestion {
                 self.datagram_bytes.max(self.window_bytes / 64)
             };
             self.set_window(self.window_bytes + more);
-        }
-        if total >= LOSS_SAMPLE {
-            (self.answered, self.lost) = (0, 0);
         }
         self.round_ends = next;
         self.round_min_ns = u64::MAX;
@@ -344,13 +377,26 @@ mod tests {
 
     #[test]
     fn much_loss_or_loss_with_a_queue_halves_the_window() {
-        for (rtt_ns, lost, most_rounds) in [(100_000, 10, 3), (100_000 + LOSS_QUEUE_NS * 5 / 4, 1, 1)] {
+        for (rtt_ns, lost, most_rounds) in [(100_000, 40, 3), (100_000 + LOSS_QUEUE_NS * 5 / 4, 1, 1)] {
             let mut congestion = Congestion::new(DATAGRAM);
             rounds(&mut congestion, 6, 100_000, 0);
             let before = congestion.window_bytes();
             rounds(&mut congestion, most_rounds, rtt_ns, lost);
             assert!(congestion.window_bytes() < before, "{lost} lost");
         }
+    }
+
+    #[test]
+    fn loss_that_lasts_is_congestion_and_a_group_lost_now_and_then_is_not() {
+        let mut congestion = Congestion::new(DATAGRAM);
+        rounds(&mut congestion, 200, 100_000, 5);
+        assert!(!congestion.is_starting, "5 % of 20000");
+        let mut congestion = Congestion::new(DATAGRAM);
+        for _ in 0..20 {
+            rounds(&mut congestion, 43, 100_000, 0);
+            rounds(&mut congestion, 1, 100_000, 44);
+        }
+        assert!(congestion.is_starting, "1 %, in groups");
     }
 
     #[test]
