@@ -252,18 +252,30 @@ fn open(links: &mut [AnyLink; 2], id: u32, spec: &ChannelSpec, faults: Faults, s
         .open_sender(id, spec, &landing, LANE)
         .expect("the sender opens");
     let (mut sender, mut receiver) = (None, None);
-    poll_until(links, |_, event| {
-        match event {
-            LinkEvent::Channel(_, _, Ok(ChannelEnd::Sender(end))) => sender = Some(end),
-            LinkEvent::Channel(_, _, Ok(ChannelEnd::Receiver(end))) => receiver = Some(end),
-            other => panic!("{other:?}"),
+    let mut sink = Collector::default();
+    let give_up_at = Instant::now() + PATIENCE;
+    while sender.is_none() || receiver.is_none() {
+        for link in links.iter_mut() {
+            match link.poll(Instant::now()) {
+                Some(LinkEvent::Channel(_, _, Ok(ChannelEnd::Sender(end)))) => sender = Some(end),
+                Some(LinkEvent::Channel(_, _, Ok(ChannelEnd::Receiver(end)))) => receiver = Some(end),
+                None => {}
+                other => panic!("{other:?}"),
+            }
         }
-        sender.is_some() && receiver.is_some()
-    });
+        // As a lane does: an opening is repeated whose answer was lost, and the receiver answers it again.
+        if let Some(receiver) = &mut receiver {
+            receiver
+                .poll(&mut sink, usize::MAX)
+                .expect("the receiver is well");
+        }
+        assert!(Instant::now() < give_up_at, "waited in vain for the channel");
+        std::thread::sleep(Duration::from_micros(100));
+    }
     Channel {
         sender: sender.expect("both are there"),
         receiver: receiver.expect("both are there"),
-        sink: Collector::default(),
+        sink,
         relay,
         landing: real,
     }
