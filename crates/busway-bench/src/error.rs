@@ -36,6 +36,11 @@ pub enum BenchError {
     /// The machine lacks something that a part needs; that part is skipped.
     #[error("skipped: needs {0}")]
     Needs(String),
+    /// Without the other machine nothing more can be measured.
+    #[error(
+        "the follower at {0} has ended or its machine is gone: start `busway bench follower` there again"
+    )]
+    FollowerGone(std::net::SocketAddr),
     /// The user asked to stop.
     #[error("interrupted")]
     Interrupted,

@@ -60,6 +60,10 @@ fn main() -> ExitCode {
             "a_follower_that_is_stopped_during_a_run_leaves_nothing_behind",
             follower_clears_away,
         ),
+        Trial::test(
+            "a_run_whose_follower_has_ended_ends_with_what_was_measured_and_says_why",
+            run_without_follower,
+        ),
     ];
     let mut arguments = Arguments::from_args();
     // The runs share two cores and each other's figures do not matter; but what waits for its peer waits longer beside others.
@@ -460,5 +464,30 @@ fn follower_clears_away() -> Checked {
         std::thread::sleep(Duration::from_millis(5));
     }
     drop(run);
+    Ok(())
+}
+
+fn run_without_follower() -> Checked {
+    let (address, stop) = start_follower(&std::env::current_exe()?)?;
+    let args = latency::Args {
+        common: Common {
+            follower: Some(address.to_string()),
+            rounds: Some(1000),
+            ..common(&["tcp"], &[64, 128])
+        },
+        ..latency::Args::default()
+    };
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(2));
+        stop.store(true, Ordering::Relaxed); // Relaxed: orders nothing else.
+    });
+    let run = conduct(false, |context| latency::run(&args, context))?;
+    assert!(run.interrupted && !run.rows.is_empty(), "{run:?}");
+    let gone = run
+        .notes
+        .iter()
+        .filter(|note| note.contains("has ended or its machine is gone"));
+    assert_eq!(gone.count(), 1, "{:?}", run.notes);
+    assert!(run.notes.len() < 5, "{:?}", run.notes);
     Ok(())
 }

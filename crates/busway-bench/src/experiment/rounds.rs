@@ -146,6 +146,10 @@ pub(crate) fn conduct<O>(
     let interrupted = match result {
         Ok(()) => false,
         Err(BenchError::Interrupted) => true,
+        Err(error @ BenchError::FollowerGone(_)) => {
+            rounds_of.note(error.to_string());
+            true
+        }
         Err(error) => return Err(error),
     };
     let cores = session.environment.cores;
@@ -270,16 +274,9 @@ impl<O> RoundsOf<O> {
             }
             let first = plan.groups[..index].iter().map(|group| group.tasks.len()).sum();
             let begun = self.bar.position();
-            match self.group(session, group, first, round, measure) {
-                Ok(()) => {}
-                Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
-                Err(error) => {
-                    self.note(format!(
-                        "{} {}: {error}",
-                        group.technology.name,
-                        group.wait.word()
-                    ));
-                }
+            if let Err(error) = self.group(session, group, first, round, measure) {
+                let name = format!("{} {}", group.technology.name, group.wait.word());
+                self.bear(session, &name, error)?;
             }
             self.bar.set_position(begun + group.tasks.len() as u64);
         }
@@ -302,15 +299,26 @@ impl<O> RoundsOf<O> {
             self.bar.set_message(task.name());
             match measure(session, &mut staged, task) {
                 Ok(found) => self.gathered[first + index].rounds[round] = Some(found),
-                Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
                 Err(error) => {
-                    self.note(format!("{}: {error}", task.name()));
+                    self.bear(session, &task.name(), error)?;
                     // A gateway that is gone ends the group; a single measurement that failed does not.
                     staged.check()?;
                 }
             }
             self.bar.inc(1);
         }
+        Ok(())
+    }
+
+    /// Notes what could not be measured; an error where nothing more can.
+    fn bear(&mut self, session: &Session<'_>, name: &str, error: BenchError) -> Result<(), BenchError> {
+        if matches!(error, BenchError::Interrupted | BenchError::FollowerGone(_)) {
+            return Err(error);
+        }
+        if let Some(follower) = &session.follower {
+            follower.check()?;
+        }
+        self.note(format!("{name}: {error}"));
         Ok(())
     }
 

@@ -4,6 +4,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+
 use super::{PORT, Reply, Request, TIMEOUT, VERSION, hear, notice_silence, say};
 use crate::BenchError;
 use crate::environment::Environment;
@@ -25,8 +28,8 @@ pub struct Follower {
     pub environment: Environment,
     /// Our own address as the follower reaches it.
     local: IpAddr,
-    /// Open for as long as the run lasts.
-    _run: TcpStream,
+    /// Open on both sides for as long as the run lasts.
+    lifeline: TcpStream,
 }
 
 impl Follower {
@@ -68,7 +71,7 @@ impl Follower {
                 access,
                 environment: *environment,
                 local,
-                _run: connection,
+                lifeline: connection,
             }),
             Reply::Busy => Err(refused(
                 "serves another run".into(),
@@ -82,6 +85,15 @@ impl Follower {
                 "gave an answer that makes no sense".into(),
                 "is it `busway bench follower` that listens there?",
             )),
+        }
+    }
+
+    /// An error if it has ended, or its machine has not been heard of for long.
+    pub(crate) fn check(&self) -> Result<(), BenchError> {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        match recv(&self.lifeline, &mut [0; 1], flags) {
+            Ok((1.., _)) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+            Ok(_) | Err(_) => Err(BenchError::FollowerGone(self.address)),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use busway_bench::experiment::{Context, all, calls, jitter, latency, self_test, throughput, timeliness};
 use busway_bench::record::Run;
@@ -115,6 +116,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         live: true,
         stop: &stop,
     };
+    let show = |run: &Run, histogram| show(run, histogram, &stop);
     match &args.what {
         What::Latency(args) => show(&latency::run(args, context)?, args.common.output.histogram),
         What::Throughput(args) => show(&throughput::run(args, context)?, args.common.output.histogram),
@@ -157,11 +159,16 @@ fn own_file() -> PathBuf {
     named.unwrap_or_else(|| "/proc/self/exe".into())
 }
 
-fn show(run: &Run, histogram: bool) -> anyhow::Result<()> {
+fn show(run: &Run, histogram: bool, stop: &AtomicBool) -> anyhow::Result<()> {
     writeln!(std::io::stdout(), "{}", views::text(run, histogram))?;
     anyhow::ensure!(
         run.interrupted || !run.rows.is_empty(),
         "nothing could be measured: the notes above say why of each technology"
+    );
+    // Relaxed: the flag orders nothing else.
+    anyhow::ensure!(
+        !run.interrupted || stop.load(Ordering::Relaxed),
+        "not all was measured: the notes above say why"
     );
     Ok(())
 }
