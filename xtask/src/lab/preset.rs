@@ -164,8 +164,11 @@ pub fn set_up(guest: &Guest, presets: &[Preset]) -> Result<()> {
     let plan = &guest.plan;
     let mut lines = vec![format!("hostname {}\nip link set lo up", plan.name)];
     if plan.wire.is_some() {
-        let address = plan.address();
-        lines.push(format!("ip addr add {address}/24 dev eth0\nip link set eth0 up"));
+        let (address, mtu_bytes) = (plan.address(), plan.mtu_bytes);
+        // Before any device of RDMA, whose packets are as long as the network's frames allow.
+        lines.push(format!(
+            "ip link set eth0 mtu {mtu_bytes}\nip addr add {address}/24 dev eth0\nip link set eth0 up"
+        ));
     }
     for (modules, device) in presets.iter().map(|preset| preset.device(plan)) {
         if !modules.is_empty() {

@@ -11,6 +11,9 @@ use crate::lab::protocol::PORT;
 /// In front of the names of tests in a guest.
 const TEST: &str = "test-";
 
+/// What an Ethernet frame carries at most unless somebody says otherwise.
+const ETHERNET_BYTES: u32 = 1500;
+
 /// What a guest is made of.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -32,6 +35,8 @@ pub struct Plan {
     pub processors: u8,
     /// The network, if any.
     pub wire: Option<Wire>,
+    /// What a frame on the wire carries at most, in bytes.
+    pub mtu_bytes: u32,
     /// Programs and files that it has.
     pub files: Vec<Placed>,
     /// More words for QEMU: devices, such as PCI windows.
@@ -74,6 +79,7 @@ impl Plan {
             memory_mib: 512,
             processors: 1,
             wire: None,
+            mtu_bytes: ETHERNET_BYTES,
             files: Vec::new(),
             qemu_words: Vec::new(),
         }

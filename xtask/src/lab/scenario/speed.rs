@@ -27,8 +27,12 @@ const HALF_TRIP: &str = "half round trip, µs";
 const THROUGHPUT: &str = "throughput, MB/s";
 const RESULT: &str = "/tmp/result.json";
 /// In front of everything that is timed. Who polls on a guest's only processor must give way to the kernel at once, or it waits for what the kernel never
-/// gets to do: perftest took minutes for a round trip, or did not end.
-const YIELDING: [&str; 3] = ["nice", "-n", "19"];
+/// gets to do: perftest took minutes for a round trip, or did not end. Only `SCHED_IDLE` gives way always; a program that is merely nice is not preempted by a
+/// thread of the kernel that has run a moment ago, and both wait for the next tick of the timer, 4 ms.
+const YIELDING: [&str; 3] = ["chrt", "--idle", "0"];
+const YIELDING_PROGRAM: &str = "/usr/bin/chrt";
+/// Frames of networks that carry RDMA: packets of RoCE are up to 4 KiB then, at the usual 1500 bytes 1 KiB.
+const JUMBO_BYTES: u32 = 9000;
 
 /// A queuing channel, a sampling channel, and what they are compared with: their own names are those of `busway bench technologies`.
 struct Contest {
@@ -48,6 +52,8 @@ enum Rival {
 struct Ring {
     medium: &'static str,
     preset: Preset,
+    /// `None`: what Ethernet has by default.
+    mtu_bytes: Option<u32>,
     wait: &'static str,
     contests: &'static [Contest],
 }
@@ -71,6 +77,7 @@ const RINGS: [Ring; 3] = [
     Ring {
         medium: "sockets",
         preset: Preset::Tipc,
+        mtu_bytes: None,
         wait: "event",
         contests: &[
             Contest {
@@ -93,12 +100,14 @@ const RINGS: [Ring; 3] = [
     Ring {
         medium: "RoCE",
         preset: Preset::Roce,
+        mtu_bytes: Some(JUMBO_BYTES),
         wait: "spin",
         contests: OVER_RDMA,
     },
     Ring {
         medium: "iWARP",
         preset: Preset::Iwarp,
+        mtu_bytes: Some(JUMBO_BYTES),
         wait: "spin",
         contests: OVER_RDMA,
     },
@@ -163,7 +172,8 @@ fn known_technologies(pair: &Pair) -> Result<Vec<String>> {
 impl Ring {
     fn fight(&self, stage: &Stage<'_>, rows: &mut Vec<Row>) -> Result<()> {
         let pair = gateway_pair(stage, &[self.preset], |plan| {
-            plan.program(Path::new("/usr/bin/nice"));
+            plan.program(Path::new(YIELDING_PROGRAM));
+            plan.mtu_bytes = self.mtu_bytes.unwrap_or(plan.mtu_bytes);
         })?;
         let known = known_technologies(&pair)?;
         for channel in self.contests.iter().flat_map(Contest::channels) {
@@ -184,7 +194,7 @@ impl Ring {
         let before = self.tools(stage, pair);
         let sizes = SIZES_BYTES.map(|size| size.to_string()).join(",");
         let all = self.names(|contest| contest.channels().to_vec());
-        let result = self.bench(pair, &all, &["latency", "-s", &sizes, "--seconds", "0.3"])?;
+        let result = self.bench(pair, &all, &["latency", "-s", &sizes, "--seconds", "0.5"])?;
         let after = self.tools(stage, pair);
         let mut rows = Vec::new();
         for contest in self.contests {
@@ -307,6 +317,10 @@ impl Ring {
             RESULT,
         ]);
         all.extend(&words[1..]);
+        // The tools touch no payload.
+        if self.contests.iter().any(Contest::is_with_a_tool) {
+            all.push("--untouched");
+        }
         std::thread::sleep(Duration::from_secs(1));
         let done = a.spawn(Job::new(&all))?.wait(LIMIT)?;
         follower.signal(2)?;
@@ -321,6 +335,10 @@ impl Ring {
 impl Contest {
     fn channels(&self) -> [&'static str; 2] {
         [self.queuing, self.sampling]
+    }
+
+    fn is_with_a_tool(&self) -> bool {
+        matches!(self.rival, Rival::Tool(..))
     }
 }
 
