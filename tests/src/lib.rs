@@ -3,6 +3,7 @@
 //! * [`rig`]: hosts, their gateways, the system file.
 //! * [`program`]: child processes that report.
 //! * [`role`]: what the Rust program under test can be told to do.
+//! * [`fan`]: one publisher, several hosts over udp.
 //! * [`own_network`]: a network in which nobody else sends.
 //! * [`outage`]: two links, one of them out of order.
 //! * [`ports`]: ARINC 653 partitions on those hosts.
@@ -15,6 +16,7 @@
 //! themselves, which open ports in the hosts' iceoryx2 domains as any user would. `busway` is the binary beside the tests
 //! (`cargo test --workspace` builds it), or the one that the environment variable `BUSWAY_BIN` names.
 
+pub mod fan;
 pub mod outage;
 pub mod own_network;
 pub mod ports;

@@ -389,12 +389,12 @@ fn test_program() -> PathBuf {
     beside_the_test("busway-test-program")
 }
 
-/// The program `name` that `cargo` has built beside the test.
+/// The program `name` that `cargo` has built beside the test or example.
 pub fn beside_the_test(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("Linux says where the test lies");
     test.parent()
         .and_then(Path::parent)
-        .expect("tests lie in deps/")
+        .expect("tests lie in deps/, examples in examples/")
         .join(name)
 }
 

@@ -1,0 +1,121 @@
+//! One publisher on a host whose links to several others are udp: what leaves that host for each sample. Shared by the tests and the measurement
+//! (`examples/multicast_cost.rs`); to be used in a network of its own ([`crate::own_network`]).
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use crate::own_network::sent;
+use crate::role::{Role, Runner, Settings};
+use crate::{Rig, eventually};
+
+const LOSSLESS: Settings = Settings {
+    safe_overflow: Some(false),
+    history: None,
+    buffer: Some(16),
+};
+/// Settings of a host whose links share a group.
+pub const GROUP: &str = "multicast = \"239.192.7.1\"";
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+/// Host `a` and so many others over UDP; `settings` are added to the tables of `a`.
+pub fn links(others: usize, settings: &str) -> String {
+    let mut text = String::new();
+    for (number, host) in NAMES[1..=others].iter().enumerate() {
+        let port = 7400 + number;
+        let _ = writeln!(
+            text,
+            "[[link]]\nhosts = [\"a\", {host:?}]\nbuses = [\"udp\"]\n\
+             udp.a = {{ listen = \"127.0.0.1:{port}\", mtu = 1500, {settings} }}\n\
+             udp.{host} = {{ address = \"127.0.0.1\" }}"
+        );
+    }
+    text
+}
+
+/// What was counted while samples were published.
+#[derive(Clone, Copy, Debug)]
+pub struct Count {
+    /// Samples.
+    pub published: u64,
+    /// That left all hosts, heads, answers and heartbeats included.
+    pub bytes: u64,
+    /// A batch that the kernel does not take apart is one.
+    pub packets: u64,
+    /// Of the gateway of `a`.
+    pub cpu_ns: u64,
+}
+
+/// A publisher on host `a`, and a subscriber on each of the others.
+#[derive(Debug)]
+pub struct Fan {
+    /// The hosts.
+    pub rig: Rig,
+    /// The subscriber of each host but the first.
+    pub readers: Vec<Runner>,
+    publisher: Runner,
+}
+
+impl Fan {
+    /// Samples of so many bytes every `gap_us` reach each subscriber; `settings` are those of [`links`].
+    pub fn flowing(others: usize, settings: &str, length_bytes: usize, gap_us: u64) -> Fan {
+        let mut rig = Rig::stopped(&NAMES[..=others], &[], &links(others, settings));
+        rig.start_gateways();
+        (0..=others).for_each(|host| rig.links_up(host));
+        let readers: Vec<Runner> = (1..=others)
+            .map(|host| rig.run(host, &Role::subscribe("fan", LOSSLESS)).ready())
+            .collect();
+        let mut role = Role::publish_of("fan", LOSSLESS, 1, length_bytes);
+        if let Role::Publish { gap_us: gap, .. } = &mut role {
+            *gap = gap_us;
+        }
+        let publisher = rig.run(0, &role);
+        for reader in &readers {
+            reader.until("it flows", |report| {
+                report.seen.get(&1).is_some_and(|seen| seen.received > 200)
+            });
+        }
+        Fan {
+            rig,
+            readers,
+            publisher,
+        }
+    }
+
+    /// Processor time of all threads of the gateway of `a`.
+    fn cpu_ns(&mut self) -> u64 {
+        let tasks = format!("/proc/{}/task", self.rig.gateway(0).id());
+        let tasks = std::fs::read_dir(tasks).expect("it runs");
+        let times = tasks.flatten().filter_map(|task| {
+            let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+            text.split_whitespace().next()?.parse::<u64>().ok()
+        });
+        times.sum()
+    }
+
+    /// Counts for so long.
+    pub fn count(&mut self, time: Duration) -> Count {
+        let now = |fan: &mut Fan| {
+            let (bytes, packets) = sent();
+            (fan.publisher.report().sent, bytes, packets, fan.cpu_ns())
+        };
+        let before = now(self);
+        std::thread::sleep(time);
+        let after = now(self);
+        Count {
+            published: after.0 - before.0,
+            bytes: after.1 - before.1,
+            packets: after.2 - before.2,
+            cpu_ns: after.3 - before.3,
+        }
+    }
+
+    /// Each got every sample in order, and no gateway missed one.
+    pub fn assert_complete(&self) {
+        for (reader, host) in self.readers.iter().zip(1..) {
+            let seen = reader.seen(1);
+            assert_eq!((seen.missing, seen.backwards), (0, 0), "host {host}: {seen:?}");
+            let status = eventually("the status", || self.rig.service(host, "fan"));
+            assert_eq!((status.counter("lost"), status.counter("echoes")), (0, 0));
+        }
+    }
+}
