@@ -1,4 +1,4 @@
-//! What one publisher costs that has subscribers on three hosts, with and without a multicast group, in turn: real gateways, in a network namespace
+//! What one publisher costs that has subscribers on three hosts, and one ARINC 653 port with destinations there, with and without a multicast group, in turn: real gateways, in a network namespace
 //! (which needs root).
 //!
 //! `cargo build --release --workspace --bins && cargo run --release -p busway-tests --example multicast_cost`
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use busway_tests::fan::{Fan, GROUP};
 use busway_tests::own_network::in_own_network;
+use busway_tests::port_fan::{Kind, PortFan};
 
 /// Length of a sample in bytes, and the time between two in microseconds.
 const ROWS: [(usize, u64); 4] = [(200, 200), (8192, 500), (65_536, 2000), (1 << 20, 20_000)];
@@ -22,6 +23,14 @@ fn main() {
             for _ in 0..RUNS {
                 measure(length_bytes, gap_us, "");
                 measure(length_bytes, gap_us, GROUP);
+            }
+        }
+        println!("| port, messages of 8 KiB | bytes sent for each byte without a group | with a group |");
+        for kind in [Kind::Sampling, Kind::Overflow, Kind::Wait] {
+            for _ in 0..RUNS {
+                let [without, with] =
+                    ["", GROUP].map(|settings| PortFan::flowing(kind, 3, settings).sent_for_each(TIME));
+                println!("| {kind:?} | {without:.2} | {with:.2} |");
             }
         }
     });

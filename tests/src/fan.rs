@@ -15,7 +15,8 @@ const LOSSLESS: Settings = Settings {
 };
 /// Settings of a host whose links share a group.
 pub const GROUP: &str = "multicast = \"239.192.7.1\"";
-const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+/// The hosts.
+pub const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 /// Host `a` and so many others over UDP; `settings` are added to the tables of `a`.
 pub fn links(others: usize, settings: &str) -> String {

@@ -7,6 +7,7 @@
 //! * [`own_network`]: a network in which nobody else sends.
 //! * [`outage`]: two links, one of them out of order.
 //! * [`ports`]: ARINC 653 partitions on those hosts.
+//! * [`port_fan`]: the same with one ARINC 653 port.
 //! * [`quiet`]: when nothing is under way between ports any more.
 //! * [`stream`]: messages from one host to another, and what the gateways count of them.
 //! * [`mod@wait`]: waiting for something, with a deadline that only guards against hanging.
@@ -19,6 +20,7 @@
 pub mod fan;
 pub mod outage;
 pub mod own_network;
+pub mod port_fan;
 pub mod ports;
 pub mod program;
 pub mod quiet;

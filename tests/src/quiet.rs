@@ -45,7 +45,8 @@ impl Ways {
     }
 }
 
-fn look(system: &System, host: &str, port: &Name) -> ObservedPort {
+/// A port of a host, as soon as its partition exists.
+pub fn look(system: &System, host: &str, port: &Name) -> ObservedPort {
     let observer = Observer::new(root_of(system, host), module_of(system, host)).expect("a possible module");
     eventually(&format!("{port} exists on {host}"), || {
         observer.port(port).ok().map(|port| port.expect("of the module"))

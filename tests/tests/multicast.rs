@@ -1,9 +1,10 @@
-//! One publisher, subscribers on other hosts, real gateways: with a multicast group samples leave once.
+//! One publisher, or one ARINC 653 port, for several hosts, real gateways: with a multicast group messages leave once.
 
 use std::time::Duration;
 
 use busway_tests::fan::{Fan, GROUP};
 use busway_tests::own_network::in_own_network;
+use busway_tests::port_fan::{Kind, PortFan};
 
 /// Bytes on the wire for each byte that was published.
 fn sent_for_each(settings: &str) -> f64 {
@@ -37,5 +38,58 @@ fn a_host_whose_gateway_is_killed_costs_the_other_one_nothing_and_comes_back() {
         let seen = fan.readers[0].seen(1);
         assert_eq!((seen.missing, seen.backwards), (0, 0), "{seen:?}");
         assert_eq!(fan.readers[1].seen(1).backwards, 0);
+    });
+}
+
+/// A port's messages for two hosts leave twice without a group, and once with one.
+fn assert_leaves_once(kind: Kind) {
+    let time = Duration::from_secs(2);
+    for (settings, is_once) in [("", false), (GROUP, true)] {
+        let mut fan = PortFan::flowing(kind, 2, settings);
+        let ratio = fan.sent_for_each(time);
+        assert_eq!(ratio < 1.5, is_once, "{ratio} times the bytes with {settings:?}");
+        if kind != Kind::Sampling {
+            assert_eq!((fan.seen(0).missing, fan.seen(1).missing), (0, 0), "{fan:?}");
+        }
+    }
+}
+
+#[test]
+fn messages_of_a_sampling_port_for_two_hosts_leave_once_with_a_group() {
+    in_own_network(|| assert_leaves_once(Kind::Sampling));
+}
+
+#[test]
+fn messages_of_a_queuing_port_for_two_hosts_leave_once_with_a_group() {
+    in_own_network(|| {
+        assert_leaves_once(Kind::Wait);
+        assert_leaves_once(Kind::Overflow);
+    });
+}
+
+/// Messages for the other host go on while one has no gateway, and for that one afterwards; leaves once again, or not.
+fn assert_survives(kind: Kind, leaves_once_afterwards: bool) {
+    let mut fan = PortFan::flowing(kind, 2, GROUP);
+    fan.rig.gateway(2).kill();
+    fan.ignored = Some(1);
+    let before = fan.seen(0);
+    fan.until(0, "it goes on", |seen| seen.received > before.received + 1000);
+    fan.rig.start_gateway(2);
+    let before = fan.seen(1).received;
+    fan.until(1, "it comes back", |seen| seen.received > before + 1000);
+    fan.ignored = None;
+    if kind != Kind::Sampling {
+        assert_eq!(fan.seen(0).missing, 0, "{fan:?}");
+    }
+    let ratio = fan.sent_for_each(Duration::from_secs(2));
+    assert_eq!(ratio < 1.5, leaves_once_afterwards, "{ratio} times the bytes");
+}
+
+#[test]
+fn a_host_whose_gateway_is_killed_costs_a_ports_other_host_nothing_and_comes_back() {
+    in_own_network(|| {
+        assert_survives(Kind::Sampling, true);
+        // Its queue has lost messages that the other has not, so they are not the same any more.
+        assert_survives(Kind::Overflow, false);
     });
 }

@@ -139,6 +139,11 @@ impl Wire {
         }
     }
 
+    /// Whether stamps leave in the same clock as over `other`.
+    pub fn leaves_like(&self, other: &Wire) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+
     /// A stamp of this host's `CLOCK_MONOTONIC`, as it crosses.
     pub fn leaving(&self, time_ns: i64) -> u64 {
         match self {

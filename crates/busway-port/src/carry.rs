@@ -113,13 +113,8 @@ impl Tap {
     /// `None` if the partition has no such port with a channel.
     #[must_use]
     pub fn open(partition: &Arc<Partition>, name: &str, new_origin: u64) -> Option<Self> {
+        let origin = Self::claim(partition, name, new_origin)?;
         let held = Held::find(partition, name, Direction::Destination)?;
-        let lock = held.lock();
-        if held.load(port::ORIGIN) == 0 {
-            held.store(port::ORIGIN, new_origin);
-        }
-        let origin = held.load(port::ORIGIN);
-        drop(lock);
         Some(Self {
             bell: held.bell(),
             held,
@@ -127,6 +122,17 @@ impl Tap {
             position: None,
             last: 0,
         })
+    }
+
+    /// Gives a port its origin, as [`open`](Self::open) does, and returns it. Ports of one source that get it with one `new_origin` can share their messages
+    /// ([`skip_same`](Self::skip_same)), whenever each of them is opened.
+    pub fn claim(partition: &Arc<Partition>, name: &str, new_origin: u64) -> Option<u64> {
+        let held = Held::find(partition, name, Direction::Destination)?;
+        let _lock = held.lock();
+        if held.load(port::ORIGIN) == 0 {
+            held.store(port::ORIGIN, new_origin);
+        }
+        Some(held.load(port::ORIGIN))
     }
 
     /// Rings when a message waits; `None`: look now and then.
@@ -163,6 +169,7 @@ impl Tap {
                     return None;
                 }
                 let place = self.held.partition.members().place();
+                // Counts.
                 let delivered = latest.read(buffer, &Counting(&port.area), place).ok()?;
                 if delivered.sequence <= self.last {
                     return None;
@@ -186,6 +193,7 @@ impl Tap {
                     return None;
                 };
                 self.position = Some(behind);
+                self.held.count(Counter::Reads, 1);
                 Carried {
                     len_bytes,
                     time_ns,
@@ -195,8 +203,44 @@ impl Tap {
             }
             _ => return None,
         };
-        self.held.count(Counter::Reads, 1);
         Some(carried)
+    }
+
+    /// Number of the message that this tap could take over from another one of the same source, which has given messages up to `newest`: of a sampling
+    /// channel that one, of a queuing channel the next. `None` if it is due none of them.
+    #[must_use]
+    pub fn due_up_to(&self, newest: u64) -> Option<u64> {
+        let (number, is_due) = match &self.held.port().end {
+            End::SamplingDestination(_) => (newest, newest > self.last),
+            End::QueuingDestination(inlet) => {
+                let number = inlet.number_at(self.position);
+                (number, number <= newest)
+            }
+            _ => return None,
+        };
+        is_due.then_some(number)
+    }
+
+    /// Takes a message over that another tap of the same source and origin has given: it counts as given by this one, too. `false`, and nothing has
+    /// happened, if it is not the one that is [due](Self::due_up_to). Queues of one source may differ (one has overflowed, or the source was killed
+    /// between two), so what is in this one is compared.
+    pub fn skip_same(&mut self, carried: &Carried, message: &[u8]) -> bool {
+        if self.due_up_to(carried.sequence) != Some(carried.sequence) {
+            return false;
+        }
+        match &self.held.port().end {
+            End::SamplingDestination(_) => self.last = carried.sequence,
+            End::QueuingDestination(inlet) => {
+                let behind = inlet.look_like(self.position, message, carried.time_ns);
+                if behind.is_none() || inlet.overflows() != carried.lost {
+                    return false;
+                }
+                self.position = behind;
+            }
+            _ => return false,
+        }
+        self.held.count(Counter::Reads, 1);
+        true
     }
 
     /// The other host has all messages up to `sequence`, of those that [`next`](Self::next) gave: their room is free.

@@ -7,7 +7,7 @@ use busway_port::apex::{OperatingMode, Refusal, Validity, set_partition_mode};
 use busway_port::carry::{Carried, Spout, Tap};
 use busway_port::{
     ChannelConfig, Clock, Direction, Discipline, Module, Partition, PartitionConfig, PortConfig, PortKind,
-    PortRef, Store,
+    PortRef, Store, WhenFull,
 };
 
 const ORIGIN: u64 = 7;
@@ -38,16 +38,28 @@ struct Host {
 
 impl Host {
     fn new(kind: PortKind) -> Self {
+        Self::with_sinks(kind, &["sink"])
+    }
+
+    /// The same with several destinations; a full one loses messages.
+    fn with_sinks(kind: PortKind, sinks: &[&str]) -> Self {
+        let mut partitions = vec![partition("source", vec![port("P", Direction::Source, kind)])];
+        let sink = |name: &&str| partition(name, vec![port("P", Direction::Destination, kind)]);
+        partitions.extend(sinks.iter().map(sink));
         let module = Module {
-            partitions: vec![
-                partition("source", vec![port("P", Direction::Source, kind)]),
-                partition("sink", vec![port("P", Direction::Destination, kind)]),
-            ],
-            channels: vec![ChannelConfig::new(
-                "c",
-                PortRef::new("source", "P"),
-                vec![PortRef::new("sink", "P")],
-            )],
+            partitions,
+            channels: vec![ChannelConfig {
+                when_full: if sinks.len() > 1 {
+                    WhenFull::Overflow
+                } else {
+                    WhenFull::Wait
+                },
+                ..ChannelConfig::new(
+                    "c",
+                    PortRef::new("source", "P"),
+                    sinks.iter().map(|name| PortRef::new(*name, "P")).collect(),
+                )
+            }],
         };
         let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
         let store = Store::open(directory.path(), module).expect("a store");
@@ -244,4 +256,108 @@ fn a_sampling_message_keeps_its_source_time_and_is_taken_once() {
         input.read(&mut buffer).expect("a message").validity,
         Validity::Invalid
     );
+}
+
+/// Two taps of one source of this kind.
+fn two_taps(kind: PortKind) -> (Host, [Tap; 2]) {
+    let host = Host::with_sinks(kind, &["one", "two"]);
+    let open = |name| Tap::open(&host.join(name), "P", ORIGIN).expect("configured");
+    let taps = ["one", "two"].map(open);
+    (host, taps)
+}
+
+#[test]
+fn a_tap_takes_over_what_another_one_of_the_same_queue_has_given_and_goes_on_behind_it() {
+    let (host, [mut one, mut two]) = two_taps(PortKind::Queuing { max_messages: DEPTH });
+    let source = host.join("source");
+    let out = source.queuing_source("P", Discipline::Fifo).expect("configured");
+    for message in 1..=2 {
+        out.send(&[message], 0).expect("room");
+    }
+    let mut buffer = [0; 8];
+    assert_eq!(two.due_up_to(0), None, "nobody has given anything");
+    let first = one.next(&mut buffer).expect("a message");
+    assert_eq!(two.due_up_to(first.sequence), Some(1));
+    assert!(two.skip_same(&first, &buffer[..1]));
+    assert_eq!(two.due_up_to(first.sequence), None);
+    assert!(!two.skip_same(&first, &buffer[..1]), "it has it");
+    let second = two.next(&mut buffer).expect("a message");
+    assert_eq!((second.sequence, buffer[0]), (2, 2));
+    assert!(one.skip_same(&second, &buffer[..1]));
+    two.confirm(2);
+    assert_eq!(
+        (one.in_queue(), two.in_queue()),
+        (2, 0),
+        "each is confirmed by itself"
+    );
+}
+
+#[test]
+fn what_differs_in_two_queues_of_one_source_is_not_taken_over() {
+    let (host, [mut one, mut two]) = two_taps(PortKind::Queuing { max_messages: DEPTH });
+    let source = host.join("source");
+    let out = source.queuing_source("P", Discipline::Fifo).expect("configured");
+    let mut buffer = [0; 8];
+    out.send(&[1], 0).expect("room");
+    let first = one.next(&mut buffer).expect("a message");
+    let others = [
+        (
+            Carried {
+                time_ns: first.time_ns + 1,
+                ..first
+            },
+            vec![1],
+        ),
+        (Carried { sequence: 2, ..first }, vec![1]),
+        (Carried { lost: 1, ..first }, vec![1]),
+        (first, vec![2]),
+        (first, vec![1, 1]),
+    ];
+    for (carried, bytes) in others {
+        assert!(!two.skip_same(&carried, &bytes), "{carried:?} {bytes:?}");
+    }
+    // The second queue overflows, the first does not.
+    for message in 2..=DEPTH as u8 + 1 {
+        one.confirm(message.into());
+        out.send(&[message], 0).expect("nothing holds it back");
+        let carried = one.next(&mut buffer).expect("a message");
+        assert!(!two.skip_same(&carried, &buffer[..1]), "the first is due first");
+    }
+    for number in 1..=DEPTH as u64 {
+        let carried = two.next(&mut buffer).expect("a message");
+        assert_eq!((carried.sequence, carried.lost), (number, 1), "an overflow");
+    }
+}
+
+#[test]
+fn a_tap_takes_over_the_newest_message_that_another_one_has_read_and_no_older_one() {
+    let (host, [mut one, mut two]) = two_taps(PortKind::Sampling);
+    let source = host.join("source");
+    let out = source.sampling_source("P").expect("configured");
+    let mut buffer = [0; 8];
+    let mut write = |message: u8| {
+        out.write(&[message]).expect("a source port");
+        one.next(&mut buffer).expect("a message")
+    };
+    let (first, second) = (write(1), write(2));
+    assert_eq!(two.due_up_to(second.sequence), Some(second.sequence));
+    assert!(two.skip_same(&second, &[2]));
+    assert!(!two.skip_same(&first, &[1]));
+    assert_eq!(two.next(&mut buffer), None, "it has the newest");
+    let reads = |name| host.join(name).counters("P").expect("configured").reads;
+    assert_eq!((reads("one"), reads("two")), (2, 1));
+}
+
+#[test]
+fn ports_of_one_source_that_are_claimed_together_have_one_origin_whenever_they_are_opened() {
+    let host = Host::with_sinks(PortKind::Sampling, &["one", "two"]);
+    for name in ["one", "two"] {
+        assert_eq!(Tap::claim(&host.join(name), "P", ORIGIN), Some(ORIGIN));
+    }
+    let open = |name, origin| {
+        Tap::open(&host.join(name), "P", origin)
+            .expect("configured")
+            .origin()
+    };
+    assert_eq!((open("one", ORIGIN), open("two", ORIGIN + 1)), (ORIGIN, ORIGIN));
 }

@@ -104,11 +104,16 @@ pub trait Sender<M: Message>: Send {
     fn wait_for(&self) -> WaitFor;
 
     /// From now on the caller gives this sender the same messages as those that have joined before: each message to one after the other, and then it flushes
-    /// them all. All of them are used by one thread. A bus that can carries what several are due once.
+    /// them all. All of them are used by one thread. A bus that can carries what several are due once; returns whether it can here.
     #[cfg(not(loom))]
-    fn join(&mut self, company: &mut crate::Company<M>) {
+    fn join(&mut self, company: &mut crate::Company<M>) -> bool {
         let _ = company;
+        false
     }
+
+    /// The caller keeps the next message from this sender for want of credit or memory, while others of its [company](Self::join) may get it: they wait for this
+    /// one a moment, as for one that has refused the message.
+    fn hold_back(&mut self) {}
 }
 
 /// The end that receives.

@@ -91,7 +91,8 @@ fn check_says_what_leaves_once_by_which_multicast_group() {
     let output = busway(&["check", &example("one-to-many.toml")]);
     assert!(output.status.success(), "{output:?}");
     let said = text(&output.stdout);
-    let line = "  multicast  239.192.7.1: services that go to several of planner, logger, display leave 192.0.2.1 once\n";
+    let line =
+        "  multicast  239.192.7.1: what goes to several of planner, logger, display leaves 192.0.2.1 once\n";
     assert_eq!(said.matches(line).count(), 1, "{said}");
     assert_eq!(
         said.matches("multicast").count(),

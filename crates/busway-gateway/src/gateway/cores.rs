@@ -202,8 +202,16 @@ impl Channel {
         let end = if self.crossing.leaves {
             let source = Source::new(ends, queue.layout, session, tally);
             let source = source.map_err(|error| error.to_string())?;
+            let of = self.crossing.channel.as_str().into();
             let tap = Tap::open(&self.partition, name, self.session).expect(is_ours);
-            PortEnd::Out(Box::new(PortOut::new(key, tap, Box::new(source), wire, counters)))
+            PortEnd::Out(Box::new(PortOut::new(
+                key,
+                of,
+                tap,
+                Box::new(source),
+                wire,
+                counters,
+            )))
         } else {
             let destination = Destination::new(ends, queue.layout, session, self.failures > 0, tally);
             let destination = destination.map_err(|error| error.to_string())?;

@@ -93,6 +93,10 @@ impl Ports {
             }
             if crossing.carrier == Carrier::Gateways {
                 let flow = PORT_FLOW | ports.channels.len() as FlowId;
+                if crossing.leaves {
+                    // All at once, so that the messages of one source have the same origin whichever host comes first.
+                    Tap::claim(&partition, &crossing.port.port, session);
+                }
                 let channel = Channel::new(crossing, flow, partition, ways);
                 ports.channels.push(channel);
             }
@@ -347,6 +351,7 @@ impl Ports {
         let clock = self.clocks.of(key.link).unwrap_or(&no_clock);
         let wire = Wire::new(channel.way().clock, clock);
         let (partition, name) = (&channel.partition, &channel.crossing.port.port);
+        let of = channel.crossing.channel.as_str().into();
         let counters = channel.counters.clone();
         let link = &mut links[key.link];
         let number_of_lane = channel.crossing.lane;
@@ -355,7 +360,7 @@ impl Ports {
             ChannelEnd::Sender(sender) => {
                 link.give_doorbell(key.link, lane, number_of_lane as u32, sender.wait_for());
                 Tap::open(partition, name, self.session)
-                    .map(|tap| PortEnd::Out(Box::new(PortOut::new(key, tap, sender, wire, counters))))
+                    .map(|tap| PortEnd::Out(Box::new(PortOut::new(key, of, tap, sender, wire, counters))))
             }
             ChannelEnd::Receiver(receiver) => {
                 link.give_doorbell(key.link, lane, number_of_lane as u32, receiver.wait_for());

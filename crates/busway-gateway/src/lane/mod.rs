@@ -11,8 +11,11 @@
 mod command;
 pub mod inbound;
 pub mod outbound;
+mod port_fan;
 pub mod port_in;
 pub mod port_out;
+mod port_pool;
+mod ports;
 pub mod schedule;
 pub mod wait;
 
@@ -29,6 +32,7 @@ use rustix::fd::OwnedFd;
 pub use command::{Command, Ending, PortEnd, Report, ReportKind};
 use inbound::Inbound;
 use outbound::Outbound;
+use ports::Ports;
 use wait::{Sleeper, Woken};
 
 /// Names a service within this gateway.
@@ -85,7 +89,7 @@ impl Lane {
             reports,
             outgoing_reports: Vec::new(),
             flows: Vec::new(),
-            ports: Vec::new(),
+            ports: Ports::default(),
             cursor: 0,
             last_moved: None,
             gap_ns: u64::from(u32::MAX),
@@ -157,7 +161,7 @@ struct Worker {
     reports: ReportBox,
     outgoing_reports: Vec<Report>,
     flows: Vec<Flow>,
-    ports: Vec<(FlowId, PortEnd)>,
+    ports: Ports,
     cursor: usize,
     last_moved: Option<Instant>,
     /// Moving average of the time between turns that moved something.
@@ -252,36 +256,14 @@ impl Worker {
         moved
     }
 
-    /// Gives every channel of ports its turn. One that has failed is given up.
     fn turn_ports(&mut self, eager: bool) -> usize {
-        let mut moved = 0;
         let is_unrung = std::mem::take(&mut self.is_unrung);
-        let reports = &mut self.outgoing_reports;
-        self.ports.retain_mut(|(flow, port)| {
-            let awaits_ring = is_unrung && port.awaits_ring();
-            let result = match port {
-                PortEnd::Out(out) => out.pump(),
-                PortEnd::In(input) => input.pump(eager),
-            };
-            let failure = match result {
-                Ok(messages) => {
-                    if awaits_ring && messages > 0 {
-                        port.note_unrung(messages);
-                    }
-                    moved += messages;
-                    return true;
-                }
-                Err(error) => error.to_string(),
-            };
-            reports.push(port.report(*flow, Some(failure)));
-            false
-        });
-        moved
+        self.ports.turn(is_unrung, eager, &mut self.outgoing_reports)
     }
 
     fn sleep(&mut self, now: Instant, idle: Duration) {
         self.sleeper.arm();
-        self.ports.iter_mut().for_each(|(_, port)| port.arm());
+        self.ports.arm();
         if self.look_again(now) > 0 {
             self.note_progress(now);
             self.disarm();
@@ -291,11 +273,7 @@ impl Worker {
             self.sleeper
                 .watch_blocked(flow.outbound.iter().flat_map(Outbound::blocked));
         }
-        let blocked = self.ports.iter().filter_map(|(_, port)| match port {
-            PortEnd::Out(out) if out.awaits_credit() => Some(out.wait_for()),
-            _ => None,
-        });
-        self.sleeper.watch_blocked(blocked);
+        self.sleeper.watch_blocked(self.ports.blocked());
         let woken = self.sleeper.ask(self.sleep_for(idle));
         self.disarm();
         self.is_unrung = !woken.is_by_event;
@@ -304,7 +282,7 @@ impl Worker {
 
     fn disarm(&mut self) {
         self.sleeper.disarm();
-        self.ports.iter().for_each(|(_, port)| port.disarm());
+        self.ports.disarm();
     }
 
     /// What came between the last look and the arming of the doorbells rings no bell: messages and credits are looked for once more.
@@ -343,8 +321,7 @@ impl Worker {
                 }
             }
         }
-        let ports_polled = self.ports.iter().any(|(_, port)| port.is_polled());
-        if self.sleeper.must_poll || ports_polled {
+        if self.sleeper.must_poll || self.ports.is_polled() {
             longest = longest.min(cap);
         }
         if longest > cap {
@@ -356,9 +333,7 @@ impl Worker {
 
     fn wake(&mut self, woken: Woken) {
         for &flow in woken.flows() {
-            for (_, port) in self.ports.iter_mut().filter(|(id, _)| *id == flow) {
-                port.set_ready();
-            }
+            self.ports.set_ready(flow);
             if let Some(flow) = self.flows.iter_mut().find(|candidate| candidate.id == flow) {
                 flow.last_moved = Some(Instant::now());
                 if let Some(inbound) = &mut flow.inbound {
@@ -483,17 +458,11 @@ impl Worker {
                             .watch_flow(id, input.bell_fd(), std::iter::once(input.wait_for()));
                     }
                 }
-                self.ports.push((id, port));
+                self.ports.add(id, port);
                 self.find_polled();
             }
             Command::EndPort(id) => {
-                let reports = &mut self.outgoing_reports;
-                self.ports.retain(|(flow, port)| {
-                    if *flow == id {
-                        reports.push(port.report(id, None));
-                    }
-                    *flow != id
-                });
+                self.ports.end(id, &mut self.outgoing_reports);
                 self.send_reports();
                 self.find_polled();
             }
@@ -522,11 +491,7 @@ impl Worker {
     /// Finds out whether some channel can wake nobody.
     fn find_polled(&mut self) {
         let services = self.flows.iter().flat_map(|flow| &flow.inbound);
-        let ports = self.ports.iter().filter_map(|(_, port)| match port {
-            PortEnd::In(input) => Some(input.wait_for()),
-            PortEnd::Out(_) => None,
-        });
-        let mut channels = services.flat_map(Inbound::wait_for).chain(ports);
+        let mut channels = services.flat_map(Inbound::wait_for).chain(self.ports.arrivals());
         self.sleeper.must_poll = channels.any(|wait_for| wait_for == WaitFor::Poll);
     }
 }

@@ -1,38 +1,35 @@
 //! A channel of ARINC 653 ports on its way to another host.
 //!
-//! Called by the lane that owns it; never blocks. A sampling channel is looked at for a newer message, a queuing channel for the next one. What is in a
+//! Called by the [`super::port_fan`] that owns it; never blocks. A sampling channel is looked at for a newer message, a queuing channel for the next one. What is in a
 //! queue stays there until the other host has it: a full channel, or one that fails, loses nothing and holds the senders back as any full queue.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 use busway_port::carry::{Bell, Tap};
-use busway_transport::{ChannelError, Flushed, HEAD_BYTES, Head, Kind, Refused, Sender, WaitFor};
+use busway_transport::{ChannelError, Company, Flushed, HEAD_BYTES, Head, Kind, Refused, Sender, WaitFor};
 
 use super::ChannelKey;
+use super::port_pool::Pool;
 use crate::clock::Wire;
 use crate::counters::{PortCounters, add};
 use crate::iox::ports::Outgoing;
 
-/// Messages taken in one go before the other channels of the lane get their turn.
-const BUDGET: usize = 64;
-/// Memory for messages that a bus holds, in bytes: more buffers are for small messages.
-const POOL_BYTES: usize = 4 << 20;
-/// Most buffers.
-const MAX_BUFFERS: usize = 32;
 /// Looks for credits, on a bus that does not wake the lane for each, after the last message or credit.
 const CREDIT_LOOKS: u32 = 64;
 
 /// See the module.
 pub struct PortOut {
     key: ChannelKey,
+    /// Its name in the system file: one source, several hosts.
+    channel: Arc<str>,
     tap: Tap,
     sender: Box<dyn Sender<Outgoing>>,
     wire: Wire,
     counters: Arc<PortCounters>,
-    /// Buffers, free where nobody else holds them; used in turn.
-    pool: Vec<Arc<[u8]>>,
-    cursor: usize,
+    /// Memory for its messages, until it is [taken](Self::take_pool), and the number of its buffers.
+    pool: Pool,
+    buffers: usize,
     /// Refused by a full channel; goes first when there is room.
     pending: Option<Outgoing>,
     /// Number of the last message that the channel took.
@@ -53,21 +50,22 @@ impl PortOut {
     /// Begins with what the tap has that was not confirmed.
     pub fn new(
         key: ChannelKey,
+        channel: Arc<str>,
         tap: Tap,
         sender: Box<dyn Sender<Outgoing>>,
         wire: Wire,
         counters: Arc<PortCounters>,
     ) -> PortOut {
-        let size_bytes = tap.max_message_size_bytes();
-        let buffers = (POOL_BYTES / size_bytes).clamp(2, MAX_BUFFERS);
+        let pool = Pool::new(tap.max_message_size_bytes());
         PortOut {
             key,
+            channel,
             tap,
             sender,
             wire,
             counters,
-            pool: (0..buffers).map(|_| vec![0; size_bytes].into()).collect(),
-            cursor: 0,
+            buffers: pool.len(),
+            pool,
             pending: None,
             accepted: 0,
             confirmed: 0,
@@ -81,6 +79,28 @@ impl PortOut {
     /// The channel.
     pub fn key(&self) -> ChannelKey {
         self.key
+    }
+
+    /// Whether both carry the messages of one source under the same heads.
+    pub fn is_like(&self, other: &PortOut) -> bool {
+        self.channel == other.channel
+            && self.tap.origin() == other.tap.origin()
+            && self.wire.leaves_like(&other.wire)
+    }
+
+    /// From now on it is given the same messages as the others of the company; whether its bus can make use of that.
+    pub fn join(&mut self, company: &mut Company<Outgoing>) -> bool {
+        self.sender.join(company)
+    }
+
+    /// Its memory, for whoever calls [`take`](Self::take). Once only.
+    pub fn take_pool(&mut self) -> Pool {
+        std::mem::take(&mut self.pool)
+    }
+
+    /// Number of buffers that it has brought along.
+    pub fn buffers(&self) -> usize {
+        self.buffers
     }
 
     /// Whether the other host, or the bus, has to do something before this side can go on.
@@ -138,54 +158,82 @@ impl PortOut {
         self.sender.wait_for()
     }
 
-    /// Takes messages and sends them. Returns how many were taken.
+    /// Begins a turn with what was refused before.
+    ///
+    /// # Errors
+    /// As those of [`flush`](Self::flush).
+    pub fn retry(&mut self) -> Result<(), ChannelError> {
+        self.starved = false;
+        match self.pending.take() {
+            Some(message) => self.send(message),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the next message and gives it to the sender; whether there was one, and room for it. `is_shared`: other channels of the same source use the
+    /// same memory.
+    ///
+    /// # Errors
+    /// As those of [`flush`](Self::flush).
+    pub fn take(&mut self, pool: &mut Pool, is_shared: bool) -> Result<bool, ChannelError> {
+        if self.pending.is_some() {
+            return Ok(false);
+        }
+        match self.next(pool, is_shared) {
+            Some(message) => self.send(message).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Sends what was taken, and frees what the other host has.
     ///
     /// # Errors
     /// The channel has failed; what was not confirmed is still in the queue.
-    pub fn pump(&mut self) -> Result<usize, ChannelError> {
-        let mut taken = 0;
-        self.starved = false;
-        if let Some(message) = self.pending.take() {
-            self.send(message)?;
-        }
-        while taken < BUDGET && self.pending.is_none() {
-            let Some(message) = self.next() else { break };
-            taken += 1;
-            self.send(message)?;
-        }
-        if taken > 0 || self.touched || self.waiting || self.starved || self.sender.outstanding() > 0 {
+    pub fn flush(&mut self) -> Result<(), ChannelError> {
+        if self.touched || self.waiting || self.starved || self.sender.outstanding() > 0 {
             self.touched = false;
             self.waiting = self.sender.flush()? == Flushed::Waiting;
         }
         self.confirm();
-        Ok(taken)
+        Ok(())
     }
 
-    /// The next message, in a free buffer.
-    fn next(&mut self) -> Option<Outgoing> {
-        let count = self.pool.len();
+    /// The next message: where others have it already, in their buffer, else in a free one.
+    fn next(&mut self, pool: &mut Pool, is_shared: bool) -> Option<Outgoing> {
         self.starved = true;
-        let free = (0..count)
-            .map(|step| (self.cursor + step) % count)
-            .find(|index| Arc::get_mut(&mut self.pool[*index]).is_some())?;
-        let buffer = Arc::get_mut(&mut self.pool[free])?;
-        if !self.sender.has_room((HEAD_BYTES + buffer.len()) as u64) {
+        let free = pool.free()?;
+        // Who shares memory holds at most what it has brought along.
+        let has_share = !is_shared || self.sender.outstanding() < self.buffers as u64;
+        if !has_share
+            || !self
+                .sender
+                .has_room((HEAD_BYTES + self.tap.max_message_size_bytes()) as u64)
+        {
+            self.sender.hold_back();
             return None;
         }
         self.starved = false;
-        let carried = self.tap.next(buffer)?;
-        self.cursor = free + 1;
-        let head = Head {
-            sequence: carried.sequence,
-            origin: self.tap.origin(),
-            time_ns: self.wire.leaving(carried.time_ns),
-            payload_bytes: carried.len_bytes as u64,
-            // Ports have no events; the place says what the queue had no room for.
-            events: carried.lost,
-            user_header_bytes: 0,
-            kind: Kind::Data,
-        };
-        Some(Outgoing::port(head, self.pool[free].clone()))
+        let tap = &mut self.tap;
+        if is_shared
+            && let Some(number) = tap.due_up_to(pool.newest())
+            && let Some(message) = pool.find(number, |carried, bytes| tap.skip_same(carried, bytes))
+        {
+            return Some(message);
+        }
+        pool.fill(free, |buffer| {
+            let carried = tap.next(buffer)?;
+            let head = Head {
+                sequence: carried.sequence,
+                origin: tap.origin(),
+                time_ns: self.wire.leaving(carried.time_ns),
+                payload_bytes: carried.len_bytes as u64,
+                // Ports have no events; the place says what the queue had no room for.
+                events: carried.lost,
+                user_header_bytes: 0,
+                kind: Kind::Data,
+            };
+            Some((carried, head))
+        })
     }
 
     fn send(&mut self, message: Outgoing) -> Result<(), ChannelError> {

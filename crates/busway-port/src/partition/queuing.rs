@@ -28,6 +28,9 @@ const CREDIT_DATA: usize = 8;
 /// Looks for the credit of a payload whose line has credit: far more than a store takes to become visible.
 const CREDIT_SPINS: u32 = 1000;
 
+/// Messages are compared in pieces of this length.
+const PIECE_BYTES: usize = 1024;
+
 /// The sending end: one outlet a destination.
 #[derive(Debug)]
 pub(crate) struct Outlets {
@@ -408,12 +411,44 @@ impl Inlet {
         position: Option<Position>,
         buffer: &mut [u8],
     ) -> Option<(usize, i64, Position)> {
-        let position = position.unwrap_or_else(|| self.record().load());
-        let mut consumer = self.consumer_at(position)?;
+        let mut consumer = self.consumer_at(self.position_or(position))?;
         let message = consumer.peek().ok()??;
         consumer.copy(0, buffer.get_mut(..message.len_bytes)?).ok()?;
         consumer.release_later();
         Some((message.len_bytes, message.time_ns as i64, consumer.position()))
+    }
+
+    /// The position behind the message at `position`, or the first one, if it is `message` of `time_ns`.
+    pub(crate) fn look_like(
+        &self,
+        position: Option<Position>,
+        message: &[u8],
+        time_ns: i64,
+    ) -> Option<Position> {
+        let mut consumer = self.consumer_at(self.position_or(position))?;
+        let next = consumer.peek().ok()??;
+        if next.len_bytes != message.len() || next.time_ns as i64 != time_ns {
+            return None;
+        }
+        let mut piece = [0; PIECE_BYTES];
+        for (index, part) in message.chunks(PIECE_BYTES).enumerate() {
+            let piece = &mut piece[..part.len()];
+            consumer.copy(index * PIECE_BYTES, piece).ok()?;
+            if piece != part {
+                return None;
+            }
+        }
+        consumer.release_later();
+        Some(consumer.position())
+    }
+
+    fn position_or(&self, position: Option<Position>) -> Position {
+        position.unwrap_or_else(|| self.record().load())
+    }
+
+    /// Number of the message behind `position`, or of the first one, whether it is there or not.
+    pub(crate) fn number_at(&self, position: Option<Position>) -> u64 {
+        self.position_or(position).line.wrapping_add(1)
     }
 
     /// Takes `messages` out of the queue that were [`look`](Self::look)ed at, for the holder of the port's lock.

@@ -1,6 +1,6 @@
 //! Senders that carry the same messages to several hosts.
 //!
-//! Whoever gives the same message to several senders in turn owns a [`Company`] and lets them join it
+//! Whoever gives the same message to several senders in turn (a service's outbound half, the channels of a port) owns a [`Company`] and lets them join it
 //! ([`Sender::join`](crate::Sender::join)); it need not know what that is good for. Only the bus `udp` uses it, where the hosts' tables name a
 //! multicast group: what all are due then leaves once. All senders of a company belong to one lane.
 

@@ -86,7 +86,7 @@ pub(super) struct Seat {
     /// Position less offset, of the run that began at this offset of the stream.
     shift: u64,
     run_start: u64,
-    /// It was refused the last message.
+    /// It was refused the next message, or whoever offers them keeps that one from it.
     pub(super) is_starved: bool,
     /// It hears the group.
     pub(super) is_confirmed: bool,

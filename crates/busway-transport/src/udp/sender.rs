@@ -126,10 +126,18 @@ impl<M: Message> Sender<M> for UdpSender<M> {
         }
     }
 
-    fn join(&mut self, company: &mut Company<M>) {
-        if let Some(group) = self.group {
-            let circle = company.seat(group, self.shared_near(), &self.deserted);
-            self.circle = Some(circle);
+    fn join(&mut self, company: &mut Company<M>) -> bool {
+        let Some(group) = self.group else {
+            return false;
+        };
+        let circle = company.seat(group, self.shared_near(), &self.deserted);
+        self.circle = Some(circle);
+        true
+    }
+
+    fn hold_back(&mut self) {
+        if let Some(seat) = &mut self.near().seat {
+            seat.is_starved = true;
         }
     }
 }

@@ -133,10 +133,7 @@ fn write_host(host: &HostReport<'_>, to: &mut String) -> std::fmt::Result {
     for GroupReport { group, from, hosts } in &host.multicast {
         let hosts = match hosts.as_slice() {
             [only] => format!("for {only} alone, which gets everything by itself"),
-            hosts => format!(
-                "services that go to several of {} leave {from} once",
-                hosts.join(", ")
-            ),
+            hosts => format!("what goes to several of {} leaves {from} once", hosts.join(", ")),
         };
         writeln!(to, "  multicast  {group}: {hosts}")?;
     }

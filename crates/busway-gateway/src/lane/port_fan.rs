@@ -1,0 +1,420 @@
+//! The channels of one source port on their way to other hosts, as far as one lane serves them.
+//!
+//! Mostly one channel. Several are together where their senders can carry once what several hosts are due ([`Sender::join`]) and their messages are
+//! the same: then each message is read once, given to all and only then sent. Each goes on having its own tap, sender, credits, confirmations and
+//! counts. None can take memory from the others: it holds as many buffers at most as it has brought along.
+//!
+//! Called by [`super::ports`]; never blocks.
+//!
+//! [`Sender::join`]: busway_transport::Sender::join
+
+use busway_transport::{ChannelError, Company};
+
+use super::port_out::PortOut;
+use super::port_pool::Pool;
+use super::{FlowId, Report, ReportKind};
+use crate::iox::ports::Outgoing;
+
+/// Messages that each channel takes in one go before the other channels of the lane get their turn.
+const BUDGET: usize = 64;
+
+/// See the module.
+#[derive(Default)]
+pub struct PortFan {
+    legs: Vec<Leg>,
+    company: Company<Outgoing>,
+    /// Whether others may join.
+    can_share: bool,
+    pool: Pool,
+}
+
+/// The channel to one host.
+struct Leg {
+    flow: FlowId,
+    out: Box<PortOut>,
+    /// Messages in this turn.
+    taken: usize,
+    /// What it moves in this turn was to be announced by its bell.
+    awaits_ring: bool,
+    failed: Option<ChannelError>,
+}
+
+impl PortFan {
+    /// Whether the channel's messages can be shared with those here.
+    pub fn suits(&self, out: &PortOut) -> bool {
+        self.can_share && self.legs.iter().all(|leg| leg.out.is_like(out))
+    }
+
+    /// Adds a channel; gives it back if others are here and its sender can't share.
+    pub fn add(&mut self, flow: FlowId, mut out: Box<PortOut>) -> Result<(), Box<PortOut>> {
+        let can_share = out.join(&mut self.company);
+        if !self.legs.is_empty() && !can_share {
+            return Err(out);
+        }
+        self.can_share = can_share;
+        self.pool.append(out.take_pool());
+        self.legs.push(Leg {
+            flow,
+            out,
+            taken: 0,
+            awaits_ring: false,
+            failed: None,
+        });
+        Ok(())
+    }
+
+    /// Ends the channel of a flow, if it is here.
+    pub fn end(&mut self, flow: FlowId, reports: &mut Vec<Report>) {
+        self.remove(reports, |leg| (leg.flow == flow).then_some(None));
+    }
+
+    /// Whether no channel is left.
+    pub fn is_empty(&self) -> bool {
+        self.legs.is_empty()
+    }
+
+    /// The channels.
+    pub fn outs(&self) -> impl Iterator<Item = &PortOut> {
+        self.legs.iter().map(|leg| &*leg.out)
+    }
+
+    /// The channel of a flow.
+    pub fn out_of(&self, flow: FlowId) -> Option<&PortOut> {
+        let mut legs = self.legs.iter();
+        legs.find(|leg| leg.flow == flow).map(|leg| &*leg.out)
+    }
+
+    /// Takes messages and sends them; gives up channels that have failed. `is_unrung`: the lane awoke although nobody rang. Returns how many were
+    /// taken.
+    pub fn pump(&mut self, is_unrung: bool, reports: &mut Vec<Report>) -> usize {
+        let PortFan { legs, pool, .. } = self;
+        let is_shared = legs.len() > 1;
+        for leg in legs.iter_mut() {
+            leg.taken = 0;
+            leg.awaits_ring = is_unrung && !leg.out.awaits_credit();
+        }
+        for_each(legs, PortOut::retry);
+        for _ in 0..BUDGET {
+            let mut has_taken = false;
+            for leg in legs.iter_mut().filter(|leg| leg.failed.is_none()) {
+                match leg.out.take(pool, is_shared) {
+                    Ok(true) => {
+                        leg.taken += 1;
+                        has_taken = true;
+                    }
+                    Ok(false) => {}
+                    Err(error) => leg.failed = Some(error),
+                }
+            }
+            if !has_taken {
+                break;
+            }
+        }
+        // Only now: what all have been given leaves once.
+        for_each(legs, PortOut::flush);
+        for leg in legs.iter().filter(|leg| leg.awaits_ring && leg.taken > 0) {
+            leg.out.note_unrung(leg.taken);
+        }
+        let taken = legs.iter().map(|leg| leg.taken).sum();
+        self.remove(reports, |leg| {
+            leg.failed.take().map(|error| Some(error.to_string()))
+        });
+        taken
+    }
+
+    /// Removes the channels of which `ended` says so, with the reason.
+    fn remove(
+        &mut self,
+        reports: &mut Vec<Report>,
+        mut ended: impl FnMut(&mut Leg) -> Option<Option<String>>,
+    ) {
+        let pool = &mut self.pool;
+        self.legs.retain_mut(|leg| {
+            let Some(reason) = ended(leg) else {
+                return true;
+            };
+            pool.shrink(leg.out.buffers());
+            reports.push(Report {
+                flow: leg.flow,
+                key: leg.out.key(),
+                kind: ReportKind::SenderEnded,
+                reason,
+            });
+            false
+        });
+    }
+}
+
+/// Does something with each channel that has not failed.
+fn for_each(legs: &mut [Leg], mut step: impl FnMut(&mut PortOut) -> Result<(), ChannelError>) {
+    for leg in legs.iter_mut().filter(|leg| leg.failed.is_none()) {
+        leg.failed = step(&mut leg.out).err();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use busway_port::carry::Tap;
+    use busway_port::{
+        ChannelConfig, Direction, Discipline, Module, Partition, PartitionConfig, PortConfig, PortKind,
+        PortRef, Store, WhenFull,
+    };
+    use busway_transport::{Flushed, Message as _, Refused, Sender, WaitFor};
+
+    use super::*;
+    use crate::clock::{Estimator, Wire};
+    use crate::lane::ChannelKey;
+
+    const HOSTS: [&str; 2] = ["one", "two"];
+    /// So long that a pool has four buffers.
+    const SIZE_BYTES: usize = 1 << 20;
+    const DEPTH: usize = 24;
+
+    /// What a bus has been given and not let go of.
+    #[derive(Default)]
+    struct Bus {
+        held: Vec<Outgoing>,
+        /// It takes no more.
+        is_full: bool,
+        has_failed: bool,
+        held_back: usize,
+        /// What the buses of all hosts were told, in order.
+        calls: Arc<Mutex<Vec<&'static str>>>,
+    }
+
+    struct FakeSender(Arc<Mutex<Bus>>);
+
+    impl FakeSender {
+        fn bus(&self) -> std::sync::MutexGuard<'_, Bus> {
+            self.0.lock().expect("nobody panics")
+        }
+    }
+
+    impl Sender<Outgoing> for FakeSender {
+        fn send(&mut self, message: Outgoing) -> Result<(), Refused<Outgoing>> {
+            let mut bus = self.bus();
+            if bus.has_failed {
+                return Err(Refused::Failed(message, ChannelError::Closed));
+            }
+            bus.calls.lock().expect("nobody panics").push("send");
+            bus.held.push(message);
+            Ok(())
+        }
+        fn flush(&mut self) -> Result<Flushed, ChannelError> {
+            self.bus().calls.lock().expect("nobody panics").push("flush");
+            Ok(Flushed::Idle)
+        }
+        fn has_room(&mut self, _: u64) -> bool {
+            !self.bus().is_full
+        }
+        fn outstanding(&self) -> u64 {
+            self.bus().held.len() as u64
+        }
+        fn overwritten(&self) -> u64 {
+            0
+        }
+        fn wait_for(&self) -> WaitFor {
+            WaitFor::Poll
+        }
+        fn join(&mut self, _: &mut Company<Outgoing>) -> bool {
+            true
+        }
+        fn hold_back(&mut self) {
+            self.bus().held_back += 1;
+        }
+    }
+
+    /// A source port whose messages go to two hosts.
+    struct Host {
+        _directory: tempfile::TempDir,
+        store: Store,
+        source: Partition,
+        fan: PortFan,
+        buses: [Arc<Mutex<Bus>>; 2],
+        reports: Vec<Report>,
+    }
+
+    fn partition(name: &str, direction: Direction, kind: PortKind) -> PartitionConfig {
+        PartitionConfig {
+            name: name.into(),
+            identifier: 1,
+            ports: vec![PortConfig {
+                name: "P".into(),
+                direction,
+                max_message_size_bytes: SIZE_BYTES,
+                kind,
+            }],
+        }
+    }
+
+    fn key(channel: u32) -> ChannelKey {
+        ChannelKey { link: 0, channel }
+    }
+
+    impl Host {
+        fn new(kind: PortKind) -> Host {
+            let mut partitions = vec![partition("source", Direction::Source, kind)];
+            partitions.extend(HOSTS.map(|name| partition(name, Direction::Destination, kind)));
+            let to = HOSTS.map(|name| PortRef::new(name, "P")).to_vec();
+            let channel = ChannelConfig {
+                when_full: WhenFull::Overflow,
+                ..ChannelConfig::new("c", PortRef::new("source", "P"), to)
+            };
+            let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
+            let module = Module {
+                partitions,
+                channels: vec![channel],
+            };
+            let store = Store::open(directory.path(), module).expect("a store");
+            let calls = Arc::<Mutex<Vec<_>>>::default();
+            let bus = |_| {
+                Arc::new(Mutex::new(Bus {
+                    calls: calls.clone(),
+                    ..Bus::default()
+                }))
+            };
+            let mut host = Host {
+                source: store.join("source").expect("a place"),
+                _directory: directory,
+                store,
+                fan: PortFan::default(),
+                buses: [0, 1].map(bus),
+                reports: Vec::new(),
+            };
+            (0..2).for_each(|at| host.add(at));
+            host
+        }
+
+        fn add(&mut self, at: usize) {
+            let partition = Arc::new(self.store.join(HOSTS[at]).expect("a place"));
+            let tap = Tap::open(&partition, "P", 7).expect("configured");
+            let sender = Box::new(FakeSender(self.buses[at].clone()));
+            let wire = Wire::new(busway_system::Clock::Ptp, &Estimator::default());
+            let out = PortOut::new(key(at as u32), "c".into(), tap, sender, wire, Arc::default());
+            assert!(self.fan.is_empty() || self.fan.suits(&out));
+            assert!(self.fan.add(at as FlowId, Box::new(out)).is_ok());
+        }
+
+        fn bus(&self, at: usize) -> std::sync::MutexGuard<'_, Bus> {
+            self.buses[at].lock().expect("nobody panics")
+        }
+
+        fn send(&self, message: u8) {
+            let port = self
+                .source
+                .queuing_source("P", Discipline::Fifo)
+                .expect("configured");
+            port.send(&[message], 0).expect("nothing holds it back");
+        }
+
+        fn pump(&mut self) -> usize {
+            self.fan.pump(false, &mut self.reports)
+        }
+    }
+
+    const QUEUING: PortKind = PortKind::Queuing { max_messages: DEPTH };
+
+    /// Whether two messages are one to a bus: the same head, at the same place.
+    fn are_one(one: &Outgoing, two: &Outgoing) -> bool {
+        one.head == two.head && std::ptr::eq(one.payload(), two.payload())
+    }
+
+    #[test]
+    fn a_message_for_two_hosts_is_one_and_leaves_after_both_have_it() {
+        for kind in [PortKind::Sampling, QUEUING] {
+            let mut host = Host::new(kind);
+            for message in 1..=3 {
+                match kind {
+                    PortKind::Sampling => {
+                        let port = host.source.sampling_source("P").expect("configured");
+                        port.write(&[message]).expect("a source port");
+                    }
+                    PortKind::Queuing { .. } => host.send(message),
+                }
+                assert_eq!(host.pump(), 2);
+            }
+            let (one, two) = (host.bus(0), host.bus(1));
+            assert_eq!((one.held.len(), two.held.len()), (3, 3));
+            for (one, two) in one.held.iter().zip(&two.held) {
+                assert!(are_one(one, two), "{:?} {:?}", one.head, two.head);
+            }
+            let calls = one.calls.lock().expect("nobody panics");
+            assert_eq!(*calls, ["send", "send", "flush", "flush"].repeat(3));
+        }
+    }
+
+    #[test]
+    fn a_host_that_takes_nothing_is_held_back_and_costs_the_other_one_no_memory() {
+        let mut host = Host::new(QUEUING);
+        let own = Pool::new(SIZE_BYTES).len();
+        for message in 1..=20 {
+            host.send(message);
+            host.pump();
+            // The first host has it at once, the second none.
+            host.bus(0).held.clear();
+        }
+        assert_eq!(host.bus(1).held.len(), own, "as many as it has brought along");
+        assert!(host.bus(1).held_back > 0);
+        let sent = |host: &Host| {
+            let calls = host.bus(0).calls.lock().expect("nobody panics").clone();
+            calls.iter().filter(|call| **call == "send").count()
+        };
+        assert_eq!(sent(&host), 20 + own);
+        host.bus(1).held.clear();
+        for _ in 0..20 {
+            host.pump();
+            host.bus(1).held.clear();
+        }
+        assert_eq!(sent(&host), 40, "what was kept for it comes");
+    }
+
+    #[test]
+    fn a_host_that_lags_gets_the_message_that_the_other_one_was_given_before() {
+        let mut host = Host::new(QUEUING);
+        host.bus(1).is_full = true;
+        for message in 1..=3 {
+            host.send(message);
+        }
+        assert_eq!(host.pump(), 3);
+        host.bus(1).is_full = false;
+        assert_eq!(host.pump(), 3);
+        let (one, two) = (host.bus(0), host.bus(1));
+        assert!(one.held.iter().zip(&two.held).all(|(one, two)| are_one(one, two)));
+    }
+
+    #[test]
+    fn a_channel_that_fails_is_reported_and_comes_back_while_the_other_one_goes_on() {
+        let mut host = Host::new(QUEUING);
+        host.bus(1).has_failed = true;
+        host.send(1);
+        assert_eq!(host.pump(), 1);
+        let report = host.reports.pop().expect("it has failed");
+        assert_eq!(
+            (report.flow, report.key, report.kind),
+            (1, key(1), ReportKind::SenderEnded)
+        );
+        assert!(report.reason.is_some());
+        host.send(2);
+        assert_eq!(host.pump(), 1);
+        host.bus(1).has_failed = false;
+        host.add(1);
+        host.send(3);
+        assert_eq!(host.pump(), 4, "the third, and what was not confirmed");
+        assert!(host.reports.is_empty());
+        let (one, two) = (host.bus(0), host.bus(1));
+        assert!(are_one(&one.held[2], &two.held[2]));
+    }
+
+    #[test]
+    fn a_channel_that_ends_is_reported_without_a_reason() {
+        let mut host = Host::new(QUEUING);
+        host.fan.end(0, &mut host.reports);
+        assert_eq!(host.reports.len(), 1);
+        assert_eq!((host.reports[0].key, &host.reports[0].reason), (key(0), &None));
+        assert!(!host.fan.is_empty());
+        host.fan.end(1, &mut host.reports);
+        assert!(host.fan.is_empty());
+    }
+}
