@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use busway_tests::fan::{Fan, GROUP};
 use busway_tests::own_network::in_own_network;
-use busway_tests::port_fan::{Kind, PortFan};
+use busway_tests::port_fan::{GAP, Kind, PortFan};
 
 /// Length of a sample in bytes, and the time between two in microseconds.
 const ROWS: [(usize, u64); 4] = [(200, 200), (8192, 500), (65_536, 2000), (1 << 20, 20_000)];
@@ -25,12 +25,17 @@ fn main() {
                 measure(length_bytes, gap_us, GROUP);
             }
         }
-        println!("| port, messages of 8 KiB | bytes sent for each byte without a group | with a group |");
-        for kind in [Kind::Sampling, Kind::Overflow, Kind::Wait] {
+        println!("| ports, 8 KiB | gap | bytes sent for each byte without a group | with a group |");
+        for (kind, gap) in [
+            (Kind::Sampling, GAP),
+            (Kind::Overflow, GAP),
+            (Kind::Wait, GAP),
+            (Kind::Wait, Duration::ZERO),
+        ] {
             for _ in 0..RUNS {
                 let [without, with] =
-                    ["", GROUP].map(|settings| PortFan::flowing(kind, 3, settings).sent_for_each(TIME));
-                println!("| {kind:?} | {without:.2} | {with:.2} |");
+                    ["", GROUP].map(|settings| PortFan::flowing(kind, 3, settings).sent_for_each(TIME, gap));
+                println!("| {kind:?} | {gap:?} | {without:.2} | {with:.2} |");
             }
         }
     });

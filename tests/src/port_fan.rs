@@ -19,8 +19,8 @@ use crate::{Rig, eventually};
 const LENGTH_BYTES: usize = 8192;
 /// Of each queue.
 const DEPTH: u64 = 16;
-/// Between two messages.
-const GAP: Duration = Duration::from_micros(500);
+/// Between two messages, where the source does not send as many as there is room for.
+pub const GAP: Duration = Duration::from_micros(500);
 
 /// What the ports are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,13 +185,15 @@ impl PortFan {
         });
     }
 
-    /// Bytes that left all hosts for each byte that a destination was to get, while messages flow for so long.
-    pub fn sent_for_each(&mut self, time: Duration) -> f64 {
+    /// Bytes that left all hosts for each byte that a destination was to get, while messages flow for so long, with a `gap` between two.
+    pub fn sent_for_each(&mut self, time: Duration, gap: Duration) -> f64 {
         let (bytes, reads) = (sent().0, self.reads());
         let end = Instant::now() + time;
         while Instant::now() < end {
             self.step();
-            std::thread::sleep(GAP);
+            if !gap.is_zero() {
+                std::thread::sleep(gap);
+            }
         }
         let (bytes, reads) = (sent().0 - bytes, self.reads() - reads);
         assert!(reads > 100, "{reads} messages left");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use busway_tests::fan::{Fan, GROUP};
 use busway_tests::own_network::in_own_network;
-use busway_tests::port_fan::{Kind, PortFan};
+use busway_tests::port_fan::{GAP, Kind, PortFan};
 
 /// Bytes on the wire for each byte that was published.
 fn sent_for_each(settings: &str) -> f64 {
@@ -46,7 +46,7 @@ fn assert_leaves_once(kind: Kind) {
     let time = Duration::from_secs(2);
     for (settings, is_once) in [("", false), (GROUP, true)] {
         let mut fan = PortFan::flowing(kind, 2, settings);
-        let ratio = fan.sent_for_each(time);
+        let ratio = fan.sent_for_each(time, GAP);
         assert_eq!(ratio < 1.5, is_once, "{ratio} times the bytes with {settings:?}");
         if kind != Kind::Sampling {
             assert_eq!((fan.seen(0).missing, fan.seen(1).missing), (0, 0), "{fan:?}");
@@ -81,7 +81,7 @@ fn assert_survives(kind: Kind, leaves_once_afterwards: bool) {
     if kind != Kind::Sampling {
         assert_eq!(fan.seen(0).missing, 0, "{fan:?}");
     }
-    let ratio = fan.sent_for_each(Duration::from_secs(2));
+    let ratio = fan.sent_for_each(Duration::from_secs(2), GAP);
     assert_eq!(ratio < 1.5, leaves_once_afterwards, "{ratio} times the bytes");
 }
 
