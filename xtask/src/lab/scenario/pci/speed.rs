@@ -264,7 +264,10 @@ impl Bench<'_> {
             let kernel = self.ring.flavor.to_string();
             let Ok(samples) = at("samples") else {
                 // Programs that poll beside busy ones, on one processor, may not get to answer at all.
-                found.unanswered.push(format!("kernel {kernel}, {load}: {what}"));
+                let why = reason(&result, what);
+                found
+                    .unanswered
+                    .push(format!("kernel {kernel}, {load}: {what}: {why}"));
                 continue;
             };
             found.worst.push(Worst {
@@ -376,6 +379,26 @@ impl Bench<'_> {
         );
         Ok((result, done.output))
     }
+}
+
+/// Why a technology gave no figure.
+fn reason(result: &Value, what: &str) -> String {
+    let mut notes = result["notes"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
+    if let Some(note) = notes.find(|note| note.starts_with(what)) {
+        return note.to_owned();
+    }
+    let mut rows = result["rows"].as_array().into_iter().flatten();
+    let row = rows.find(|row| row["technology"] == what);
+    row.map_or("it has no row".into(), |row| {
+        format!(
+            "{} sent, {} lost, {} corrupt",
+            row["sent"], row["lost"], row["corrupt"]
+        )
+    })
 }
 
 fn plain(_: &Guest) -> Vec<String> {
