@@ -18,7 +18,11 @@ fn busway() -> PathBuf {
 
 /// Starts `busway bench …` on a host.
 fn bench(host: &Host, arguments: &[&str]) -> Child {
-    let mut command = host.command(&busway()).expect("the binary is there");
+    spawn(host.command(&busway()).expect("the binary is there"), arguments)
+}
+
+/// Adds `bench …` to a command of `busway`, and starts it.
+fn spawn(mut command: Command, arguments: &[&str]) -> Child {
     command
         .arg("bench")
         .args(arguments)
@@ -44,13 +48,21 @@ fn two_machines() -> Option<(Hosts, Child)> {
         }
     };
     let mut follower = bench(&hosts.hosts[1], &["follower"]);
+    await_follower(&mut follower);
+    Some((hosts, follower))
+}
+
+/// Waits until a follower says that it waits; where.
+fn await_follower(follower: &mut Child) -> String {
     let mut said = String::new();
     let output = follower.stdout.as_mut().expect("it is a pipe");
     BufReader::new(output)
         .read_line(&mut said)
         .expect("it says something");
-    assert!(said.contains("waiting for runs"), "{said}");
-    Some((hosts, follower))
+    let place = said
+        .strip_prefix("waiting for runs at ")
+        .and_then(|rest| rest.split(';').next());
+    place.unwrap_or_else(|| panic!("{said}")).to_owned()
 }
 
 #[test]
@@ -105,6 +117,45 @@ fn two_machines_measure_round_trips_and_streams_one_run_after_the_other() {
             notes.contains("unix: skipped: needs both programs on one machine"),
             "{notes}"
         );
+    }
+    end(follower);
+}
+
+#[test]
+fn what_a_run_has_left_in_a_shared_window_deceives_no_later_one() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let window = directory.path().join("window");
+    let file = std::fs::File::create(&window).expect("a file");
+    file.set_len(16 << 20).expect("it is as long as that");
+    let window = window.to_str().expect("made from text");
+    let here = || Command::new(busway());
+    let mut follower = spawn(
+        here(),
+        &["follower", "--listen", "127.0.0.1:0", "--window", window],
+    );
+    let place = await_follower(&mut follower);
+    let json = directory.path().join("result.json");
+    let path = json.to_str().expect("made from text");
+    // The later ones stay below the number of messages of the first.
+    for seconds in ["1", "0.1", "0.1"] {
+        let words = "latency -t sampling-memory -w spin -s 64 --rounds 1".split(' ');
+        let more = [
+            "--seconds",
+            seconds,
+            "--follower",
+            &place,
+            "--window",
+            window,
+            "--json",
+            path,
+        ];
+        let arguments: Vec<&str> = words.chain(more).collect();
+        let output = spawn(here(), &arguments).wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        let run = Run::load(&json).expect("a whole result");
+        let row = run.rows.first().unwrap_or_else(|| panic!("no row: {said}"));
+        assert!(row.received > 0 && row.corrupt == 0, "{seconds} s: {row:?}");
     }
     end(follower);
 }

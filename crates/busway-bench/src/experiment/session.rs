@@ -1,5 +1,6 @@
 //! What all measurements of a run share, and how two programs are led through one of them.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ use crate::technology::{Place, Reach, Side};
 use crate::worker::{Exchange, ExchangePart, Extent, Measured, NUMBERS, Report, Role};
 
 const HOSTS: [&str; 2] = ["vision", "control"];
+/// Runs that can be told apart by the numbers of their messages, which leave two bits for marks ([`NUMBERS`]).
+const RUNS: u64 = 1 << 21;
 
 /// A run under way.
 pub(crate) struct Session<'a> {
@@ -29,6 +32,8 @@ pub(crate) struct Session<'a> {
     pub(crate) common: &'a Common,
     /// Numbers stages and measurements, so that none takes the messages or files of another for its own.
     pub(crate) count: u64,
+    /// Drawn, below [`RUNS`]: memory that two machines share may still hold messages of a run before.
+    run: u64,
     /// What programs asked of the system, and got.
     conditions: Vec<Vec<Condition>>,
 }
@@ -70,6 +75,7 @@ impl<'a> Session<'a> {
             context,
             common,
             count: 0,
+            run: RandomState::new().build_hasher().finish() % RUNS,
             conditions: Vec::new(),
         };
         let notes = missing.map(|what| format!("isolated hosts: skipped: needs {what}"));
@@ -212,6 +218,11 @@ impl<'a> Session<'a> {
         })
     }
 
+    /// Where the numbers of this measurement's messages begin.
+    pub(crate) fn base(&self) -> u64 {
+        (self.run + self.count) * NUMBERS
+    }
+
     fn role(
         &self,
         task: &Task,
@@ -228,7 +239,7 @@ impl<'a> Session<'a> {
             touched: !self.common.untouched,
             wait: task.wait,
             wanted: self.wanted(task, part.side()),
-            base: self.count * NUMBERS,
+            base: self.base(),
             extent,
         })
     }

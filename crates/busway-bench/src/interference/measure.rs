@@ -14,7 +14,7 @@ use crate::hosts::Isolation;
 use crate::processes::{Worker, go_on};
 use crate::record::Condition;
 use crate::technology::{Reach, Side};
-use crate::worker::{Exchange, ExchangePart, Extent, Measured, NUMBERS, Report, Role};
+use crate::worker::{Exchange, ExchangePart, Extent, Measured, Report, Role};
 
 /// Priority of the computing task unless told otherwise.
 const FIFO_PRIORITY: u8 = 80;
@@ -206,7 +206,7 @@ impl Arrangement {
             payload_bytes: task.payload_bytes,
             touched: !session.common.untouched,
             wanted: self.receiving.clone(),
-            base: session.count * NUMBERS,
+            base: session.base(),
             frame_ns: self.frame_ns,
         })
     }
@@ -220,7 +220,7 @@ impl Arrangement {
             touched: !session.common.untouched,
             wait: task.wait,
             wanted: self.sending.clone(),
-            base: session.count * NUMBERS,
+            base: session.base(),
             extent: Extent::Seconds(self.seconds + MARGIN_S),
         })
     }
