@@ -1,6 +1,6 @@
 //! A channel of ARINC 653 ports on its way to another host.
 //!
-//! Called by the [`super::port_fan`] that owns it; never blocks. A sampling channel is looked at for a newer message, a queuing channel for the next one. What is in a
+//! Called by the fan (`lane/port_fan.rs`) that owns it; never blocks. A sampling channel is looked at for a newer message, a queuing channel for the next one. What is in a
 //! queue stays there until the other host has it: a full channel, or one that fails, loses nothing and holds the senders back as any full queue.
 
 use std::os::fd::{AsRawFd, RawFd};
