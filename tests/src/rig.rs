@@ -163,11 +163,7 @@ impl Rig {
 
     /// The same with several links.
     pub fn isolated_pair_over(links: &[(usize, usize, Bus)], more: &str) -> Result<Rig, String> {
-        match Hosts::isolated(&["a", "b"]) {
-            Ok(hosts) => Ok(Rig::over(hosts, links, more)),
-            Err(BenchError::Needs(what)) => Err(what),
-            Err(error) => panic!("{error}"),
-        }
+        Ok(Rig::over(isolated_hosts()?, links, more))
     }
 
     /// Writes the system file for these hosts: a link for each bus.
@@ -177,8 +173,24 @@ impl Rig {
 
     /// Two hosts on this kernel, with one link that has both buses, and `lines` more in it.
     pub fn pair_with_one_link(buses: [Bus; 2], lines: &str) -> Rig {
+        Rig::pair_with_one_link_and(buses, lines, "")
+    }
+
+    /// The same with more lines in the system file.
+    pub fn pair_with_one_link_and(buses: [Bus; 2], lines: &str, more: &str) -> Rig {
         let hosts = Hosts::domains(&["a", "b"]).expect("domains need nothing");
-        Rig::over_links(hosts, &buses.map(|bus| (0, 1, bus)), Some(lines), "")
+        Rig::over_links(hosts, &buses.map(|bus| (0, 1, bus)), Some(lines), more)
+    }
+
+    /// The same with each host in a namespace of its own, or what is missing for that.
+    pub fn isolated_pair_with_one_link(buses: [Bus; 2], lines: &str) -> Result<Rig, String> {
+        let hosts = isolated_hosts()?;
+        Ok(Rig::over_links(
+            hosts,
+            &buses.map(|bus| (0, 1, bus)),
+            Some(lines),
+            "",
+        ))
     }
 
     /// `joint`: buses between the same two hosts are those of one link, which has these lines.
@@ -375,6 +387,15 @@ impl Drop for Rig {
 }
 
 /// The `busway` binary: the environment's, or the one beside the test.
+/// Two hosts in namespaces of their own, or what is missing for that.
+fn isolated_hosts() -> Result<Hosts, String> {
+    match Hosts::isolated(&["a", "b"]) {
+        Ok(hosts) => Ok(hosts),
+        Err(BenchError::Needs(what)) => Err(what),
+        Err(error) => panic!("{error}"),
+    }
+}
+
 fn busway_binary() -> PathBuf {
     let path = std::env::var_os("BUSWAY_BIN").map_or_else(|| beside_the_test("busway"), PathBuf::from);
     assert!(

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use crate::rig::{Rig, ServiceStatus};
-use crate::role::{Role, Runner, Settings};
+use crate::rig::{Bus, Rig, ServiceStatus};
+use crate::role::{Role, Runner, Seen, Settings};
 use crate::wait::eventually;
 
 /// Safe overflow with a buffer that no pause of a busy machine fills (a second of [`Role::publish`]): what a subscriber misses
@@ -12,6 +12,13 @@ pub const DEEP: Settings = Settings {
     safe_overflow: None,
     history: None,
     buffer: Some(4_096),
+};
+
+/// Nothing may be lost, except with a link: publishers wait for room.
+pub const STRICT: Settings = Settings {
+    safe_overflow: Some(false),
+    history: None,
+    buffer: Some(16),
 };
 
 /// Starts the stream, from origin 1, and waits until it flows: publisher and subscriber.
@@ -40,6 +47,18 @@ pub fn flows(publisher: &Runner, subscriber: &Runner, origin: u64, when: &str) {
     );
 }
 
+/// Waits until a service takes these buses, in any order, as both gateways say.
+pub fn goes_over(rig: &Rig, service: &str, buses: &[Bus]) {
+    for host in [0, 1] {
+        eventually(&format!("{service} goes over {buses:?}, by host {host}"), || {
+            let over = rig.service(host, service)?.over;
+            let is_so = over.len() == buses.len()
+                && buses.iter().all(|bus| over.iter().any(|name| name == bus.name()));
+            is_so.then_some(())
+        });
+    }
+}
+
 /// What the sending gateway took from programs and did not hand to a bus.
 pub fn kept_back(sending: &ServiceStatus) -> u64 {
     let counters = ["overflowed", "dropped_full", "dropped_link_down", "refused"];
@@ -60,4 +79,38 @@ pub fn books(rig: &Rig, service: &str, taken_messages: u64, received: u64) -> [S
         let settled = taken(&sending) == taken_messages && receiving.counter("received") == received;
         settled.then_some([sending, receiving])
     })
+}
+
+/// Ends the publisher and waits for its last message; everything is counted at the receiving end. How many were published, and what was seen of them.
+///
+/// # Panics
+/// Some came twice or out of order, or are in nobody's books.
+pub fn conclude(rig: &Rig, service: &str, publisher: Runner, subscriber: &Runner) -> (u64, Seen) {
+    let published = publisher.finish().sent;
+    let report = subscriber.until(&format!("the last of {published} messages arrives"), |report| {
+        report.seen.get(&1).is_some_and(|seen| seen.last == published)
+    });
+    let seen = report.seen[&1];
+    assert_eq!((report.corrupt, seen.backwards), (0, 0), "{report:?}");
+    eventually("all that arrived is in the books", || {
+        (rig.counter(1, service, "received") == seen.received).then_some(())
+    });
+    assert_eq!(rig.counter(1, service, "lost"), seen.missing, "{seen:?}");
+    (published, seen)
+}
+
+/// Waits until what was missing is in the books of the sending gateway, too.
+///
+/// # Panics
+/// More is missing than it has counted. Not exact: while one side only knows of a loss, messages are handed to both links.
+pub fn losses_are_in_the_books(rig: &Rig, service: &str, published: u64, seen: &Seen) {
+    let sending = eventually("each message is in the books", || {
+        rig.service(0, service)
+            .filter(|sending| taken(sending) >= published)
+    });
+    let most = kept_back(&sending) + sending.counter("in_doubt");
+    assert!(
+        seen.missing <= most,
+        "{most} counted by the sender: {seen:?} {sending:?}"
+    );
 }

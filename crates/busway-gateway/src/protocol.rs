@@ -17,7 +17,7 @@ pub fn application() -> String {
 }
 
 /// Raised whenever a message below changes.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 
 /// One message of the conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +45,13 @@ pub enum Say {
         spec: Spec,
         /// Where the messages land, as the bus describes it.
         landing: Vec<u8>,
+        /// If this is a second channel beside the service's main one to me: it is for messages with so many bytes of payload and more.
+        large_from_bytes: Option<u64>,
+    },
+    /// My end of this second channel is in use: send by it.
+    Use {
+        /// The channel.
+        channel: u32,
     },
     /// I want no more of this channel's messages.
     Close {
@@ -150,7 +157,9 @@ mod tests {
                     message_bytes: 3,
                 },
                 landing: vec![1, 2],
+                large_from_bytes: Some(65536),
             },
+            Say::Use { channel: 2 },
             Say::Closed {
                 channel: 7,
                 reason: Some("why".into()),

@@ -23,10 +23,10 @@ pub struct Link {
 
 /// Which buses of a link carry what is large: one that is best for 64 bytes may be beaten at 64 KiB.
 ///
-/// Decided by the longest message that a channel or service can have, not for each message: one channel at a time keeps the order.
+/// Decided for each message of a service whose messages may have any length; else by the longest that a service, or a channel of ports, can have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Large {
-    /// Longest message, in bytes, from which on it holds.
+    /// Length of a message, in bytes of payload, from which on it holds.
     pub from_bytes: u64,
     /// Some or all of the link's, the best first.
     pub buses: Vec<String>,

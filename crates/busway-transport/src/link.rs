@@ -118,6 +118,11 @@ pub trait Link<M: Message>: Send {
     /// The bus's name as in the system file, such as `tcp`.
     fn bus(&self) -> &'static str;
 
+    /// Whether a channel that keeps all messages may lose some although the link stands.
+    fn may_lose(&self) -> bool {
+        false
+    }
+
     /// Does what is due (connect, accept, heartbeat, read) and returns the next event; call until `None`.
     fn poll(&mut self, now: Instant) -> Option<LinkEvent<M>>;
 

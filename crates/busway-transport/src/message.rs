@@ -15,6 +15,9 @@ pub enum Kind {
     Data = 1,
     /// Events only: the payload that they announce went before.
     Notify = 2,
+    /// Nothing of its own: what follows on this channel comes after the message of this number, which takes another channel to the same host. Where messages take
+    /// two channels by their length, their order is kept so.
+    After = 3,
 }
 
 /// What every message carries beside its payload. Little-endian on the wire, [`HEAD_BYTES`] long.
@@ -65,6 +68,7 @@ impl Head {
         let kind = match half(44) {
             1 => Kind::Data,
             2 => Kind::Notify,
+            3 => Kind::After,
             _ => return None,
         };
         Some(Head {

@@ -7,9 +7,10 @@ use busway_transport::{ChannelEnd, ChannelId, ChannelSpec, Direction, Link, Link
 
 use super::Gateway;
 use super::cores::Cores;
+use super::large::LargeOpening;
 use super::port_channel::Asked;
 use super::ports::Ports;
-use super::service::{InLane, InPhase, OutPhase};
+use super::service::{InLane, InPhase, OutChannel, OutPhase};
 use crate::clock::{measured, monotonic_ns};
 use crate::iox::description::ServiceDescription;
 use crate::iox::ports::Outgoing;
@@ -232,10 +233,10 @@ impl Gateway<'_> {
             match direction {
                 Direction::Send => {
                     if let Some(out) = &mut service.outbound
-                        && out.channels.remove(&key).is_some()
+                        && let Some(channel) = out.channels.remove(&key)
                     {
                         // The peer may have noticed first and have moved to another link already.
-                        let ending = if out.reaches(&peer) {
+                        let ending = if !channel.is_main() || out.reaches(&peer) {
                             Ending::Replaced
                         } else {
                             out.lost.insert(peer.clone(), now + OUTAGE_HOLD);
@@ -315,9 +316,13 @@ impl Gateway<'_> {
                 service,
                 spec,
                 landing,
+                large_from_bytes,
             } => {
-                self.open_sender(index, channel, service, spec.into(), &landing);
+                let spec = ChannelSpec::from(spec);
+                let large = large_from_bytes.map(|from_bytes| LargeOpening::new(from_bytes, &spec));
+                self.open_sender(index, channel, service, &spec, &landing, large);
             }
+            Say::Use { channel } => self.may_use(ChannelKey { link: index, channel }),
             Say::Close { channel, drain } => self.close_sender(index, channel, drain),
             Say::Closed { channel, reason } => self.sender_closed(index, channel, reason),
             Say::OpenPort { .. } | Say::AskTime { .. } | Say::TellTime { .. } => {}
@@ -369,7 +374,15 @@ impl Gateway<'_> {
     }
 
     /// A peer wants our messages.
-    fn open_sender(&mut self, index: usize, channel: u32, name: String, spec: ChannelSpec, landing: &[u8]) {
+    fn open_sender(
+        &mut self,
+        index: usize,
+        channel: u32,
+        name: String,
+        spec: &ChannelSpec,
+        landing: &[u8],
+        large: Option<LargeOpening>,
+    ) {
         let key = ChannelKey { link: index, channel };
         let lane = self.service(&name).plan.lane;
         let opened = self.prepare_outbound(&name).and_then(|()| {
@@ -377,7 +390,7 @@ impl Gateway<'_> {
                 return Err("that channel number is taken".into());
             }
             let link = &mut self.links[index].link;
-            link.open_sender(ChannelId(channel), &spec, landing, lane as u32)
+            link.open_sender(ChannelId(channel), spec, landing, lane as u32)
                 .map_err(|e| e.to_string())
         });
         let peer = self.links[index].peer.clone();
@@ -385,8 +398,15 @@ impl Gateway<'_> {
             Ok(()) => {
                 let service = self.services.get_mut(&name).expect("prepared");
                 let out = service.outbound.as_mut().expect("prepared");
-                out.lost.remove(&peer);
-                out.channels.insert(key, (peer, OutPhase::Opening));
+                if large.is_none() {
+                    out.lost.remove(&peer);
+                }
+                let channel = OutChannel {
+                    peer,
+                    phase: OutPhase::Opening,
+                    large,
+                };
+                out.channels.insert(key, channel);
                 self.channels.insert((Direction::Send, key), name.clone());
                 // The new outbound half may want its ear.
                 self.dirty.insert(name);
@@ -416,16 +436,16 @@ impl Gateway<'_> {
         let Some(out) = &mut service.outbound else {
             return;
         };
-        let Some((peer, phase)) = out.channels.get_mut(&key) else {
+        let Some(state) = out.channels.get_mut(&key) else {
             return;
         };
-        if drain && out.publishers > 0 {
+        if drain && out.publishers > 0 && state.is_main() {
             // It moves to a better link: our subscriber stays until it has.
-            out.lost.insert(peer.clone(), Instant::now() + REOFFER);
+            out.lost.insert(state.peer.clone(), Instant::now() + REOFFER);
         }
-        match phase {
+        match state.phase {
             OutPhase::Active => {
-                *phase = OutPhase::Ending;
+                state.phase = OutPhase::Ending;
                 let ending = if drain { Ending::Drained } else { Ending::Now };
                 self.lanes[service.plan.lane].tell(Command::EndSender(service.flow, key, ending));
             }
@@ -445,12 +465,12 @@ impl Gateway<'_> {
             .and_then(|service| service.outbound.as_mut())
         {
             let ended = out.channels.remove(&key);
-            if let Some((peer, _)) = ended
+            if let Some(channel) = ended
                 && reason.is_some()
-                && !out.reaches(&peer)
+                && !out.reaches(&channel.peer)
             {
                 // It failed under a standing link: the peer will ask again, and what it misses until then is counted.
-                out.lost.insert(peer, Instant::now() + REOFFER);
+                out.lost.insert(channel.peer, Instant::now() + REOFFER);
             }
         }
         let link = &mut self.links[key.link];
@@ -520,14 +540,23 @@ impl Gateway<'_> {
             Ok(ChannelEnd::Sender(sender)) => {
                 let lane = &self.lanes[service.plan.lane];
                 self.links[index].give_doorbell(index, lane, service.plan.lane as u32, sender.wait_for());
-                if let Some((_, phase)) = service
+                let channel = service
                     .outbound
                     .as_mut()
-                    .and_then(|out| out.channels.get_mut(&key))
-                {
-                    *phase = OutPhase::Active;
-                    lane.tell(Command::AddSender(service.flow, key, sender));
+                    .and_then(|out| out.channels.get_mut(&key));
+                match channel {
+                    Some(OutChannel {
+                        large: Some(large), ..
+                    }) => large.set_sender(sender),
+                    Some(main) => {
+                        main.phase = OutPhase::Active;
+                        // Where messages may take two channels, not all of them take this one.
+                        let may_join = self.system.links[self.links[index].number].large.is_none();
+                        lane.tell(Command::AddSender(service.flow, key, sender, may_join));
+                    }
+                    None => return,
                 }
+                self.join_large(&name.expect("found"));
             }
             Ok(ChannelEnd::Receiver(receiver)) => {
                 self.receiver_ready(index, key, &name.expect("found"), receiver)
@@ -590,6 +619,7 @@ impl Gateway<'_> {
             match kind {
                 ReportKind::SenderEnded => self.sender_ended(key, reason),
                 ReportKind::ReceiverEnded => self.receiver_ended(key, reason),
+                ReportKind::ReceiverAdded => self.receiver_added(key),
                 ReportKind::InletSpoilt => {
                     let Some(name) = self.names.get(&flow) else {
                         continue;
@@ -605,6 +635,24 @@ impl Gateway<'_> {
                     }
                 }
             }
+        }
+    }
+
+    /// The lane has our receiving end.
+    fn receiver_added(&mut self, key: ChannelKey) {
+        let Some(name) = self.channels.get(&(Direction::Receive, key)) else {
+            return;
+        };
+        let inbound = self
+            .services
+            .get(name)
+            .and_then(|service| service.inbound.as_ref());
+        let channel = inbound.and_then(|inbound| inbound.channels.get(&key));
+        if channel.is_some_and(|channel| channel.is_large) {
+            self.links[key.link].say(&Say::Use { channel: key.channel });
+        } else {
+            // One for what is large may come beside it.
+            self.dirty.insert(name.clone());
         }
     }
 

@@ -7,16 +7,20 @@
 //! * `links`: the conversation with the peers.
 //! * `ports`: channels of ARINC 653 ports.
 //! * `cores`: those to and from hosts without a gateway.
+//! * `ways`: which links a service takes from a host.
+//! * `large`: second channels, for what is large.
 //! * `reconcile`: mirror, channels, ports of one service.
 //! * `service`: the state of one service.
 
 mod clocks;
 mod cores;
+mod large;
 mod links;
 mod port_channel;
 mod ports;
 mod reconcile;
 mod service;
+mod ways;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -273,12 +277,14 @@ impl<'a> Gateway<'a> {
                 .outbound
                 .iter()
                 .flat_map(|out| out.channels.values())
-                .map(|(peer, _)| peer.clone())
+                .filter(|channel| channel.is_main())
+                .map(|channel| channel.peer.clone())
                 .collect(),
             receives_from: service
                 .inbound
                 .iter()
                 .flat_map(|input| input.channels.values())
+                .filter(|channel| !channel.is_large)
                 .map(|channel| channel.peer.clone())
                 .collect(),
             over: service.channels().map(|key| self.links[key.link].bus()).collect(),

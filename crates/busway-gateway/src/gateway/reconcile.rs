@@ -10,7 +10,7 @@
 //! Seen over all hosts, every place that the gateway takes in `max_publishers`, `max_subscribers` and `max_nodes` stands for one of a
 //! remote program, so what works at home works across hosts.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ use super::links::lane_of;
 use super::service::{
     InChannel, InLane, InPhase, InState, OutState, channel_spec, publisher_waits, when_full,
 };
+use super::ways::{Choice, LargeWay, Ways};
 use crate::iox::companion::{self, Ear, Voice};
 use crate::iox::description::{DescriptionError, ServiceDescription};
 use crate::iox::ports::{Inlet, Outlet, Patience, Shape};
@@ -38,8 +39,8 @@ struct Offers {
     description: Option<ServiceDescription>,
     /// Links whose offer fits that description.
     fitting: Vec<usize>,
-    /// For each host that publishes: the link to have the channel on.
-    sources: HashMap<String, usize>,
+    /// For each host that publishes: the links to have channels on.
+    sources: HashMap<String, Ways>,
     /// Whether some host publishes, or did before its link went down.
     is_published: bool,
 }
@@ -103,12 +104,7 @@ impl Gateway<'_> {
             is_published: false,
         };
         let mut complaint = None;
-        let plan = &self.services[name].plan;
-        let rank = |index: usize, longest_bytes| {
-            let number = self.links[index].number;
-            let link = (number, &self.system.links[number]);
-            plan.rank_of(link, self.links[index].bus(), longest_bytes)
-        };
+        let mut candidates: HashMap<&str, Vec<(usize, u64)>> = HashMap::new();
         for (index, link) in self.links.iter().enumerate() {
             let Some(offer) = link.offers.get(name) else {
                 continue;
@@ -134,16 +130,23 @@ impl Gateway<'_> {
             offers.fitting.push(index);
             if let Some(longest_bytes) = offer.longest_bytes {
                 offers.is_published = true;
-                if offer.lapses_at.is_none()
-                    && link.is_usable()
-                    && let Some(own) = rank(index, longest_bytes)
-                {
-                    let best = offers.sources.entry(link.peer.clone()).or_insert(index);
-                    if rank(*best, longest_bytes).is_some_and(|best| own < best) {
-                        *best = index;
-                    }
+                if offer.lapses_at.is_none() && link.is_usable() {
+                    candidates
+                        .entry(&link.peer)
+                        .or_default()
+                        .push((index, longest_bytes));
                 }
             }
+        }
+        if let Some(description) = &offers.description {
+            let choice = Choice {
+                system: self.system,
+                links: &self.links,
+                plan: &self.services[name].plan,
+                is_any_length: Shape::of(description).any_length,
+            };
+            let ways = |(peer, links): (&str, Vec<_>)| Some((peer.to_string(), choice.ways(&links)?));
+            offers.sources = candidates.into_iter().filter_map(ways).collect();
         }
         if let Some(complaint) = complaint {
             self.service(name).complain(name, complaint);
@@ -224,20 +227,12 @@ impl Gateway<'_> {
         if service.retry_at.is_some() || service.factory.is_none() {
             return;
         }
-        for (peer, link) in wanted {
-            let inbound = self
-                .services
-                .get(name)
-                .and_then(|service| service.inbound.as_ref());
-            let is_open = inbound.is_some_and(|inbound| {
-                // One that is still ending, over this link or another, delivers its last messages before the next one begins: one
-                // channel at a time keeps the order, and nothing comes twice.
-                inbound.channels.values().any(|channel| channel.peer == peer)
-            });
-            if is_open {
+        for (peer, ways) in wanted {
+            let service = &self.services[name];
+            let Some((link, large_from_bytes)) = missing(service.inbound.as_ref(), &peer, ways) else {
                 continue;
-            }
-            if let Err(reason) = self.open_receiver(name, &peer, link, subscribers) {
+            };
+            if let Err(reason) = self.open_receiver(name, &peer, link, large_from_bytes, subscribers) {
                 let service = self.services.get_mut(name).expect("made by reconcile");
                 service.retry_at = Some(now + RETRY);
                 service.complain(
@@ -283,7 +278,7 @@ impl Gateway<'_> {
     }
 
     /// Tells senders whose messages nobody here wants any more.
-    fn close_unwanted(&mut self, name: &str, wanted: &HashMap<String, usize>) {
+    fn close_unwanted(&mut self, name: &str, wanted: &HashMap<String, Ways>) {
         let service = self.services.get_mut(name).expect("made by reconcile");
         let is_published = |link: usize| {
             self.links[link]
@@ -295,11 +290,16 @@ impl Gateway<'_> {
             return;
         };
         let mut closes = Vec::new();
+        let right: HashSet<_> = inbound
+            .channels
+            .iter()
+            .filter(|(key, channel)| is_right(inbound, **key, channel, wanted))
+            .map(|(key, _)| *key)
+            .collect();
         for (key, channel) in &mut inbound.channels {
             let link = wanted.get(&channel.peer);
             channel.is_unwanted |= link.is_none();
-            let is_wanted = link == Some(&key.link);
-            if is_wanted || !matches!(channel.phase, InPhase::Opening | InPhase::Active) {
+            if right.contains(key) || !matches!(channel.phase, InPhase::Opening | InPhase::Active) {
                 continue;
             }
             // Its last publisher left, or it moves to a better link: what was published before shall still come this way.
@@ -324,6 +324,7 @@ impl Gateway<'_> {
         name: &str,
         peer: &str,
         link: usize,
+        large_from_bytes: Option<u64>,
         subscribers: usize,
     ) -> Result<(), String> {
         self.prepare_inbound(name, subscribers)?;
@@ -351,6 +352,7 @@ impl Gateway<'_> {
             InChannel {
                 peer: peer.to_string(),
                 phase: InPhase::Opening,
+                is_large: large_from_bytes.is_some(),
                 keeps_all,
                 is_unwanted: false,
             },
@@ -361,6 +363,7 @@ impl Gateway<'_> {
             service: name.to_string(),
             spec: spec.into(),
             landing,
+            large_from_bytes,
         };
         self.links[link].say(&say);
         service.complaint = None;
@@ -544,4 +547,33 @@ impl Gateway<'_> {
             self.lanes[service.plan.lane].tell(Command::DropOutbound(service.flow));
         }
     }
+}
+
+/// The channel to open next from a host, if one is missing: its link, and from which length on messages take it if it is the one for what is large.
+fn missing(inbound: Option<&InState>, peer: &str, ways: Ways) -> Option<(usize, Option<u64>)> {
+    // One that is still ending, over this link or another, delivers its last messages before the next one begins: that keeps the order, and
+    // nothing comes twice.
+    if inbound.is_none_or(|inbound| inbound.channels_from(peer).next().is_none()) {
+        return Some((ways.main, None));
+    }
+    let LargeWay { link, from_bytes } = ways.large?;
+    let is_alone = |(key, channel): (&ChannelKey, &InChannel)| {
+        !channel.is_large && channel.phase == InPhase::Active && key.link == ways.main
+    };
+    inbound?
+        .channels_from(peer)
+        .all(is_alone)
+        .then_some((link, Some(from_bytes)))
+}
+
+/// Whether a channel takes the link that it should. One for what is large is as good as the main one beside it.
+fn is_right(inbound: &InState, key: ChannelKey, channel: &InChannel, wanted: &HashMap<String, Ways>) -> bool {
+    wanted.get(&channel.peer).is_some_and(|ways| {
+        if channel.is_large {
+            ways.large.is_some_and(|large| large.link == key.link)
+                && inbound.has_main_over(&channel.peer, ways.main)
+        } else {
+            ways.main == key.link
+        }
+    })
 }

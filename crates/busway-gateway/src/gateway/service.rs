@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use busway_system::Link;
 
+use super::large::LargeOpening;
 use crate::counters::ServiceCounters;
 use crate::iox::description::{Factory, ServiceDescription};
 use crate::iox::ports::Patience;
@@ -36,6 +37,8 @@ pub struct InChannel {
     pub peer: String,
     /// Where it stands.
     pub phase: InPhase,
+    /// Whether it is a second one, for what is large.
+    pub is_large: bool,
     /// Whether it keeps all messages.
     pub keeps_all: bool,
     /// Nobody here wants the peer's messages any more: what passes until a channel is opened again is no loss.
@@ -77,11 +80,20 @@ pub enum OutPhase {
     Ending,
 }
 
+/// A channel that we send.
+pub struct OutChannel {
+    /// The host that receives.
+    pub peer: String,
+    /// Where it stands.
+    pub phase: OutPhase,
+    /// Set if it is a second one, for what is large.
+    pub large: Option<LargeOpening>,
+}
+
 /// The outbound half, seen from the control thread.
-#[derive(Debug)]
 pub struct OutState {
-    /// The channels: peer and phase.
-    pub channels: HashMap<ChannelKey, (String, OutPhase)>,
+    /// The channels.
+    pub channels: HashMap<ChannelKey, OutChannel>,
     /// Hosts that wanted the service when their last channel went, with its link or to make room for one over a better link, and until
     /// when we hold our subscriber for them, to count what they miss.
     pub lost: HashMap<String, Instant>,
@@ -156,10 +168,40 @@ pub struct ServiceState {
     pub complaint: Option<String>,
 }
 
+impl OutChannel {
+    /// Whether it is the one without which the host gets nothing.
+    pub fn is_main(&self) -> bool {
+        self.large.is_none()
+    }
+}
+
 impl OutState {
-    /// Whether a channel to this host is left.
+    /// Whether a main channel to this host is left.
     pub fn reaches(&self, host: &str) -> bool {
-        self.channels.values().any(|(peer, _)| peer == host)
+        self.channels
+            .values()
+            .any(|channel| channel.is_main() && channel.peer == host)
+    }
+}
+
+impl InState {
+    /// The channels from a host, with their keys.
+    pub fn channels_from<'a>(
+        &'a self,
+        host: &'a str,
+    ) -> impl Iterator<Item = (&'a ChannelKey, &'a InChannel)> {
+        self.channels
+            .iter()
+            .filter(move |(_, channel)| channel.peer == host)
+    }
+
+    /// Whether the main channel from a host takes this link, and is in use or about to be.
+    pub fn has_main_over(&self, host: &str, link: usize) -> bool {
+        self.channels_from(host).any(|(key, channel)| {
+            !channel.is_large
+                && key.link == link
+                && matches!(channel.phase, InPhase::Opening | InPhase::Active)
+        })
     }
 }
 

@@ -14,7 +14,7 @@ use iceoryx2::node::Node;
 use iceoryx2::port::publisher::{Publisher, PublisherCreateError};
 use iceoryx2::port::subscriber::{Subscriber, SubscriberCreateError};
 use iceoryx2::port::update_connections::UpdateConnections;
-use iceoryx2::port::{BackpressureAction, LoanError};
+use iceoryx2::port::{BackpressureAction, LoanError, ReceiveError};
 use iceoryx2::prelude::{AllocationStrategy, BackpressureStrategy};
 use iceoryx2::sample::Sample;
 use iceoryx2::sample_mut_uninit::SampleMutUninit;
@@ -215,6 +215,10 @@ impl Message for Outgoing {
     }
 }
 
+/// As many samples as a subscriber of the service may hold are on their way to a bus: no more can be taken until one of them has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyHeld;
+
 /// Our subscriber: takes the samples of local programs.
 pub struct Outlet {
     subscriber: Subscriber<Service, [CustomPayloadMarker], CustomHeaderMarker>,
@@ -263,24 +267,29 @@ impl Outlet {
 
     /// The next sample of a *program*: what our own publisher sent into this service is passed over here, so nothing that came from
     /// another host ever leaves again. The number is how many samples were lost to overflow in our queue since the last one.
-    pub fn receive(&mut self) -> Option<(LocalSample, u64)> {
+    ///
+    /// # Errors
+    /// [`TooManyHeld`]: something may wait all the same.
+    pub fn receive(&mut self) -> Result<Option<(LocalSample, u64)>, TooManyHeld> {
         loop {
-            // An error (a publisher whose segment can't be mapped) leaves the others' samples for the next call.
-            let sample = self.subscriber.receive().ok()??;
+            let sample = match self.subscriber.receive() {
+                Ok(Some(sample)) => sample,
+                Err(ReceiveError::ExceedsMaxBorrows) => return Err(TooManyHeld),
+                // An error (a publisher whose segment can't be mapped) leaves the others' samples for the next call.
+                Ok(None) | Err(_) => return Ok(None),
+            };
             if sample.header().node_id() == self.own_node {
                 continue;
             }
             let publisher = sample.header().publisher_id().value();
             let taken = self.queues.taken(publisher);
             let lost = if self.safe_overflow { taken.lost } else { 0 };
-            return Some((
-                LocalSample {
-                    has_one_segment: taken.has_one_segment,
-                    sample,
-                    user_header_bytes: self.user_header_bytes,
-                },
-                lost,
-            ));
+            let sample = LocalSample {
+                has_one_segment: taken.has_one_segment,
+                sample,
+                user_header_bytes: self.user_header_bytes,
+            };
+            return Ok(Some((sample, lost)));
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use busway_transport::{Doorbell, Receiver, Sender};
 
 use super::inbound::{Continuity, InboundSetup};
+use super::out::LargeOut;
 use super::outbound::OutboundSetup;
 use super::port_in::PortIn;
 use super::port_out::PortOut;
@@ -18,8 +19,10 @@ pub enum Command {
     SetOutbound(FlowId, Box<OutboundSetup>),
     /// The flow's outbound half ends; what it holds is given back.
     DropOutbound(FlowId),
-    /// One more host gets the flow's samples.
-    AddSender(FlowId, ChannelKey, Box<dyn Sender<Outgoing>>),
+    /// One more host gets the flow's samples; with `true`, all of them by this channel.
+    AddSender(FlowId, ChannelKey, Box<dyn Sender<Outgoing>>, bool),
+    /// The host that has this channel gets what is large by another one.
+    AddLarge(FlowId, ChannelKey, LargeOut),
     /// A host gets no more of them.
     EndSender(FlowId, ChannelKey, Ending),
     /// The flow has an inbound half from now on.
@@ -81,6 +84,8 @@ pub struct Report {
 pub enum ReportKind {
     /// The sending end is gone.
     SenderEnded,
+    /// The lane has the receiving end: what is sent from now on is not passed over.
+    ReceiverAdded,
     /// The receiving end is gone, and all that had arrived was taken.
     ReceiverEnded,
     /// The flow's publisher had no memory behind a sample and must be replaced.

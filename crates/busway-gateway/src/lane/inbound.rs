@@ -1,6 +1,10 @@
 //! The inbound half of a flow: messages of other hosts, to the local programs.
 //!
 //! Called by the lane that owns it. Messages land directly in loaned samples. Numbers tell what was lost and what came twice.
+//!
+//! A host may have two channels, one of them for what is large ([`super::out`]). Each keeps its own order; a head of [`Kind::After`] says that what follows it comes
+//! after a message of the other one. It is kept waiting until that message has been delivered, or will not come any more: the other channel has ended, or has got
+//! beyond it. Numbers that are waited for only ever go down from one channel's wait to the other's, so they can't wait for each other for good.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,13 +53,14 @@ impl Continuity {
         self.origin.store(0, Ordering::Relaxed);
     }
 
-    fn is_old(&self, head: &Head) -> bool {
+    /// Whether the message of this number, or a later one, has come.
+    pub(super) fn is_old(&self, head: &Head) -> bool {
         self.origin.load(Ordering::Relaxed) == head.origin
             && head.sequence <= self.last.load(Ordering::Relaxed)
     }
 
     /// Returns the number of messages that are missing before this one, and whether the origin's gateway is a new one.
-    fn advance(&self, head: &Head) -> (u64, bool) {
+    pub(super) fn advance(&self, head: &Head) -> (u64, bool) {
         let (origin, last) = (
             self.origin.load(Ordering::Relaxed),
             self.last.load(Ordering::Relaxed),
@@ -68,6 +73,14 @@ impl Continuity {
             (0, origin != 0)
         }
     }
+}
+
+/// Whether what follows this head of [`Kind::After`] must wait for the message that it names: that has not come, and may still do so by another channel from the same
+/// host, none of which is itself at a head that names it or a later one (`others_at`: the least of the numbers that they wait for, 0 for one that waits for none; `None`
+/// without another channel).
+pub(super) fn must_wait(head: &Head, continuity: &Continuity, others_at: Option<u64>) -> bool {
+    let may_come = others_at.is_some_and(|number| number < head.sequence);
+    head.sequence != 0 && may_come && !continuity.is_old(head)
 }
 
 struct In {
@@ -85,6 +98,10 @@ struct In {
     ending_at: Option<Instant>,
     /// What the receiver has counted of copies, see [`Receiver::copied`].
     copied: u64,
+    /// While a head of [`Kind::After`] is kept waiting: the number that it names.
+    waits_for: Option<u64>,
+    /// Whether there is another channel from the same host.
+    has_other: bool,
 }
 
 /// See the module.
@@ -125,7 +142,37 @@ impl Inbound {
             ready: true,
             ending_at: None,
             copied: 0,
+            waits_for: None,
+            has_other: false,
         });
+        self.find_others();
+    }
+
+    fn find_others(&mut self) {
+        for at in 0..self.ins.len() {
+            let has_other = self.others(at).next().is_some();
+            self.ins[at].has_other = has_other;
+        }
+    }
+
+    /// The other channels from the host that this one comes from.
+    fn others(&self, at: usize) -> impl Iterator<Item = &In> {
+        let continuity = &self.ins[at].continuity;
+        let is_other =
+            move |(index, other): &(usize, &In)| *index != at && Arc::ptr_eq(&other.continuity, continuity);
+        self.ins
+            .iter()
+            .enumerate()
+            .filter(is_other)
+            .map(|(_, other)| other)
+    }
+
+    /// What the other channels from the same host have got beyond.
+    fn others_at(&self, at: usize) -> Option<u64> {
+        if !self.ins[at].has_other {
+            return None;
+        }
+        self.others(at).map(|other| other.waits_for.unwrap_or(0)).min()
     }
 
     /// Ends a source after what has arrived is taken.
@@ -171,11 +218,14 @@ impl Inbound {
         let mut taken = 0;
         let mut ended = false;
         let was_spoilt = self.spoilt;
-        for input in &mut self.ins {
-            let is_quiet = !input.ready && !eager && input.ending_at.is_none();
+        for at in 0..self.ins.len() {
+            let others_at = self.others_at(at);
+            let input = &mut self.ins[at];
+            let is_quiet = !input.ready && !eager && input.ending_at.is_none() && input.waits_for.is_none();
             if is_quiet && matches!(input.receiver.wait_for(), WaitFor::Fd { .. }) {
                 continue;
             }
+            let waited_for = input.waits_for.take();
             let mut sink = FlowSink {
                 setup: &self.setup,
                 voice: self.voice.as_ref(),
@@ -183,6 +233,8 @@ impl Inbound {
                 keeps_all: input.keeps_all,
                 place: &mut input.place,
                 spoilt: &mut self.spoilt,
+                others_at,
+                waits_for: &mut input.waits_for,
             };
             let result = input.receiver.poll(&mut sink, BUDGET);
             let (moved, error) = match result {
@@ -190,11 +242,13 @@ impl Inbound {
                 Err(error) => (0, Some(error)),
             };
             taken += moved;
+            // Another one may go on that waits for what does not come by this one any more.
+            taken += usize::from(input.waits_for > waited_for);
             let copied = input.receiver.copied().unwrap_or(0);
             add(&self.setup.counters.received_copied, copied - input.copied);
             input.copied = copied;
             input.ready = moved == BUDGET;
-            if moved > 0 {
+            if moved > 0 || input.waits_for.is_some() {
                 input.ending_at = input.ending_at.map(|_| now + END_LIMIT);
             }
             let error = match error {
@@ -231,8 +285,17 @@ impl Inbound {
                     .iter()
                     .any(|report| report.key == input.key && report.flow == flow)
             });
+            self.find_others();
+            // Another one may have waited for it.
+            taken += 1;
         }
         taken
+    }
+
+    /// The descriptors of channels that are kept waiting by another one: what arrives there wakes nobody to any purpose.
+    pub fn kept_waiting(&self) -> impl Iterator<Item = WaitFor> + '_ {
+        let waits = self.ins.iter().filter(|input| input.waits_for.is_some());
+        waits.map(|input| input.receiver.wait_for())
     }
 }
 
@@ -244,6 +307,10 @@ struct FlowSink<'a> {
     keeps_all: bool,
     place: &'a mut Option<Place>,
     spoilt: &'a mut bool,
+    /// The number that all other channels from this host have got beyond, if there are any.
+    others_at: Option<u64>,
+    /// See [`In`].
+    waits_for: &'a mut Option<u64>,
 }
 
 impl FlowSink<'_> {
@@ -252,6 +319,13 @@ impl FlowSink<'_> {
         // Its number is used up: it is counted here and must not be counted as a gap as well.
         self.continuity.advance(head);
         Verdict::Discard
+    }
+
+    /// What follows comes after the message that this head names.
+    fn after(&mut self, head: &Head) -> Verdict {
+        let waits = must_wait(head, self.continuity, self.others_at);
+        *self.waits_for = waits.then_some(head.sequence);
+        if waits { Verdict::Later } else { Verdict::Discard }
     }
 }
 
@@ -262,12 +336,18 @@ impl Sink for FlowSink<'_> {
             add(&counters.echoes, 1);
             return Verdict::Discard;
         }
+        if head.kind == Kind::After {
+            return self.after(head);
+        }
         if head.kind == Kind::Notify {
             let is_bare = head.payload_bytes == 0 && head.user_header_bytes == 0;
             return if is_bare { Verdict::Land } else { Verdict::Discard };
         }
         if self.continuity.is_old(head) {
-            add(&counters.duplicates, 1);
+            // Of two channels that keep the latest, one may bring what the other has got beyond: counted when that came.
+            if self.keeps_all || self.others_at.is_none() {
+                add(&counters.duplicates, 1);
+            }
             return Verdict::Discard;
         }
         let shape = self.setup.inlet.shape();
@@ -304,7 +384,9 @@ impl Sink for FlowSink<'_> {
 
     fn deliver(&mut self, head: &Head) {
         let counters = &self.setup.counters;
-        if let Some(place) = self.place.take() {
+        // While it was landing another channel from the same host may have brought a newer one, with which it was counted.
+        let place = self.place.take().filter(|_| !self.continuity.is_old(head));
+        if let Some(place) = place {
             let (missing, is_new_origin) = self.continuity.advance(head);
             let gap = if self.keeps_all {
                 &counters.lost

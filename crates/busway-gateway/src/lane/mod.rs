@@ -10,6 +10,7 @@
 
 mod command;
 pub mod inbound;
+pub mod out;
 pub mod outbound;
 mod port_fan;
 pub mod port_in;
@@ -274,6 +275,10 @@ impl Worker {
                 .watch_blocked(flow.outbound.iter().flat_map(Outbound::blocked));
         }
         self.sleeper.watch_blocked(self.ports.blocked());
+        for flow in &self.flows {
+            let waiting = flow.inbound.iter().flat_map(Inbound::kept_waiting);
+            self.sleeper.ignore(flow.id, waiting);
+        }
         let woken = self.sleeper.ask(self.sleep_for(idle));
         self.disarm();
         self.is_unrung = !woken.is_by_event;
@@ -398,10 +403,18 @@ impl Worker {
                 self.flow(id).outbound = None;
                 self.forget_if_empty(id);
             }
-            Command::AddSender(id, key, sender) => {
+            Command::AddSender(id, key, sender, may_join) => {
                 if let Some(outbound) = &mut self.flow(id).outbound {
-                    outbound.add(key, sender);
+                    outbound.add(key, sender, may_join);
                 }
+            }
+            Command::AddLarge(id, main, large) => {
+                let mut reports = std::mem::take(&mut self.outgoing_reports);
+                if let Some(outbound) = &mut self.flow(id).outbound {
+                    outbound.add_large(main, large, &mut reports, id);
+                }
+                self.outgoing_reports = reports;
+                self.send_reports();
             }
             Command::EndSender(id, key, ending) => {
                 if let Some(outbound) = &mut self.flow(id).outbound {
@@ -418,6 +431,13 @@ impl Worker {
                     inbound.add(key, receiver, continuity, keeps_all);
                 }
                 self.rewatch(id);
+                self.outgoing_reports.push(Report {
+                    flow: id,
+                    key,
+                    kind: ReportKind::ReceiverAdded,
+                    reason: None,
+                });
+                self.send_reports();
             }
             Command::EndReceiver(id, key) => {
                 if let Some(inbound) = &mut self.flow(id).inbound {

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use busway_transport::{ChannelError, Company, Flushed, Head, Kind, Message, Refused, Sender, WaitFor};
+use busway_transport::{Company, Head, Kind, Sender, WaitFor};
 
+use super::out::{LargeOut, Out};
 use super::{ChannelKey, Ending, FlowId, Report, ReportKind};
 use crate::counters::{ServiceCounters, add};
 use crate::iox::companion::Ear;
-use crate::iox::ports::{Copied, LocalSample, Outgoing, Outlet};
+use crate::iox::ports::{Copied, LocalSample, Outgoing, Outlet, TooManyHeld};
 
 /// Samples taken in one go before the other flows of the lane get their turn.
 const BUDGET: usize = 512;
@@ -51,22 +52,6 @@ pub struct OutboundSetup {
     pub origin: u64,
     /// Where to count.
     pub counters: Arc<ServiceCounters>,
-}
-
-struct Out {
-    key: ChannelKey,
-    sender: Box<dyn Sender<Outgoing>>,
-    /// Refused by a full channel; goes first when there is room.
-    pending: Option<Outgoing>,
-    /// Something was accepted that the bus has not taken yet.
-    waiting: bool,
-    /// Something was given to the sender since the last flush.
-    touched: bool,
-    /// Set when the channel shall end once everything is sent, at the latest then.
-    drain_until: Option<Instant>,
-    failed: Option<ChannelError>,
-    /// What the sender has counted of copies, see [`Sender::copied`].
-    copied: u64,
 }
 
 /// See the module.
@@ -129,19 +114,12 @@ impl Outbound {
         self.ear.as_ref().map(Ear::fd)
     }
 
-    /// Adds a destination and gives it the history.
-    pub fn add(&mut self, key: ChannelKey, mut sender: Box<dyn Sender<Outgoing>>) {
-        sender.join(&mut self.company);
-        let mut out = Out {
-            key,
-            sender,
-            pending: None,
-            waiting: false,
-            touched: false,
-            drain_until: None,
-            failed: None,
-            copied: 0,
-        };
+    /// Adds a destination and gives it the history. `may_join`: every message takes this channel, so that what several hosts are due may leave once.
+    pub fn add(&mut self, key: ChannelKey, sender: Box<dyn Sender<Outgoing>>, may_join: bool) {
+        let mut out = Out::new(key, sender);
+        if may_join {
+            out.join(&mut self.company);
+        }
         for (head, copy) in &self.history {
             out.offer(
                 Outgoing::copied(*head, copy.clone()),
@@ -154,16 +132,26 @@ impl Outbound {
         self.must_look = true;
     }
 
-    /// Ends a destination.
+    /// Adds a channel for what is large to the destination whose main channel this is. Where that is gone meanwhile, the new one has ended.
+    pub fn add_large(&mut self, main: ChannelKey, large: LargeOut, reports: &mut Vec<Report>, flow: FlowId) {
+        let like = self.bare_head(Kind::After, 0);
+        match self.outs.iter_mut().find(|out| out.key() == main) {
+            Some(out) => out.add_large(large, &like),
+            None => reports.push(Report {
+                flow,
+                key: large.key,
+                kind: ReportKind::SenderEnded,
+                reason: None,
+            }),
+        }
+    }
+
+    /// Ends a destination, or its channel for what is large.
     pub fn end(&mut self, key: ChannelKey, ending: Ending, now: Instant) {
         // Also where the channel has failed already: the control thread expects its link back.
         self.is_lost |= ending == Ending::Lost;
-        for out in self.outs.iter_mut().filter(|out| out.key == key) {
-            match ending {
-                Ending::Now => out.drain_until = Some(now),
-                Ending::Drained => out.drain_until = Some(now + DRAIN_LIMIT),
-                Ending::Lost | Ending::Replaced => out.failed = Some(ChannelError::Closed),
-            }
+        for out in &mut self.outs {
+            out.end(key, ending, now, now + DRAIN_LIMIT);
         }
     }
 
@@ -177,7 +165,7 @@ impl Outbound {
         self.outs
             .iter()
             .filter(|out| out.awaits_bus())
-            .map(|out| out.sender.wait_for())
+            .flat_map(Out::wait_for)
     }
 
     /// epoll has said that the ear hears something.
@@ -216,10 +204,7 @@ impl Outbound {
             self.announce(time_ns);
         }
         for out in &mut self.outs {
-            out.flush();
-            let copied = out.sender.copied().unwrap_or(0);
-            add(&self.setup.counters.sent_copied, copied - out.copied);
-            out.copied = copied;
+            out.flush(&self.setup.counters);
         }
         self.remove_ended(now, emptied, reports, flow);
         taken
@@ -245,11 +230,13 @@ impl Outbound {
             return (0, false);
         }
         while taken < BUDGET && bytes < BUDGET_BYTES {
-            if self.setup.when_full == WhenFull::Wait && self.outs.iter().any(|out| out.pending.is_some()) {
+            if self.setup.when_full == WhenFull::Wait && self.outs.iter().any(Out::has_pending) {
                 return (taken, false);
             }
-            let Some((sample, overflowed)) = self.setup.outlet.receive() else {
-                return (taken, true);
+            let (sample, overflowed) = match self.setup.outlet.receive() {
+                Ok(Some(received)) => received,
+                Ok(None) => return (taken, true),
+                Err(TooManyHeld) => return (taken, false),
             };
             if overflowed > 0 {
                 // They get numbers, so that the far side misses them.
@@ -303,13 +290,8 @@ impl Outbound {
             return;
         }
         let head = Head {
-            sequence: self.setup.sequence.load(Ordering::Relaxed), // see `dispatch`
-            origin: self.setup.origin,
-            time_ns,
-            payload_bytes: 0,
             events: self.events,
-            user_header_bytes: 0,
-            kind: Kind::Notify,
+            ..self.bare_head(Kind::Notify, time_ns)
         };
         self.events = 0;
         self.unannounced = false;
@@ -318,124 +300,37 @@ impl Outbound {
         }
     }
 
+    /// A head without a message, with the number of the last one.
+    fn bare_head(&self, kind: Kind, time_ns: u64) -> Head {
+        Head {
+            sequence: self.setup.sequence.load(Ordering::Relaxed), // see `dispatch`
+            origin: self.setup.origin,
+            time_ns,
+            payload_bytes: 0,
+            events: 0,
+            user_header_bytes: 0,
+            kind,
+        }
+    }
+
     fn remove_ended(&mut self, now: Instant, emptied: bool, reports: &mut Vec<Report>, flow: FlowId) {
-        let is_ending = |out: &Out| out.failed.is_some() || out.drain_until.is_some();
-        if !self.outs.iter().any(is_ending) {
+        if !self.outs.iter().any(Out::is_ending) {
             return;
         }
         let counters = &self.setup.counters;
-        let has_failed = self.outs.iter().any(|out| out.failed.is_some());
+        let has_failed = self.outs.iter().any(Out::has_failed);
         self.outs.retain_mut(|out| {
-            let failed = out.failed.take();
-            let idle = emptied && !out.waiting && out.pending.is_none();
-            let ended = out.drain_until.is_some_and(|until| idle || now >= until);
-            if failed.is_none() && !ended {
-                return true;
-            }
-            if failed.is_some() {
-                add(&counters.in_doubt, out.sender.outstanding());
-            }
-            if out.pending.take().is_some() {
-                add(&counters.dropped_link_down, 1);
-            }
-            let reason = failed.map(|error| error.to_string());
-            reports.push(Report {
-                flow,
-                key: out.key,
-                kind: ReportKind::SenderEnded,
-                reason,
+            let is_gone = out.remove_ended(now, emptied, counters, |(key, reason)| {
+                reports.push(Report {
+                    flow,
+                    key,
+                    kind: ReportKind::SenderEnded,
+                    reason,
+                });
             });
-            false
+            !is_gone
         });
         // Until the control thread has decided, nobody shall wait for the channel that failed.
         self.is_lost |= has_failed && self.outs.is_empty();
-    }
-}
-
-impl Out {
-    /// Whether the bus has to do something before this side can go on, or can forget what it has sent.
-    fn awaits_bus(&self) -> bool {
-        self.waiting || self.pending.is_some() || self.sender.needs_flush()
-    }
-
-    fn offer(&mut self, message: Outgoing, when_full: WhenFull, counters: &ServiceCounters) {
-        if self.failed.is_some() {
-            add(&counters.dropped_link_down, 1);
-            return;
-        }
-        if self.pending.is_some() {
-            self.retry(counters);
-        }
-        if self.pending.is_some() {
-            return self.keep(message, when_full, counters);
-        }
-        if let Some(message) = self.try_send(message, counters) {
-            self.keep(message, when_full, counters);
-        }
-    }
-
-    fn keep(&mut self, message: Outgoing, when_full: WhenFull, counters: &ServiceCounters) {
-        match when_full {
-            WhenFull::DropNewest => add(&counters.dropped_full, 1),
-            WhenFull::Wait | WhenFull::DropOldest => {
-                if self.pending.replace(message).is_some() {
-                    add(&counters.dropped_full, 1);
-                }
-            }
-        }
-    }
-
-    fn retry(&mut self, counters: &ServiceCounters) {
-        if let Some(message) = self.pending.take() {
-            self.pending = self.try_send(message, counters);
-        }
-    }
-
-    /// Gives the message back if the channel is full.
-    fn try_send(&mut self, message: Outgoing, counters: &ServiceCounters) -> Option<Outgoing> {
-        let bytes = message.payload().len() as u64;
-        self.touched = true;
-        match self.sender.send(message) {
-            Ok(()) => {
-                add(&counters.sent, 1);
-                add(&counters.sent_bytes, bytes);
-            }
-            Err(Refused::Full(message)) => return Some(message),
-            Err(Refused::TooLong { .. }) => add(&counters.refused, 1),
-            Err(Refused::Failed(_, error)) => {
-                add(&counters.dropped_link_down, 1);
-                self.failed = Some(error);
-            }
-        }
-        None
-    }
-
-    fn announce(&mut self, mut head: Head) {
-        if self.failed.is_some() {
-            return;
-        }
-        // A sample that still waits takes the events along.
-        if let Some(pending) = &mut self.pending {
-            pending.head.events |= head.events;
-            return;
-        }
-        head.sequence = head.sequence.max(1);
-        self.touched = true;
-        match self.sender.send(Outgoing::events(head)) {
-            Ok(()) | Err(Refused::TooLong { .. }) => {}
-            Err(Refused::Full(message)) => self.pending = Some(message),
-            Err(Refused::Failed(_, error)) => self.failed = Some(error),
-        }
-    }
-
-    fn flush(&mut self) {
-        if self.failed.is_some() || !(self.touched || self.awaits_bus()) {
-            return;
-        }
-        self.touched = false;
-        match self.sender.flush() {
-            Ok(flushed) => self.waiting = flushed == Flushed::Waiting,
-            Err(error) => self.failed = Some(error),
-        }
     }
 }

@@ -78,6 +78,8 @@ pub struct Sleeper {
     bell: OwnedFd,
     doorbells: Vec<(usize, Box<dyn Doorbell>)>,
     blocked: Vec<RawFd>,
+    /// Watched for these flows again when the lane is awake.
+    ignored: Vec<(FlowId, RawFd)>,
     /// Some channel can wake nobody.
     pub must_poll: bool,
 }
@@ -96,6 +98,7 @@ impl Sleeper {
             bell,
             doorbells: Vec::new(),
             blocked: Vec::with_capacity(16),
+            ignored: Vec::with_capacity(16),
             must_poll: false,
         })
     }
@@ -135,6 +138,22 @@ impl Sleeper {
         }
     }
 
+    /// Hears nothing of these channels of a flow until the next [`disarm`](Self::disarm).
+    pub fn ignore(&mut self, flow: FlowId, channels: impl Iterator<Item = WaitFor>) {
+        for channel in channels {
+            if let WaitFor::Fd { fd, .. } = channel {
+                self.unwatch(fd);
+                self.ignored.push((flow, fd));
+            }
+        }
+    }
+
+    fn unwatch(&self, fd: RawFd) {
+        // SAFETY: the lane holds the channel end, and has held it since it was watched.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
     /// Replaces the doorbell of a link.
     pub fn set_doorbell(&mut self, link: usize, bell: Option<Box<dyn Doorbell>>) {
         self.doorbells.retain(|(owner, old)| {
@@ -167,10 +186,11 @@ impl Sleeper {
         for (_, bell) in &mut self.doorbells {
             bell.disarm();
         }
-        for fd in self.blocked.drain(..) {
-            // SAFETY: the lane has held the channel end since `watch_blocked`, in the same turn.
-            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-            let _ = epoll::delete(&self.epoll, fd);
+        while let Some(fd) = self.blocked.pop() {
+            self.unwatch(fd);
+        }
+        while let Some((flow, fd)) = self.ignored.pop() {
+            self.watch(fd, u64::from(flow), EventFlags::IN);
         }
     }
 

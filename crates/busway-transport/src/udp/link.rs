@@ -237,6 +237,13 @@ impl<M: Message> Link<M> for UdpLink<M> {
         super::NAME
     }
 
+    fn may_lose(&self) -> bool {
+        let settings = &self.settings;
+        [&settings.local, &settings.peer]
+            .iter()
+            .any(|sender| sender.delivery == Delivery::BestEffort)
+    }
+
     fn poll(&mut self, now: Instant) -> Option<LinkEvent<M>> {
         if self.outbox.is_empty() {
             self.work(now);

@@ -1,0 +1,433 @@
+//! One destination of a flow: the channels to one host, and what waits for room in them.
+//!
+//! Most hosts have one channel. Where the link names other buses for what is large there may be a second one, and each message takes one of the two by its
+//! length. A channel keeps its own order; for the order across both, a head of [`Kind::After`] goes first where the messages change over from one channel to the
+//! other: it names the last message that went by the other, and the receiver waits for that ([`super::inbound`]). Called by [`super::outbound`].
+
+#![expect(
+    clippy::result_large_err,
+    reason = "a refused message comes back whole, as `Sender::send` gives it"
+)]
+
+use std::time::Instant;
+
+use busway_transport::{ChannelError, Company, Flushed, Head, Kind, Message, Refused, Sender, WaitFor};
+
+use super::outbound::WhenFull;
+use super::{ChannelKey, Ending};
+use crate::counters::{ServiceCounters, add};
+use crate::iox::ports::Outgoing;
+
+/// A second channel to a host, for what is large.
+pub struct LargeOut {
+    /// Names it.
+    pub key: ChannelKey,
+    /// Payload in bytes from which on a message takes it.
+    pub from_bytes: u64,
+    /// Whether the order is kept across both channels. A service that keeps the latest does without: the newest number wins, whichever way it came.
+    pub in_order: bool,
+    /// Its end.
+    pub sender: Box<dyn Sender<Outgoing>>,
+}
+
+/// Why a channel is given up, if it has failed.
+pub(super) type Ended = (ChannelKey, Option<String>);
+
+/// One channel.
+struct Leg {
+    key: ChannelKey,
+    sender: Box<dyn Sender<Outgoing>>,
+    /// Number of the last message that it has accepted; 0 for none.
+    last: u64,
+    /// Something was accepted that the bus has not taken yet.
+    waiting: bool,
+    /// Something was given to the sender since the last flush.
+    touched: bool,
+    /// Set when it shall end once everything is sent, at the latest then.
+    drain_until: Option<Instant>,
+    failed: Option<ChannelError>,
+    /// What the sender has counted of copies, see [`Sender::copied`].
+    copied: u64,
+}
+
+/// The large channel of a destination.
+struct Large {
+    leg: Leg,
+    from_bytes: u64,
+    in_order: bool,
+}
+
+/// See the module.
+pub(super) struct Out {
+    main: Leg,
+    large: Option<Large>,
+    /// A large channel that is used once the main one does not end with a head of [`Kind::After`].
+    arriving: Option<(LargeOut, Head)>,
+    /// Set while the last message took the large channel and the next one is to follow it by the main one: that last one's number.
+    follows_large: Option<u64>,
+    /// The main channel was given a head of [`Kind::After`], and no message since.
+    ends_with_after: bool,
+    /// Refused by a full channel; goes first when there is room.
+    pending: Option<Outgoing>,
+}
+
+impl Leg {
+    fn new(key: ChannelKey, sender: Box<dyn Sender<Outgoing>>) -> Leg {
+        Leg {
+            key,
+            sender,
+            last: 0,
+            waiting: false,
+            touched: false,
+            drain_until: None,
+            failed: None,
+            copied: 0,
+        }
+    }
+
+    fn is_ending(&self) -> bool {
+        self.failed.is_some() || self.drain_until.is_some()
+    }
+
+    fn awaits_bus(&self) -> bool {
+        self.waiting || self.sender.needs_flush()
+    }
+
+    fn send(&mut self, message: Outgoing) -> Result<(), Refused<Outgoing>> {
+        let head = *message.head();
+        self.touched = true;
+        self.sender.send(message)?;
+        if head.kind == Kind::Data {
+            self.last = head.sequence;
+        }
+        Ok(())
+    }
+
+    /// Says that the next message comes after the one of this number, which took the other channel. `like`: the next message's head.
+    fn send_after(&mut self, sequence: u64, like: &Head) -> Result<(), Refused<Outgoing>> {
+        self.send(Outgoing::events(Head {
+            sequence,
+            payload_bytes: 0,
+            events: 0,
+            user_header_bytes: 0,
+            kind: Kind::After,
+            ..*like
+        }))
+    }
+
+    fn flush(&mut self, has_pending: bool) {
+        if self.failed.is_some() || !(self.touched || self.awaits_bus() || has_pending) {
+            return;
+        }
+        self.touched = false;
+        match self.sender.flush() {
+            Ok(flushed) => self.waiting = flushed == Flushed::Waiting,
+            Err(error) => self.failed = Some(error),
+        }
+    }
+
+    fn end(&mut self, ending: Ending, now: Instant, drained_by: Instant) {
+        match ending {
+            Ending::Now => self.drain_until = Some(now),
+            Ending::Drained => self.drain_until = Some(drained_by),
+            Ending::Lost | Ending::Replaced => self.failed = Some(ChannelError::Closed),
+        }
+    }
+
+    /// Whether it is to be given up now, where `idle` says that nothing waits for it. Counts what is in doubt.
+    fn has_ended(&mut self, now: Instant, idle: bool, counters: &ServiceCounters) -> Option<Ended> {
+        let ended = self.drain_until.is_some_and(|until| idle || now >= until);
+        let failed = self.failed.take();
+        if failed.is_some() {
+            add(&counters.in_doubt, self.sender.outstanding());
+        }
+        (failed.is_some() || ended).then(|| (self.key, failed.map(|error| error.to_string())))
+    }
+
+    fn count_copied(&mut self, counters: &ServiceCounters) {
+        let copied = self.sender.copied().unwrap_or(0);
+        add(&counters.sent_copied, copied - self.copied);
+        self.copied = copied;
+    }
+}
+
+impl Out {
+    pub(super) fn new(key: ChannelKey, sender: Box<dyn Sender<Outgoing>>) -> Out {
+        Out {
+            main: Leg::new(key, sender),
+            large: None,
+            arriving: None,
+            follows_large: None,
+            ends_with_after: false,
+            pending: None,
+        }
+    }
+
+    /// What it is due may leave together with what the others of the company are due.
+    pub(super) fn join(&mut self, company: &mut Company<Outgoing>) {
+        self.main.sender.join(company);
+    }
+
+    /// The main channel.
+    pub(super) fn key(&self) -> ChannelKey {
+        self.main.key
+    }
+
+    /// From now on what is large takes this channel. `like` is a head of this service, of which origin and time are used.
+    pub(super) fn add_large(&mut self, large: LargeOut, like: &Head) {
+        self.arriving = Some((large, *like));
+        self.meet_large();
+    }
+
+    /// Begins to use a large channel that has arrived. Its first head says where it begins: what the receiver still waits for of an earlier one, that was lost, does not
+    /// come by this one. For that the head must name a later message than any for which the receiver may wait.
+    fn meet_large(&mut self) {
+        if self.ends_with_after {
+            return;
+        }
+        let Some((large, like)) = self.arriving.take() else {
+            return;
+        };
+        let mut large = Large::new(large);
+        if large.in_order && large.leg.send_after(self.main.last, &like).is_err() {
+            large.leg.failed = Some(ChannelError::Corrupt("a new channel took nothing"));
+        }
+        self.follows_large = None;
+        self.large = Some(large);
+    }
+
+    /// Ends the channel of this name, if it is one of its own.
+    pub(super) fn end(&mut self, key: ChannelKey, ending: Ending, now: Instant, drained_by: Instant) {
+        if let Some((large, _)) = self.arriving.take_if(|(large, _)| large.key == key) {
+            self.large = Some(Large::new(large));
+        }
+        for leg in self.legs_mut().filter(|leg| leg.key == key) {
+            leg.end(ending, now, drained_by);
+        }
+    }
+
+    fn legs(&self) -> impl Iterator<Item = &Leg> {
+        std::iter::once(&self.main).chain(self.large.as_ref().map(|large| &large.leg))
+    }
+
+    fn legs_mut(&mut self) -> impl Iterator<Item = &mut Leg> {
+        std::iter::once(&mut self.main).chain(self.large.as_mut().map(|large| &mut large.leg))
+    }
+
+    /// Whether one of its channels is about to end.
+    pub(super) fn is_ending(&self) -> bool {
+        self.legs().any(Leg::is_ending)
+    }
+
+    /// Whether its main channel has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.main.failed.is_some()
+    }
+
+    /// Whether a message waits here for room.
+    pub(super) fn has_pending(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// Whether the bus has to do something before this side can go on, or can forget what it has sent.
+    pub(super) fn awaits_bus(&self) -> bool {
+        self.pending.is_some() || self.legs().any(Leg::awaits_bus)
+    }
+
+    /// How to learn that it can go on.
+    pub(super) fn wait_for(&self) -> impl Iterator<Item = WaitFor> + '_ {
+        self.legs().map(|leg| leg.sender.wait_for())
+    }
+
+    /// Sends a message; what a full channel does with it follows the rule.
+    pub(super) fn offer(&mut self, message: Outgoing, when_full: WhenFull, counters: &ServiceCounters) {
+        if self.main.failed.is_some() {
+            add(&counters.dropped_link_down, 1);
+            return;
+        }
+        self.retry(counters);
+        if self.pending.is_some() {
+            return self.keep(message, when_full, counters);
+        }
+        if let Some(message) = self.try_send(message, counters) {
+            self.keep(message, when_full, counters);
+        }
+    }
+
+    fn keep(&mut self, message: Outgoing, when_full: WhenFull, counters: &ServiceCounters) {
+        match when_full {
+            WhenFull::DropNewest => add(&counters.dropped_full, 1),
+            WhenFull::Wait | WhenFull::DropOldest => {
+                if self.pending.replace(message).is_some() {
+                    add(&counters.dropped_full, 1);
+                }
+            }
+        }
+    }
+
+    /// Sends what waits here, if there is room now.
+    pub(super) fn retry(&mut self, counters: &ServiceCounters) {
+        if let Some(message) = self.pending.take() {
+            self.pending = self.try_send(message, counters);
+        }
+    }
+
+    /// Gives the message back if the channel is full.
+    fn try_send(&mut self, message: Outgoing, counters: &ServiceCounters) -> Option<Outgoing> {
+        let bytes = message.payload().len() as u64;
+        match self.send(message) {
+            Ok(()) => {
+                add(&counters.sent, 1);
+                add(&counters.sent_bytes, bytes);
+            }
+            Err(Refused::Full(message)) => return Some(message),
+            Err(Refused::TooLong { .. }) => add(&counters.refused, 1),
+            Err(Refused::Failed(_, error)) => {
+                add(&counters.dropped_link_down, 1);
+                self.main.failed = Some(error);
+            }
+        }
+        None
+    }
+
+    /// Sends a message by the channel for its length.
+    fn send(&mut self, message: Outgoing) -> Result<(), Refused<Outgoing>> {
+        let bytes = message.head().payload_bytes;
+        let takes_large = |large: &&mut Large| bytes >= large.from_bytes && !large.leg.is_ending();
+        if let Some(large) = self.large.as_mut().filter(takes_large) {
+            match large.send(message, &mut self.follows_large, self.main.last) {
+                // The main channel takes what the large one can't any more.
+                Err(Refused::Failed(message, error)) => {
+                    large.leg.failed = Some(error);
+                    return self.send_by_main(message);
+                }
+                other => return other,
+            }
+        }
+        self.send_by_main(message)
+    }
+
+    fn send_by_main(&mut self, message: Outgoing) -> Result<(), Refused<Outgoing>> {
+        if let Some(last) = self.follows_large {
+            if let Err(refused) = self.main.send_after(last, message.head()) {
+                return Err(instead_of(refused, message));
+            }
+            self.follows_large = None;
+            self.ends_with_after = true;
+        }
+        let is_message = message.head().kind == Kind::Data;
+        self.main.send(message)?;
+        if is_message {
+            self.ends_with_after = false;
+            self.meet_large();
+        }
+        Ok(())
+    }
+
+    /// Announces samples that went before by these events.
+    pub(super) fn announce(&mut self, mut head: Head) {
+        if self.main.failed.is_some() {
+            return;
+        }
+        // A sample that still waits takes the events along.
+        if let Some(pending) = &mut self.pending {
+            pending.head.events |= head.events;
+            return;
+        }
+        head.sequence = head.sequence.max(1);
+        match self.send_by_main(Outgoing::events(head)) {
+            Ok(()) | Err(Refused::TooLong { .. }) => {}
+            Err(Refused::Full(message)) => self.pending = Some(message),
+            Err(Refused::Failed(_, error)) => self.main.failed = Some(error),
+        }
+    }
+
+    /// Moves what waits in its channels.
+    pub(super) fn flush(&mut self, counters: &ServiceCounters) {
+        let has_pending = self.pending.is_some();
+        for leg in self.legs_mut() {
+            leg.flush(has_pending);
+            leg.count_copied(counters);
+        }
+    }
+
+    /// Gives up what has ended, first the large channel, and says so to `ended`; without its main channel there is nothing left and it returns true. `emptied`:
+    /// no program's sample waits to be taken.
+    pub(super) fn remove_ended(
+        &mut self,
+        now: Instant,
+        emptied: bool,
+        counters: &ServiceCounters,
+        mut ended: impl FnMut(Ended),
+    ) -> bool {
+        let is_idle = self.pending.is_none() && self.legs().all(|leg| !leg.waiting);
+        if let Some(large) = &mut self.large {
+            let idle = !large.leg.waiting;
+            if let Some(end) = large.leg.has_ended(now, idle, counters) {
+                self.large = None;
+                ended(end);
+            }
+        }
+        let Some(end) = self.main.has_ended(now, emptied && is_idle, counters) else {
+            return false;
+        };
+        if let Some(large) = self.large.take() {
+            if end.1.is_some() {
+                add(&counters.in_doubt, large.leg.sender.outstanding());
+            }
+            ended((large.leg.key, None));
+        }
+        if let Some((large, _)) = self.arriving.take() {
+            ended((large.key, None));
+        }
+        if self.pending.take().is_some() {
+            add(&counters.dropped_link_down, 1);
+        }
+        ended(end);
+        true
+    }
+}
+
+impl Large {
+    fn new(large: LargeOut) -> Large {
+        Large {
+            leg: Leg::new(large.key, large.sender),
+            from_bytes: large.from_bytes,
+            in_order: large.in_order,
+        }
+    }
+
+    /// `main_last`: number of the last message that took the main channel.
+    fn send(
+        &mut self,
+        message: Outgoing,
+        follows_large: &mut Option<u64>,
+        main_last: u64,
+    ) -> Result<(), Refused<Outgoing>> {
+        let is_change = main_last > self.leg.last;
+        if self.in_order
+            && is_change
+            && let Err(refused) = self.leg.send_after(main_last, message.head())
+        {
+            return Err(instead_of(refused, message));
+        }
+        self.leg.send(message)?;
+        if self.in_order {
+            *follows_large = Some(self.leg.last);
+        }
+        Ok(())
+    }
+}
+
+/// What became of the head that was to go before `message`, said of that one.
+fn instead_of(refused: Refused<Outgoing>, message: Outgoing) -> Refused<Outgoing> {
+    match refused {
+        Refused::Full(_) => Refused::Full(message),
+        Refused::TooLong { limit_bytes, .. } => Refused::TooLong { message, limit_bytes },
+        Refused::Failed(_, error) => Refused::Failed(message, error),
+    }
+}
+
+#[cfg(test)]
+#[path = "out_tests.rs"]
+mod tests;

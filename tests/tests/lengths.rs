@@ -1,0 +1,166 @@
+//! Messages of one service take two buses of a link by their length: their order is kept, and either bus may be lost.
+
+use busway_tests::outage::{Outage, cuts, start};
+use busway_tests::own_network::{in_own_network, sent};
+use busway_tests::role::{Role, Runner, Settings};
+use busway_tests::skip::skipped;
+use busway_tests::stream::{DEEP, STRICT, conclude, flows, goes_over, losses_are_in_the_books};
+use busway_tests::{Bus, Rig};
+
+const SERVICE: &str = "mixed";
+/// From here on messages are large.
+const LARGE: &str = "16KiB";
+/// In turn: runs of one kind and single ones, and one that is just not large and one that just is.
+const LENGTHS_BYTES: [usize; 12] = [
+    64, 64, 20_000, 64, 16_383, 16_384, 70_000, 70_000, 100, 64, 300_000, 16,
+];
+
+/// What is large takes `large`, everything else the other one.
+fn by_length(small: Bus, large: Bus) -> ([Bus; 2], String) {
+    let (small_name, large_name) = (small.name(), large.name());
+    let line = format!("large = {{ from = {LARGE:?}, buses = [{large_name:?}, {small_name:?}] }}");
+    ([small, large], line)
+}
+
+fn mixed(rig: &Rig, settings: Settings, gap_us: u64, reader_gap_us: u64) -> (Runner, Runner) {
+    let subscribe = Role::Subscribe {
+        service: SERVICE.into(),
+        settings,
+        gap_us: reader_gap_us,
+    };
+    let subscriber = rig.run(1, &subscribe).ready();
+    let publisher = rig.run(
+        0,
+        &Role::Publish {
+            service: SERVICE.into(),
+            settings,
+            origin: 1,
+            lengths_bytes: LENGTHS_BYTES.to_vec(),
+            gap_us,
+            count: None,
+            subscribers: 1,
+        },
+    );
+    flows(&publisher, &subscriber, 1, "at first");
+    (publisher, subscriber)
+}
+
+/// Bytes on the network for each byte published, with the large messages on one bus and the others on the other one.
+fn on_the_network(small: Bus, large: Bus) -> f64 {
+    let (buses, line) = by_length(small, large);
+    let mut rig = Rig::pair_with_one_link(buses, &line);
+    start(&mut rig);
+    let (publisher, subscriber) = mixed(&rig, STRICT, 200, 0);
+    goes_over(&rig, SERVICE, &buses);
+    let before = (publisher.report().sent, sent().0);
+    subscriber.until("500 more", |report| report.seen[&1].last > before.0 + 500);
+    let (messages, bytes) = (subscriber.seen(1).last - before.0, sent().0 - before.1);
+    let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
+    assert_eq!((seen.first, seen.received), (1, published), "{seen:?}");
+    let mean_bytes = LENGTHS_BYTES.iter().sum::<usize>() as f64 / LENGTHS_BYTES.len() as f64;
+    bytes as f64 / (messages as f64 * mean_bytes)
+}
+
+#[test]
+fn each_message_takes_the_bus_for_its_length_and_their_order_is_kept() {
+    in_own_network(|| {
+        let small = on_the_network(Bus::Tcp, Bus::Memory);
+        assert!(
+            small < 0.2,
+            "{small} bytes for a byte, where large ones leave by memory"
+        );
+        let large = on_the_network(Bus::Memory, Bus::Tcp);
+        assert!(
+            large > 0.8,
+            "{large} bytes for a byte, where large ones leave by tcp"
+        );
+    });
+}
+
+fn nothing_is_lost_where_the_reader_is_slow(small: Bus, large: Bus) {
+    let (buses, line) = by_length(small, large);
+    let mut rig = Rig::pair_with_one_link(buses, &line);
+    start(&mut rig);
+    // As fast as it can: both channels are full most of the time.
+    let (publisher, subscriber) = mixed(&rig, STRICT, 0, 300);
+    goes_over(&rig, SERVICE, &buses);
+    subscriber.until("2000 more", |report| report.seen[&1].received > 2000);
+    let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
+    assert_eq!((seen.first, seen.received), (1, published), "{seen:?}");
+}
+
+#[test]
+fn publishers_wait_for_a_slow_reader_whichever_bus_their_messages_take() {
+    nothing_is_lost_where_the_reader_is_slow(Bus::Tcp, Bus::Memory);
+    nothing_is_lost_where_the_reader_is_slow(Bus::Memory, Bus::Tcp);
+    nothing_is_lost_where_the_reader_is_slow(Bus::Memory, Bus::Udp);
+}
+
+#[test]
+fn of_a_service_that_keeps_the_latest_newer_ones_only_arrive() {
+    let (buses, line) = by_length(Bus::Tcp, Bus::Memory);
+    let rule = format!("[[service]]\nname = {SERVICE:?}\nkeep = \"latest\"\n");
+    let mut rig = Rig::pair_with_one_link_and(buses, &line, &rule);
+    start(&mut rig);
+    let (publisher, subscriber) = mixed(&rig, DEEP, 100, 0);
+    goes_over(&rig, SERVICE, &buses);
+    flows(&publisher, &subscriber, 1, "over both");
+    subscriber.until("1000 more", |report| report.seen[&1].received > 1000);
+    let report = publisher.finish();
+    let seen = subscriber.seen(1);
+    assert_eq!(seen.backwards, 0, "{seen:?}");
+    assert!(report.sent >= seen.last);
+    assert_eq!(rig.counter(1, SERVICE, "duplicates"), 0);
+}
+
+fn either_bus_is_lost_under_load_and_every_loss_is_counted(small: Bus, large: Bus) {
+    let (buses, line) = by_length(small, large);
+    let mut rig = match Rig::isolated_pair_with_one_link(buses, &line) {
+        Ok(rig) => rig,
+        Err(what) => return skipped(&what),
+    };
+    start(&mut rig);
+    let (publisher, subscriber) = mixed(&rig, DEEP, 200, 0);
+    goes_over(&rig, SERVICE, &buses);
+    for cut in 0..cuts() {
+        let link = cut % 2;
+        let outage = Outage::begin(&rig, link, buses[link]);
+        flows(
+            &publisher,
+            &subscriber,
+            1,
+            &format!("over the bus that is left, cut {cut}"),
+        );
+        goes_over(&rig, SERVICE, &[buses[1 - link]]);
+        outage.end(&rig);
+        goes_over(&rig, SERVICE, &buses);
+        flows(&publisher, &subscriber, 1, &format!("by length again, cut {cut}"));
+    }
+    let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
+    losses_are_in_the_books(&rig, SERVICE, published, &seen);
+}
+
+#[test]
+fn either_bus_may_be_lost_with_large_ones_on_memory() {
+    either_bus_is_lost_under_load_and_every_loss_is_counted(Bus::Tcp, Bus::Memory);
+}
+
+#[test]
+fn either_bus_may_be_lost_with_large_ones_on_tcp() {
+    either_bus_is_lost_under_load_and_every_loss_is_counted(Bus::Memory, Bus::Tcp);
+}
+
+#[test]
+fn either_bus_may_be_lost_with_large_ones_on_udp() {
+    either_bus_is_lost_under_load_and_every_loss_is_counted(Bus::Memory, Bus::Udp);
+}
+
+#[test]
+fn a_bus_that_may_lose_messages_takes_all_of_a_service_or_nothing() {
+    let best_effort = "udp.delivery = \"best-effort\"\n";
+    let (buses, line) = by_length(Bus::Udp, Bus::Memory);
+    let mut rig = Rig::pair_with_one_link(buses, &format!("{line}\n{best_effort}"));
+    start(&mut rig);
+    let (_publisher, _subscriber) = mixed(&rig, STRICT, 200, 0);
+    goes_over(&rig, SERVICE, &[Bus::Memory]);
+}
