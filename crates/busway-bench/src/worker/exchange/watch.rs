@@ -37,19 +37,24 @@ pub(super) fn watch(
     let mut corrupt = 0;
     while !control.ended() && !end.has_come(ended_ns, number - spec.base) {
         let started_ns = now_ns();
-        let answered = asker.ask(number, TIMEOUT, control)?;
+        let answered = asker.ask(number, TIMEOUT, control);
         ended_ns = now_ns();
         number += 1;
-        if answered {
+        let failed = answered.as_ref().err().cloned();
+        if answered == Ok(true) {
             found.answered(started_ns, (ended_ns - started_ns).saturating_sub(clock_ns));
-        } else if !control.ended() {
+        } else if failed.is_none() && !control.ended() {
             found.unanswered(started_ns);
         }
-        if ended_ns >= report_at_ns {
+        // What was measured until a path fails counts: by it the parent knows that the path has worked.
+        if ended_ns >= report_at_ns || failed.is_some() {
             found.measured.corrupt = asker.corrupt() - corrupt;
             corrupt = asker.corrupt();
             report(&Report::Interim(Box::new(found.take())));
             report_at_ns = now_ns() + report_ns;
+        }
+        if let Some(why) = failed {
+            return Err(why);
         }
     }
     found.measured.corrupt = asker.corrupt() - corrupt;
