@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::ping::Asker;
-use super::{End, Exchange, clock_ns, stay};
+use super::{Exchange, clock_ns, stay};
 use crate::pattern::{PROBE, now_ns};
 use crate::record::Recorder;
 use crate::technology::{Message, Path, Received};
@@ -116,9 +116,8 @@ struct Instants {
 impl Instants {
     fn new(spec: &Exchange, interval_ns: u64) -> Self {
         let begun_ns = now_ns() + LEAD_NS;
-        let end = End::of(spec.extent);
         let counted = match spec.extent {
-            super::Extent::Seconds(_) => (end.at_ns - begun_ns + LEAD_NS) / interval_ns,
+            super::Extent::Seconds(seconds) => (seconds * 1e9) as u64 / interval_ns,
             super::Extent::Messages(messages) => messages,
         }
         .max(1);
