@@ -23,6 +23,8 @@ const WARM_UP_SHARE: f64 = 0.1;
 const DECEIVED: u64 = 1 << 62;
 /// Looks between which the clock is asked whether it is too late.
 const LOOKS: u32 = 256;
+/// Most that is charged to an answer between two such looks: a program that did not run, because the machine stood still, has not waited.
+const CHARGED_AT_MOST: Duration = Duration::from_millis(100);
 
 /// Asks and measures. Round trips are without the reading of the clock that each contains.
 pub(super) fn ping(path: &mut impl Path, spec: &Exchange, control: &Control) -> WorkerResult<Measured> {
@@ -134,7 +136,7 @@ impl<'p, P: Path + ?Sized> Asker<'p, P> {
             return Ok(false);
         }
         let mut looks = 0_u32;
-        let mut since = None;
+        let (mut looked_at, mut waited) = (None, Duration::ZERO);
         loop {
             if let Some(Received { message, intact }) = self.path.receive()? {
                 self.patience.reset();
@@ -153,8 +155,10 @@ impl<'p, P: Path + ?Sized> Asker<'p, P> {
             looks = looks.wrapping_add(1);
             // A look that blocks takes so long itself that the clock costs nothing beside it.
             if self.patience.strategy() == Wait::Event || looks.is_multiple_of(LOOKS) {
-                let is_late = since.get_or_insert_with(Instant::now).elapsed() > timeout;
-                if is_late || control.ended() {
+                let now = Instant::now();
+                let before = looked_at.replace(now).unwrap_or(now);
+                waited += (now - before).min(CHARGED_AT_MOST);
+                if waited > timeout || control.ended() {
                     self.has_given_up = asked & PROBE == 0;
                     return Ok(false);
                 }
