@@ -19,8 +19,10 @@ use crate::worker::{Figures, Report, Role};
 
 /// Lines of standard error that are kept for error messages.
 const KEPT_LINES: usize = 12;
-/// How long a child may take to end when asked, before it is killed.
-const END_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a child may take to end when asked, before it is killed: what a killed one leaves behind is in the way of the next.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the other machine may take to say that a program there has ended. It may be gone itself.
+const FAR_END_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often a wait looks whether the user wants to stop.
 const STOP_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -235,7 +237,7 @@ impl Worker {
         if let Some(Commands::Connection(connection)) = self.commands.take() {
             let _ = connection.shutdown(Shutdown::Write);
             // The other machine closes the connection when the program has ended.
-            let deadline = Instant::now() + END_TIMEOUT;
+            let deadline = Instant::now() + FAR_END_TIMEOUT;
             while Instant::now() < deadline
                 && !matches!(
                     self.reports.recv_timeout(STOP_INTERVAL),
