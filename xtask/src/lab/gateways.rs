@@ -167,7 +167,7 @@ impl<'a> Gateways<'a> {
     /// # Errors
     /// It has not, in time.
     pub fn counts_losses(&self, host: usize, service: &str, missing: u64) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + LIMIT;
         loop {
             let status = self.status(host)?;
             let services = status["services"]

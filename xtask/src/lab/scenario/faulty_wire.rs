@@ -221,8 +221,7 @@ impl Watched<'_> {
         );
         self.gateways
             .counts_losses(1, STREAM.service, seen(&after, "missing"))?;
-        let sending = curve(&self.publisher.output_lines(), sent);
-        let arriving = arrivals(&self.subscriber.output_lines());
+        let (sending, arriving, recovery_ms) = self.recovered(end)?;
         let (late, worst) = lateness(&sending, &arriving, seen(&before, "last"), seen(&after, "last"));
         Ok(Row {
             bus: bus.to_owned(),
@@ -233,14 +232,31 @@ impl Watched<'_> {
             late,
             worst_ms: worst.as_millis() as u64,
             detection_ms: self.detection(begin),
-            recovery_ms: recovery(&sending, &arriving, end)
-                .context("the stream recovered, but no report says when")?,
+            recovery_ms,
             frames: difference(relay.frames(), frames_before),
         })
     }
 
     fn received(&self) -> Value {
         report(&self.subscriber.output_so_far())
+    }
+
+    /// What was sent and what arrived so far, and how long after `end` something arrived that was sent behind it. That it flows again may be known
+    /// before the reports have come that say so.
+    fn recovered(&self, end: Instant) -> Result<(Curve, Arrivals, u64)> {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let sending = curve(&self.publisher.output_lines(), sent);
+            let arriving = arrivals(&self.subscriber.output_lines());
+            if let Some(recovery_ms) = recovery(&sending, &arriving, end) {
+                return Ok((sending, arriving, recovery_ms));
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "the stream recovered, but no report says when"
+            );
+            sleep(Duration::from_millis(20));
+        }
     }
 
     /// From `begin` until a gateway said that the link is down.
