@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -16,6 +17,7 @@ pub struct Program {
     stdin: Option<ChildStdin>,
     last_line: Arc<Mutex<Option<String>>>,
     log: Arc<Mutex<String>>,
+    readers: Vec<JoinHandle<()>>,
 }
 
 impl Program {
@@ -30,8 +32,8 @@ impl Program {
         let (last_line, log) = <(Arc<Mutex<Option<String>>>, Arc<Mutex<String>>)>::default();
         let stdin = child.stdin.take();
         let (newest, written) = (last_line.clone(), log.clone());
-        each_line(child.stdout.take(), move |line| *lock(&newest) = Some(line));
-        each_line(child.stderr.take(), move |line| {
+        let lines = each_line(child.stdout.take(), move |line| *lock(&newest) = Some(line));
+        let log_lines = each_line(child.stderr.take(), move |line| {
             let mut log = lock(&written);
             log.push_str(&line);
             log.push('\n');
@@ -42,6 +44,7 @@ impl Program {
             stdin,
             last_line,
             log,
+            readers: lines.into_iter().chain(log_lines).collect(),
         }
     }
 
@@ -60,9 +63,16 @@ impl Program {
         self.child.id()
     }
 
-    /// Whether it has ended, and how.
+    /// Whether it has ended, and how. If so, all that it wrote is there to be looked at: its last words outlive it in the pipes.
     pub fn ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().expect("one's own child can be waited for")
+        let status = self
+            .child
+            .try_wait()
+            .expect("one's own child can be waited for")?;
+        eventually(&format!("the last words of {} are read", self.name), || {
+            self.readers.iter().all(JoinHandle::is_finished).then_some(())
+        });
+        Some(status)
     }
 
     /// kill -9.
@@ -109,13 +119,15 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn each_line(pipe: Option<impl Read + Send + 'static>, mut take: impl FnMut(String) + Send + 'static) {
-    if let Some(pipe) = pipe {
-        std::thread::spawn(move || {
-            BufReader::new(pipe)
-                .lines()
-                .map_while(Result::ok)
-                .for_each(&mut take)
-        });
-    }
+fn each_line(
+    pipe: Option<impl Read + Send + 'static>,
+    mut take: impl FnMut(String) + Send + 'static,
+) -> Option<JoinHandle<()>> {
+    let pipe = pipe?;
+    Some(std::thread::spawn(move || {
+        BufReader::new(pipe)
+            .lines()
+            .map_while(Result::ok)
+            .for_each(&mut take)
+    }))
 }

@@ -167,8 +167,6 @@ impl Runner {
             "the program ended with {status}: {}",
             self.0.log()
         );
-        // Its last line may still be on the way from the pipe.
-        std::thread::sleep(std::time::Duration::from_millis(20));
         self.report()
     }
 }
