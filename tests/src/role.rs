@@ -149,6 +149,12 @@ impl Runner {
         self
     }
 
+    /// Its next report: as new as can be, however busy this machine is.
+    pub fn next_report(&self) -> Report {
+        let before = self.report();
+        self.until("the next report", |report| *report != before)
+    }
+
     /// Waits until its report is as wanted.
     pub fn until(&self, what: &str, wanted: impl Fn(&Report) -> bool) -> Report {
         eventually(what, || Some(self.report()).filter(&wanted))
