@@ -4,7 +4,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// After this time something that should come about is taken to hang.
-pub const DEADLINE: Duration = Duration::from_secs(20);
+pub const DEADLINE: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(2);
 
 /// Waits until `look` finds something.
