@@ -4,11 +4,11 @@
 //! `/dev/shm` to fill. All names differ from test to test; everything is removed at the end.
 
 use std::fmt::Write as _;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use busway_bench::BenchError;
-use busway_bench::hosts::{Hosts, Isolation, own_address};
+use busway_bench::hosts::{Hosts, Isolation};
 use busway_transport::registry::{Site, link_lines};
 use iceoryx2::config::Config;
 use iceoryx2::prelude::*;
@@ -211,8 +211,7 @@ impl Rig {
         for (number, (a, b, bus)) in links.iter().enumerate() {
             let (name_a, name_b) = (&hosts.hosts[*a].name, &hosts.hosts[*b].name);
             // The first host is the one that listens where only one does: the second of a site.
-            let free =
-                |here, there, number| SocketAddr::new(hosts.address(here, there), free_port(&hosts, number));
+            let free = |here, there, number| listening_place(&hosts, hosts.address(here, there), number);
             let site = Site {
                 hosts: [name_b, name_a],
                 addresses: [free(*b, *a, number + links.len()), free(*a, *b, number)],
@@ -419,12 +418,36 @@ pub fn beside_the_test(name: &str) -> PathBuf {
         .join(name)
 }
 
-fn free_port(hosts: &Hosts, number: usize) -> u16 {
-    match hosts.isolation {
-        Isolation::Namespaces => 7400 + number as u16,
-        Isolation::Domains => {
-            let listener = TcpListener::bind((own_address(), 0)).expect("a free port");
-            listener.local_addr().expect("it has one").port()
+/// Where the host of a link listens, given the address by which it is reached. Nobody else has this port there: a port that was only found free may be taken before the
+/// gateway has it, or while a gateway that was killed is not back.
+fn listening_place(hosts: &Hosts, reached_by: IpAddr, number: usize) -> SocketAddr {
+    let port = 7400 + number as u16;
+    match (hosts.isolation, reached_by) {
+        (Isolation::Namespaces, _) => SocketAddr::new(reached_by, port),
+        (Isolation::Domains, IpAddr::V4(Ipv4Addr::LOCALHOST)) => {
+            SocketAddr::new(own_loopback(&hosts.shared), port)
+        }
+        // An address that others use as well: of an RDMA device, say.
+        (Isolation::Domains, _) => {
+            let listener = TcpListener::bind((reached_by, 0)).expect("a free port");
+            listener.local_addr().expect("it has one")
         }
     }
+}
+
+/// An address of the loopback interface that no other rig uses, of this process or of another one.
+fn own_loopback(shared: &Path) -> IpAddr {
+    // The directory is named busway-PROCESS-NUMBER. Addresses of the buses' own tests have the third number's high bit set.
+    let name = shared
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
+    let number: u64 = name
+        .rsplit('-')
+        .next()
+        .and_then(|it| it.parse().ok())
+        .expect("numbered");
+    let process = std::process::id().to_be_bytes();
+    let last = 1 + (number % 254) as u8;
+    Ipv4Addr::new(127, process[3], process[2] & 0x7f, last).into()
 }
