@@ -305,6 +305,19 @@ impl Rig {
             .find(|service| service.name == name)
     }
 
+    /// What the gateway says of a service in a status that it has begun to write after this was called.
+    pub fn newly_written_service(&self, host: usize, name: &str) -> ServiceStatus {
+        let written_at = || std::fs::metadata(self.status_path(host)).ok()?.modified().ok();
+        // What is written first may have been gathered before.
+        for _ in 0..2 {
+            let before = written_at();
+            eventually("the next status", || (written_at() != before).then_some(()));
+        }
+        eventually(&format!("{name} is in the status of host {host}"), || {
+            self.service(host, name)
+        })
+    }
+
     /// A counter of a service, 0 while the gateway has not heard of it.
     pub fn counter(&self, host: usize, service: &str, counter: &str) -> u64 {
         self.service(host, service)

@@ -1,7 +1,11 @@
 //! What a receiver slower than its sender gets, by rule, and that every message is accounted for.
 
-use busway_tests::role::{Role, Seen, Settings};
-use busway_tests::{Bus, Rig, eventually, on_each_bus};
+use std::time::{Duration, Instant};
+
+use busway_tests::rig::ServiceStatus;
+use busway_tests::role::{Role, Runner, Settings};
+use busway_tests::wait::DEADLINE;
+use busway_tests::{Bus, Rig, on_each_bus};
 
 const WIDE: Settings = Settings {
     safe_overflow: None,
@@ -9,93 +13,106 @@ const WIDE: Settings = Settings {
     buffer: Some(64),
 };
 
-/// Publishes a burst of large messages, far more than the way holds, and returns what its subscriber has seen in the end.
-fn burst(bus: Bus, rule: &str, settings: Settings) -> (Rig, u64, Seen) {
-    const COUNT: u64 = 3_000;
-    let rig = Rig::pair_with(bus, &format!("[[service]]\nname = \"burst\"\n{rule}\n"));
-    let subscriber = rig
-        .run(
-            1,
-            &Role::Subscribe {
+/// A burst of large messages, far more than the way holds, and a subscriber that is slower.
+struct Burst {
+    rig: Rig,
+    subscriber: Runner,
+    // What it has published and nobody has taken lives as long as it does.
+    _publisher: Runner,
+}
+
+/// Messages.
+const COUNT: u64 = 3_000;
+
+impl Burst {
+    /// All are published; not all that arrive have arrived.
+    fn begin(bus: Bus, rule: &str, settings: Settings) -> Burst {
+        let rig = Rig::pair_with(bus, &format!("[[service]]\nname = \"burst\"\n{rule}\n"));
+        let subscriber = rig
+            .run(
+                1,
+                &Role::Subscribe {
+                    service: "burst".into(),
+                    settings,
+                    gap_us: 2_000,
+                },
+            )
+            .ready();
+        let publisher = rig.run(
+            0,
+            &Role::Publish {
                 service: "burst".into(),
                 settings,
-                gap_us: 2_000,
+                origin: 1,
+                lengths_bytes: vec![32_768],
+                gap_us: 20,
+                count: Some(COUNT),
+                subscribers: 1,
             },
-        )
-        .ready();
-    let publisher = rig.run(
-        0,
-        &Role::Publish {
-            service: "burst".into(),
-            settings,
-            origin: 1,
-            lengths_bytes: vec![32_768],
-            gap_us: 20,
-            count: Some(COUNT),
-            subscribers: 1,
-        },
-    );
-    publisher.until("all are published", |report| report.done);
-    // Whatever still comes has come once the receiving gateway's count stands still for two of its reports.
-    let mut last = (0, 0);
-    eventually("it settles", || {
-        let status = rig.service(1, "burst")?;
-        let now = (
-            status.counter("received"),
-            status.counter("lost") + status.counter("overwritten"),
         );
-        let settled = now == last && now.0 > 0;
-        last = now;
-        std::thread::sleep(std::time::Duration::from_millis(1_100));
-        settled.then_some(())
-    });
-    let report = subscriber.report();
-    assert_eq!((report.corrupt, report.seen[&1].backwards), (0, 0));
-    (rig, COUNT, report.seen[&1])
+        publisher.until("all are published", |report| report.done);
+        Burst {
+            rig,
+            subscriber,
+            _publisher: publisher,
+        }
+    }
+
+    fn newest_arrives(&self) {
+        self.subscriber.until("the newest message arrives", |report| {
+            report.seen.get(&1).is_some_and(|seen| seen.last == COUNT)
+        });
+    }
+
+    /// Waits until the books of both gateways, that of the sending one first, are as wanted, and stay so.
+    fn books(&self, what: &str, wanted: impl Fn(&ServiceStatus, &ServiceStatus) -> bool) {
+        let both = || [0, 1].map(|host| self.rig.service(host, "burst"));
+        let mut last = both();
+        let balance = |books: &[Option<ServiceStatus>; 2]| match books {
+            [Some(from), Some(to)] => wanted(from, to),
+            _ => false,
+        };
+        let begin = Instant::now();
+        while !balance(&last) {
+            assert!(begin.elapsed() < DEADLINE, "{what}: {last:?}");
+            std::thread::sleep(Duration::from_millis(100));
+            last = both();
+        }
+        let last = [0, 1].map(|host| Some(self.rig.newly_written_service(host, "burst")));
+        assert!(balance(&last), "{what}, and no longer: {last:?}");
+        let report = self.subscriber.report();
+        assert_eq!((report.corrupt, report.seen[&1].backwards), (0, 0));
+    }
 }
 
 fn latest_ends_with_the_newest_message(bus: Bus) {
-    let (rig, count, seen) = burst(bus, "keep = \"latest\"", WIDE);
-    assert_eq!(seen.last, count, "the newest message must arrive");
-    let (from, to) = (
-        rig.service(0, "burst").expect("status"),
-        rig.service(1, "burst").expect("status"),
-    );
-    println!("{from:?}\n{to:?}");
-    assert_eq!(to.counter("lost"), 0, "replaced is not lost");
-    assert!(to.counter("received") + to.counter("overwritten") <= count);
+    let burst = Burst::begin(bus, "keep = \"latest\"", WIDE);
+    burst.newest_arrives();
+    burst.books("replaced is not lost", |_, to| {
+        let known = to.counter("received") + to.counter("overwritten");
+        to.counter("lost") == 0 && known > 0 && known <= COUNT
+    });
 }
 
 fn all_with_drop_oldest_accounts_for_every_message(bus: Bus) {
-    let (rig, count, seen) = burst(bus, "keep = \"all\"\ndepth = 4\npolicy = \"drop-oldest\"", WIDE);
-    assert_eq!(seen.last, count, "the newest message must arrive");
-    let (from, to) = (
-        rig.service(0, "burst").expect("status"),
-        rig.service(1, "burst").expect("status"),
-    );
-    let counters = ["sent", "overflowed", "dropped_full", "dropped_link_down"];
-    let sending: u64 = counters.iter().map(|name| from.counter(name)).sum();
-    assert_eq!(sending, count, "{from:?}");
-    // What overflowed before the first message crossed, or while it was being taken, is the sending side's alone.
-    let receiving = to.counter("received") + to.counter("lost");
-    assert!(
-        receiving <= count && receiving + from.counter("overflowed") >= count,
-        "{seen:?} {from:?} {to:?}"
-    );
+    let burst = Burst::begin(bus, "keep = \"all\"\ndepth = 4\npolicy = \"drop-oldest\"", WIDE);
+    burst.newest_arrives();
+    burst.books("every message is accounted for", |from, to| {
+        let counters = ["sent", "overflowed", "dropped_full", "dropped_link_down"];
+        let sending: u64 = counters.iter().map(|name| from.counter(name)).sum();
+        // What overflowed before the first message crossed, or while it was being taken, is the sending side's alone.
+        let receiving = to.counter("received") + to.counter("lost");
+        sending == COUNT && receiving <= COUNT && receiving + from.counter("overflowed") >= COUNT
+    });
 }
 
 fn all_with_drop_newest_accounts_for_every_message_that_crossed(bus: Bus) {
-    let (rig, count, _) = burst(bus, "keep = \"all\"\ndepth = 4\npolicy = \"drop-newest\"", WIDE);
-    let (from, to) = (
-        rig.service(0, "burst").expect("status"),
-        rig.service(1, "burst").expect("status"),
-    );
-    assert_eq!(from.counter("sent"), to.counter("received"), "{from:?} {to:?}");
-    assert_eq!(
-        from.counter("sent") + from.counter("dropped_full") + from.counter("overflowed"),
-        count,
-        "{from:?}"
-    );
+    let burst = Burst::begin(bus, "keep = \"all\"\ndepth = 4\npolicy = \"drop-newest\"", WIDE);
+    burst.books("every message is accounted for", |from, to| {
+        let kept = from.counter("sent");
+        kept == to.counter("received")
+            && kept + from.counter("dropped_full") + from.counter("overflowed") == COUNT
+    });
 }
 
 fn all_with_block_loses_nothing_where_the_service_does_not_overflow(bus: Bus) {
@@ -103,9 +120,10 @@ fn all_with_block_loses_nothing_where_the_service_does_not_overflow(bus: Bus) {
         safe_overflow: Some(false),
         ..WIDE
     };
-    let (rig, count, _) = burst(bus, "keep = \"all\"\ndepth = 4\npolicy = \"block\"", strict);
-    rig.counter_becomes(1, "burst", "received", count);
-    assert_eq!(rig.counter(1, "burst", "lost"), 0);
+    let burst = Burst::begin(bus, "keep = \"all\"\ndepth = 4\npolicy = \"block\"", strict);
+    burst.books("all arrive", |_, to| {
+        to.counter("received") == COUNT && to.counter("lost") == 0
+    });
 }
 
 on_each_bus!(
