@@ -51,7 +51,7 @@ fn every_message_reaches_a_slow_reader_in_order(bus: Bus) {
         ),
         (1, 400, 0, 0, 0)
     );
-    assert!(publisher.report().done);
+    publisher.until("it knows that it has sent all", |report| report.done);
     rig.counter_becomes(0, "strict", "sent", 400);
     rig.counter_becomes(1, "strict", "received", 400);
     assert_eq!(rig.counter(1, "strict", "lost"), 0);
@@ -88,10 +88,10 @@ fn the_publisher_does_not_run_ahead_without_bound(bus: Bus) {
             report.seen.get(&1).is_some_and(|seen| seen.last > 20)
         })
         .seen[&1];
-    // 4 in each of two subscribers, 8 in the channel, a few in hand, and what the socket buffers of TCP hold; the publisher
-    // alone would send tens of thousands in this time.
+    // 4 in each of two subscribers, 8 in the channel, a few in hand, what the socket buffers of TCP hold, and what the subscriber took since its last report,
+    // which on a busy machine may be a second old; the publisher alone would send tens of thousands in this time.
     println!("run-ahead at most {furthest} messages of 64 KiB");
-    assert!(furthest < 200, "the publisher ran {furthest} messages ahead");
+    assert!(furthest < 1_000, "the publisher ran {furthest} messages ahead");
     assert_eq!(seen.missing, 0);
 }
 
