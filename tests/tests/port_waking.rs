@@ -71,28 +71,40 @@ fn a_lone_message_crosses_an_idle_gateway_without_waiting_for_a_poll(bus: Bus) {
     for partition in [&source, &sink] {
         set_partition_mode(partition, OperatingMode::Normal).expect("it was starting");
     }
-    for number in 1..=COUNT {
-        std::thread::sleep(PAUSE);
-        latest.write(&number.to_le_bytes()).expect("a source port");
-        eventually("the message arrives", || {
-            read(latest_in).filter(|(read, _)| *read == number)
-        });
-        std::thread::sleep(PAUSE);
-        queue.send(&number.to_le_bytes(), 0).expect("room");
-        assert_eq!(receive(queue_in, Duration::from_secs(30)), Some((number, false)));
-    }
     let system = System::load(&rig.system).expect("the test's own");
     let moved = crossings_of(&system, "a")
         .into_iter()
         .filter(|it| it.carrier == Carrier::Gateways);
-    for channel in moved.map(|it| it.channel) {
-        let unrung = counted(&rig, 0, &channel, ("sent", COUNT), "unrung");
-        // One that comes just when a sleep has run its time may be seen before its bell is rung.
-        assert!(
-            unrung <= COUNT / 10,
-            "{channel}: {unrung} of {COUNT} found by looking"
-        );
-    }
+    let moved: Vec<String> = moved.map(|it| it.channel).collect();
+    let mut before = vec![0; moved.len()];
+    most_are_rung_for(|round| {
+        for number in round * COUNT + 1..=(round + 1) * COUNT {
+            std::thread::sleep(PAUSE);
+            latest.write(&number.to_le_bytes()).expect("a source port");
+            eventually("the message arrives", || {
+                read(latest_in).filter(|(read, _)| *read == number)
+            });
+            std::thread::sleep(PAUSE);
+            queue.send(&number.to_le_bytes(), 0).expect("room");
+            assert_eq!(receive(queue_in, Duration::from_secs(30)), Some((number, false)));
+        }
+        let since_then = moved.iter().zip(&mut before).map(|(channel, before)| {
+            let unrung = counted(&rig, 0, channel, ("sent", (round + 1) * COUNT), "unrung");
+            unrung - std::mem::replace(before, unrung)
+        });
+        since_then.max().unwrap_or(0)
+    });
+}
+
+/// Does `round` until few of its [`COUNT`] messages were found by looking, at most three times. One that comes just when a sleep has run its time is found so before
+/// its bell is rung; on a machine that gives the lane no processor then, that time is long, and such a round says nothing. A bell that is not rung fails in all.
+fn most_are_rung_for(mut round: impl FnMut(u64) -> u64) {
+    let mut found = Vec::new();
+    let is_well = (0..3).any(|number| {
+        found.push(round(number));
+        found[found.len() - 1] <= COUNT / 10
+    });
+    assert!(is_well, "of {COUNT} each time, found by looking: {found:?}");
 }
 
 fn room_in_a_full_queue_is_announced_to_the_gateway_that_waits_for_it(bus: Bus) {
@@ -115,16 +127,18 @@ fn room_in_a_full_queue_is_announced_to_the_gateway_that_waits_for_it(bus: Bus) 
             .expect("room, soon");
         sent += 1;
     }
-    let first = counted(&rig, 1, "queue", ("received", 4), "unrung");
-    for number in 1..=COUNT {
-        std::thread::sleep(PAUSE);
-        assert_eq!(receive(queue_in, Duration::from_secs(30)), Some((number, false)));
-        // There is room as soon as the gateway over there has given the next one, and the one here knows.
-        queue
-            .send(&(sent + 1).to_le_bytes(), PATIENCE_NS)
-            .expect("room, soon");
-        sent += 1;
-    }
-    let unrung = counted(&rig, 1, "queue", ("received", COUNT), "unrung") - first;
-    assert!(unrung <= COUNT / 10, "{unrung} of {COUNT} found by looking");
+    let mut before = counted(&rig, 1, "queue", ("received", 4), "unrung");
+    most_are_rung_for(|round| {
+        for number in round * COUNT + 1..=(round + 1) * COUNT {
+            std::thread::sleep(PAUSE);
+            assert_eq!(receive(queue_in, Duration::from_secs(30)), Some((number, false)));
+            // There is room as soon as the gateway over there has given the next one, and the one here knows.
+            queue
+                .send(&(sent + 1).to_le_bytes(), PATIENCE_NS)
+                .expect("room, soon");
+            sent += 1;
+        }
+        let unrung = counted(&rig, 1, "queue", ("received", (round + 1) * COUNT), "unrung");
+        unrung - std::mem::replace(&mut before, unrung)
+    });
 }
