@@ -359,11 +359,14 @@ fn a_core_that_stops_is_told_and_what_lay_in_its_ring_when_it_started_anew_is_co
     drop(board);
     product.core_becomes("work", "stopped");
     product.core_becomes("done", "stopped");
-    assert!(
-        product.rig.log(0).contains("core \"core\" has not answered"),
-        "{}",
-        product.rig.log(0)
-    );
+    // What it wrote to its log may come later than what it wrote to its status afterwards.
+    wait_for("the log says so", || {
+        product
+            .rig
+            .log(0)
+            .contains("core \"core\" has not answered")
+            .then_some(())
+    });
     queues.send(10..15);
     product.counter_becomes("work", "sent", 15);
     let _board = product.start_board();

@@ -101,7 +101,10 @@ fn refused(bus: Bus, peer_is_first: bool) {
     });
     assert!(!status.links[1].up && status.links[0].up, "{status:?}");
     flows(&publisher, &subscriber, 1, "beside a peer of another version");
-    let log = rig.log(0);
+    // What it wrote to its log may come later than what it wrote to its status afterwards.
+    let log = eventually("the log says so", || {
+        Some(rig.log(0)).filter(|log| log.contains("version"))
+    });
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("version")).collect();
     assert_eq!(lines.len(), 1, "once, not at every try: {lines:?}");
     let line = lines[0];
