@@ -33,6 +33,8 @@ pub struct Browser {
     next_id: u64,
     /// What went wrong in the page, in words.
     pub complaints: Vec<String>,
+    /// Pages that have loaded.
+    loads: u64,
 }
 
 /// The browser on this machine: the one that `BUSWAY_CHROMIUM` names, or one on the path.
@@ -86,6 +88,7 @@ impl Browser {
             session: String::new(),
             next_id: 0,
             complaints: Vec::new(),
+            loads: 0,
         };
         let page = this.call("Target.createTarget", json!({"url": "about:blank"}));
         let attached = this.call(
@@ -110,11 +113,15 @@ impl Browser {
             "Emulation.setEmulatedMedia",
             json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]}),
         );
+        // It may have loaded before the browser has answered.
+        let before = self.loads;
         self.call(
             "Page.navigate",
             json!({"url": format!("file://{}", file.display())}),
         );
-        self.until("Page.loadEventFired");
+        while self.loads == before {
+            self.next();
+        }
     }
 
     /// The value of an expression in the page.
@@ -177,10 +184,6 @@ impl Browser {
         }
     }
 
-    fn until(&mut self, event: &str) {
-        while self.next()["method"] != event {}
-    }
-
     fn next(&mut self) -> Value {
         loop {
             let message = self.socket.read().expect("the browser answers in time");
@@ -193,6 +196,7 @@ impl Browser {
 
     fn note(&mut self, message: &Value) {
         let parameters = &message["params"];
+        self.loads += u64::from(message["method"] == "Page.loadEventFired");
         let complaint = match message["method"].as_str() {
             Some(
                 "Runtime.consoleAPICalled"
