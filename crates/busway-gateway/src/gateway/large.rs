@@ -1,9 +1,9 @@
 //! Second channels of services, for what is large, at the sending side.
 //!
 //! The receiving side opens one beside the main channel, and says [`Say::Use`](crate::protocol::Say::Use) once its lane has it: from then on nothing that takes it can be
-//! passed over by what takes the main one. Only then, and once the main channel is in the lane here, the lane gets it. `links` calls.
+//! passed over by what takes the main one. Only then, and once the main channel is in the lane here, the lane gets it. `links` and `channels` call.
 
-use busway_transport::{ChannelSpec, Keep, Sender};
+use busway_transport::{ChannelSpec, Direction, Keep, Sender};
 
 use super::Gateway;
 use super::service::OutPhase;
@@ -43,11 +43,7 @@ impl LargeOpening {
 impl Gateway<'_> {
     /// The peer's end of a second channel is in its lane.
     pub(super) fn may_use(&mut self, key: ChannelKey) {
-        let Some(name) = self
-            .channels
-            .get(&(busway_transport::Direction::Send, key))
-            .cloned()
-        else {
+        let Some(name) = self.channels.get(&(Direction::Send, key)).cloned() else {
             return;
         };
         let out = self

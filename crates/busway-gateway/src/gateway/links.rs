@@ -1,16 +1,16 @@
-//! The conversation with the peers: links up and down, offers, channels asked for and ended.
+//! The conversation with the peers: links up and down, and what they say.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use busway_transport::{ChannelEnd, ChannelId, ChannelSpec, Direction, Link, LinkEvent, PeerHello, WaitFor};
+use busway_transport::{ChannelId, ChannelSpec, Direction, Link, LinkEvent, PeerHello, WaitFor};
 
 use super::Gateway;
 use super::cores::Cores;
 use super::large::LargeOpening;
 use super::port_channel::Asked;
 use super::ports::Ports;
-use super::service::{InLane, InPhase, OutChannel, OutPhase};
+use super::service::InLane;
 use crate::clock::{measured, monotonic_ns};
 use crate::iox::description::ServiceDescription;
 use crate::iox::ports::Outgoing;
@@ -20,7 +20,7 @@ use crate::protocol::{self, Say};
 /// What a lost peer offered is held for this long: mirrors stay, losses are counted for it.
 pub const OUTAGE_HOLD: Duration = Duration::from_secs(60);
 /// A peer that is back has this long to repeat its offers.
-const REOFFER: Duration = Duration::from_secs(2);
+pub(super) const REOFFER: Duration = Duration::from_secs(2);
 
 /// What a peer offers.
 pub struct RemoteOffer {
@@ -373,232 +373,6 @@ impl Gateway<'_> {
         None
     }
 
-    /// A peer wants our messages.
-    fn open_sender(
-        &mut self,
-        index: usize,
-        channel: u32,
-        name: String,
-        spec: &ChannelSpec,
-        landing: &[u8],
-        large: Option<LargeOpening>,
-    ) {
-        let key = ChannelKey { link: index, channel };
-        let lane = self.service(&name).plan.lane;
-        let opened = self.prepare_outbound(&name).and_then(|()| {
-            if self.channels.contains_key(&(Direction::Send, key)) || self.ports.owns(Direction::Send, key) {
-                return Err("that channel number is taken".into());
-            }
-            let link = &mut self.links[index].link;
-            link.open_sender(ChannelId(channel), spec, landing, lane as u32)
-                .map_err(|e| e.to_string())
-        });
-        let peer = self.links[index].peer.clone();
-        match opened {
-            Ok(()) => {
-                let service = self.services.get_mut(&name).expect("prepared");
-                let out = service.outbound.as_mut().expect("prepared");
-                if large.is_none() {
-                    out.lost.remove(&peer);
-                }
-                let channel = OutChannel {
-                    peer,
-                    phase: OutPhase::Opening,
-                    large,
-                };
-                out.channels.insert(key, channel);
-                self.channels.insert((Direction::Send, key), name.clone());
-                // The new outbound half may want its ear.
-                self.dirty.insert(name);
-            }
-            Err(reason) => {
-                self.service(&name)
-                    .complain(&name, format!("can't be sent to {peer:?}: {reason}"));
-                self.links[index].say(&Say::Closed {
-                    channel,
-                    reason: Some(reason),
-                });
-                self.dirty.insert(name);
-            }
-        }
-    }
-
-    /// A peer wants no more of our messages.
-    fn close_sender(&mut self, index: usize, channel: u32, drain: bool) {
-        let key = ChannelKey { link: index, channel };
-        let name = self.channels.get(&(Direction::Send, key));
-        let Some(service) = name.and_then(|name| self.services.get_mut(name)) else {
-            return self.links[index].say(&Say::Closed {
-                channel,
-                reason: None,
-            });
-        };
-        let Some(out) = &mut service.outbound else {
-            return;
-        };
-        let Some(state) = out.channels.get_mut(&key) else {
-            return;
-        };
-        if drain && out.publishers > 0 && state.is_main() {
-            // It moves to a better link: our subscriber stays until it has.
-            out.lost.insert(state.peer.clone(), Instant::now() + REOFFER);
-        }
-        match state.phase {
-            OutPhase::Active => {
-                state.phase = OutPhase::Ending;
-                let ending = if drain { Ending::Drained } else { Ending::Now };
-                self.lanes[service.plan.lane].tell(Command::EndSender(service.flow, key, ending));
-            }
-            OutPhase::Opening => self.sender_ended(key, None),
-            OutPhase::Ending => {}
-        }
-    }
-
-    /// Our sending end is gone: the peer may reuse the landing place.
-    fn sender_ended(&mut self, key: ChannelKey, reason: Option<String>) {
-        let Some(name) = self.channels.remove(&(Direction::Send, key)) else {
-            return;
-        };
-        if let Some(out) = self
-            .services
-            .get_mut(&name)
-            .and_then(|service| service.outbound.as_mut())
-        {
-            let ended = out.channels.remove(&key);
-            if let Some(channel) = ended
-                && reason.is_some()
-                && !out.reaches(&channel.peer)
-            {
-                // It failed under a standing link: the peer will ask again, and what it misses until then is counted.
-                out.lost.insert(channel.peer, Instant::now() + REOFFER);
-            }
-        }
-        let link = &mut self.links[key.link];
-        link.link.close(Direction::Send, ChannelId(key.channel));
-        link.say(&Say::Closed {
-            channel: key.channel,
-            reason,
-        });
-        self.dirty.insert(name);
-    }
-
-    /// The peer's sending end is gone.
-    fn sender_closed(&mut self, index: usize, channel: u32, reason: Option<String>) {
-        let key = ChannelKey { link: index, channel };
-        let Some(name) = self.channels.get(&(Direction::Receive, key)).cloned() else {
-            return;
-        };
-        let Some(service) = self.services.get_mut(&name) else {
-            return;
-        };
-        let Some(inbound) = &mut service.inbound else {
-            return;
-        };
-        let Some(state) = inbound.channels.get_mut(&key) else {
-            return;
-        };
-        let in_lane = matches!(state.phase, InPhase::Active | InPhase::Closing);
-        if in_lane {
-            state.phase = InPhase::Draining;
-            lane_of(&self.lanes, &inbound.lane).tell(Command::EndReceiver(service.flow, key));
-        } else {
-            inbound.channels.remove(&key);
-            self.channels.remove(&(Direction::Receive, key));
-            self.links[index]
-                .link
-                .close(Direction::Receive, ChannelId(channel));
-        }
-        if let Some(reason) = reason {
-            let peer = self.links[index].peer.clone();
-            service.retry_at = Some(Instant::now() + super::reconcile::RETRY);
-            service.complain(&name, format!("{peer:?} can't send it: {reason}; trying again"));
-        }
-        self.dirty.insert(name);
-    }
-
-    fn channel_ready(
-        &mut self,
-        index: usize,
-        direction: Direction,
-        channel: ChannelId,
-        end: Result<ChannelEnd<Outgoing>, String>,
-    ) {
-        let key = ChannelKey {
-            link: index,
-            channel: channel.0,
-        };
-        if self.ports.owns(direction, key) {
-            self.ports
-                .channel_ready(direction, key, end, &mut self.links, &self.lanes);
-            return;
-        }
-        let name = self.channels.get(&(direction, key)).cloned();
-        let Some(service) = name.as_ref().and_then(|name| self.services.get_mut(name)) else {
-            return;
-        };
-        match end {
-            Ok(ChannelEnd::Sender(sender)) => {
-                let lane = &self.lanes[service.plan.lane];
-                self.links[index].give_doorbell(index, lane, service.plan.lane as u32, sender.wait_for());
-                let channel = service
-                    .outbound
-                    .as_mut()
-                    .and_then(|out| out.channels.get_mut(&key));
-                match channel {
-                    Some(OutChannel {
-                        large: Some(large), ..
-                    }) => large.set_sender(sender),
-                    Some(main) => {
-                        main.phase = OutPhase::Active;
-                        // Where messages may take two channels, not all of them take this one.
-                        let may_join = self.system.links[self.links[index].number].large.is_none();
-                        lane.tell(Command::AddSender(service.flow, key, sender, may_join));
-                    }
-                    None => return,
-                }
-                self.join_large(&name.expect("found"));
-            }
-            Ok(ChannelEnd::Receiver(receiver)) => {
-                self.receiver_ready(index, key, &name.expect("found"), receiver)
-            }
-            Err(reason) if direction == Direction::Send => self.sender_ended(key, Some(reason)),
-            Err(reason) => self.receiver_ended(key, Some(reason)),
-        }
-    }
-
-    fn receiver_ready(
-        &mut self,
-        index: usize,
-        key: ChannelKey,
-        name: &str,
-        receiver: Box<dyn busway_transport::Receiver>,
-    ) {
-        let Some(service) = self.services.get_mut(name) else {
-            return;
-        };
-        let Some(inbound) = &mut service.inbound else {
-            return;
-        };
-        let (lane, number) = match &inbound.lane {
-            InLane::Shared(lane) => (&self.lanes[*lane], *lane as u32),
-            InLane::Own(lane, number) => (lane, *number),
-        };
-        self.links[index].give_doorbell(index, lane, number, receiver.wait_for());
-        if let Some(state) = inbound.channels.get_mut(&key) {
-            if state.phase == InPhase::Opening {
-                state.phase = InPhase::Active;
-            }
-            let continuity = service.continuity.entry(state.peer.clone()).or_default().clone();
-            lane.tell(Command::AddReceiver(
-                service.flow,
-                key,
-                receiver,
-                continuity,
-                state.keeps_all,
-            ));
-        }
-    }
-
     /// Takes in what the lanes have to tell.
     pub(super) fn hear_reports(&mut self, now: Instant) {
         while let Ok(Report {
@@ -636,66 +410,6 @@ impl Gateway<'_> {
                 }
             }
         }
-    }
-
-    /// The lane has our receiving end.
-    fn receiver_added(&mut self, key: ChannelKey) {
-        let Some(name) = self.channels.get(&(Direction::Receive, key)) else {
-            return;
-        };
-        let inbound = self
-            .services
-            .get(name)
-            .and_then(|service| service.inbound.as_ref());
-        let channel = inbound.and_then(|inbound| inbound.channels.get(&key));
-        if channel.is_some_and(|channel| channel.is_large) {
-            self.links[key.link].say(&Say::Use { channel: key.channel });
-        } else {
-            // One for what is large may come beside it.
-            self.dirty.insert(name.clone());
-        }
-    }
-
-    /// The lane has given our receiving end up.
-    fn receiver_ended(&mut self, key: ChannelKey, reason: Option<String>) {
-        let Some(name) = self.channels.get(&(Direction::Receive, key)).cloned() else {
-            return;
-        };
-        let Some(service) = self.services.get_mut(&name) else {
-            return;
-        };
-        let Some(inbound) = &mut service.inbound else {
-            return;
-        };
-        let Some(state) = inbound.channels.get_mut(&key) else {
-            return;
-        };
-        if let Some(reason) = &reason {
-            tracing::warn!(
-                "service {name:?}: channel from {:?} failed: {reason}; opening it anew",
-                state.peer
-            );
-        }
-        let link = &mut self.links[key.link];
-        if state.phase == InPhase::Draining {
-            if state.is_unwanted
-                && let Some(continuity) = service.continuity.get(&state.peer)
-            {
-                continuity.reset();
-            }
-            inbound.channels.remove(&key);
-            self.channels.remove(&(Direction::Receive, key));
-            link.link.close(Direction::Receive, ChannelId(key.channel));
-        } else {
-            if state.phase != InPhase::Closing {
-                link.say(&Say::Close {
-                    channel: key.channel,
-                    drain: false,
-                });
-            }
-            state.phase = InPhase::Dead;
-        }
-        self.dirty.insert(name);
     }
 }
 

@@ -5,6 +5,7 @@
 //! the next step. It never touches data: lanes do.
 //!
 //! * `links`: the conversation with the peers.
+//! * `channels`: channels of services, from being asked for to their end.
 //! * `ports`: channels of ARINC 653 ports.
 //! * `cores`: those to and from hosts without a gateway.
 //! * `ways`: which links a service takes from a host.
@@ -12,6 +13,7 @@
 //! * `reconcile`: mirror, channels, ports of one service.
 //! * `service`: the state of one service.
 
+mod channels;
 mod clocks;
 mod cores;
 mod large;

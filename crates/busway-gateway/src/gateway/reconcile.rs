@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 
 use busway_transport::{Direction, Keep};
 
-use super::Gateway;
 use super::links::lane_of;
 use super::service::{
     InChannel, InLane, InPhase, InState, OutState, channel_spec, publisher_waits, when_full,
 };
-use super::ways::{Choice, LargeWay, Ways};
+use super::ways::{Choice, Ways};
+use super::{Gateway, ways};
 use crate::iox::companion::{self, Ear, Voice};
 use crate::iox::description::{DescriptionError, ServiceDescription};
 use crate::iox::ports::{Inlet, Outlet, Patience, Shape};
@@ -229,7 +229,7 @@ impl Gateway<'_> {
         }
         for (peer, ways) in wanted {
             let service = &self.services[name];
-            let Some((link, large_from_bytes)) = missing(service.inbound.as_ref(), &peer, ways) else {
+            let Some((link, large_from_bytes)) = ways::missing(service.inbound.as_ref(), &peer, ways) else {
                 continue;
             };
             if let Err(reason) = self.open_receiver(name, &peer, link, large_from_bytes, subscribers) {
@@ -293,7 +293,7 @@ impl Gateway<'_> {
         let right: HashSet<_> = inbound
             .channels
             .iter()
-            .filter(|(key, channel)| is_right(inbound, **key, channel, wanted))
+            .filter(|(key, channel)| ways::is_right(inbound, **key, channel, wanted))
             .map(|(key, _)| *key)
             .collect();
         for (key, channel) in &mut inbound.channels {
@@ -547,33 +547,4 @@ impl Gateway<'_> {
             self.lanes[service.plan.lane].tell(Command::DropOutbound(service.flow));
         }
     }
-}
-
-/// The channel to open next from a host, if one is missing: its link, and from which length on messages take it if it is the one for what is large.
-fn missing(inbound: Option<&InState>, peer: &str, ways: Ways) -> Option<(usize, Option<u64>)> {
-    // One that is still ending, over this link or another, delivers its last messages before the next one begins: that keeps the order, and
-    // nothing comes twice.
-    if inbound.is_none_or(|inbound| inbound.channels_from(peer).next().is_none()) {
-        return Some((ways.main, None));
-    }
-    let LargeWay { link, from_bytes } = ways.large?;
-    let is_alone = |(key, channel): (&ChannelKey, &InChannel)| {
-        !channel.is_large && channel.phase == InPhase::Active && key.link == ways.main
-    };
-    inbound?
-        .channels_from(peer)
-        .all(is_alone)
-        .then_some((link, Some(from_bytes)))
-}
-
-/// Whether a channel takes the link that it should. One for what is large is as good as the main one beside it.
-fn is_right(inbound: &InState, key: ChannelKey, channel: &InChannel, wanted: &HashMap<String, Ways>) -> bool {
-    wanted.get(&channel.peer).is_some_and(|ways| {
-        if channel.is_large {
-            ways.large.is_some_and(|large| large.link == key.link)
-                && inbound.has_main_over(&channel.peer, ways.main)
-        } else {
-            ways.main == key.link
-        }
-    })
 }

@@ -2,10 +2,13 @@
 //!
 //! Chosen by the receiving side, which opens channels, out of the links that are up. Called by `reconcile`.
 
+use std::collections::HashMap;
+
 use busway_system::{KeepRule, System};
 
 use super::links::LinkState;
-use super::service::Plan;
+use super::service::{InChannel, InPhase, InState, Plan};
+use crate::lane::ChannelKey;
 
 /// What a service takes from one host to this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,4 +82,38 @@ impl Choice<'_> {
         });
         ranked.min().map(|(_, index)| index)
     }
+}
+
+/// The channel to open next from a host, if one is missing: its link, and from which length on messages take it if it is the one for what is large.
+pub(super) fn missing(inbound: Option<&InState>, peer: &str, ways: Ways) -> Option<(usize, Option<u64>)> {
+    // One that is still ending, over this link or another, delivers its last messages before the next one begins: that keeps the order, and
+    // nothing comes twice.
+    if inbound.is_none_or(|inbound| inbound.channels_from(peer).next().is_none()) {
+        return Some((ways.main, None));
+    }
+    let LargeWay { link, from_bytes } = ways.large?;
+    let is_alone = |(key, channel): (&ChannelKey, &InChannel)| {
+        !channel.is_large && channel.phase == InPhase::Active && key.link == ways.main
+    };
+    inbound?
+        .channels_from(peer)
+        .all(is_alone)
+        .then_some((link, Some(from_bytes)))
+}
+
+/// Whether a channel takes the link that it should. One for what is large is as good as the main one beside it.
+pub(super) fn is_right(
+    inbound: &InState,
+    key: ChannelKey,
+    channel: &InChannel,
+    wanted: &HashMap<String, Ways>,
+) -> bool {
+    wanted.get(&channel.peer).is_some_and(|ways| {
+        if channel.is_large {
+            ways.large.is_some_and(|large| large.link == key.link)
+                && inbound.has_main_over(&channel.peer, ways.main)
+        } else {
+            ways.main == key.link
+        }
+    })
 }
