@@ -5,7 +5,8 @@ use busway_tests::own_network::{in_own_network, sent};
 use busway_tests::role::{Role, Runner, Settings};
 use busway_tests::skip::skipped;
 use busway_tests::stream::{DEEP, STRICT, conclude, flows, goes_over, losses_are_in_the_books};
-use busway_tests::{Bus, Rig};
+use busway_tests::{Bus, Rig, eventually};
+use iceoryx2::prelude::*;
 
 const SERVICE: &str = "mixed";
 /// From here on messages are large.
@@ -153,6 +154,45 @@ fn either_bus_may_be_lost_with_large_ones_on_tcp() {
 #[test]
 fn either_bus_may_be_lost_with_large_ones_on_udp() {
     either_bus_is_lost_under_load_and_every_loss_is_counted(Bus::Memory, Bus::Udp);
+}
+
+#[test]
+fn after_either_gateway_was_killed_messages_take_both_buses_again() {
+    let (buses, line) = by_length(Bus::Memory, Bus::Tcp);
+    let mut rig = Rig::pair_with_one_link(buses, &line);
+    start(&mut rig);
+    let (publisher, subscriber) = mixed(&rig, DEEP, 200, 0);
+    goes_over(&rig, SERVICE, &buses);
+    for host in [1, 0] {
+        rig.gateway(host).kill();
+        rig.start_gateway(host);
+        flows(&publisher, &subscriber, 1, "with another gateway");
+        goes_over(&rig, SERVICE, &buses);
+        flows(&publisher, &subscriber, 1, "over both buses");
+    }
+}
+
+#[test]
+fn messages_that_are_all_alike_go_as_a_whole() {
+    let (buses, line) = by_length(Bus::Tcp, Bus::Memory);
+    let mut rig = Rig::pair_with_one_link(buses, &line);
+    start(&mut rig);
+    let name: ServiceName = SERVICE.try_into().expect("a name");
+    let [from, to] = [0, 1].map(|host| rig.node(host));
+    let open = |node: &Node<ipc::Service>| {
+        let builder = node.service_builder(&name).publish_subscribe::<[u8; 20_000]>();
+        builder.open_or_create().expect("opened")
+    };
+    let (there, here) = (open(&from), open(&to));
+    let subscriber = here.subscriber_builder().create().expect("a subscriber");
+    let publisher = there.publisher_builder().create().expect("a publisher");
+    goes_over(&rig, SERVICE, &[Bus::Memory]);
+    eventually("a message arrives", || {
+        publisher.send_copy([7; 20_000]).expect("sent");
+        let sample = subscriber.receive().expect("received")?;
+        assert_eq!(*sample, [7; 20_000]);
+        Some(())
+    });
 }
 
 #[test]

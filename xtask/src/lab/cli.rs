@@ -154,10 +154,14 @@ impl Setup {
         for guest in [Some(&guest), peer.as_ref()].into_iter().flatten() {
             self.set_up(guest)?;
         }
-        if let (Some(peer), Some(line)) = (&peer, &self.peer) {
-            let words = ["/bin/sh", "-c", line].map(str::to_owned);
-            peer.spawn_shown(self.job(&words)?, true)?;
-        }
+        // It goes on until this ends.
+        let _beside = match (&peer, &self.peer) {
+            (Some(peer), Some(line)) => {
+                let words = ["/bin/sh", "-c", line].map(str::to_owned);
+                Some(peer.spawn_shown(self.job(&words)?, true)?)
+            }
+            _ => None,
+        };
         let running = guest.spawn_shown(self.job(&words)?, true)?;
         if listens {
             for line in std::io::stdin().lines() {

@@ -112,6 +112,8 @@ mod tests {
             .unwrap();
         let stat = PathBuf::from(format!("/proc/{process}/stat"));
         assert!(stat.exists());
+        // It is to end with its host, not with its handle.
+        std::mem::forget(sleeping);
         drop(here);
         let is_gone = || !fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
         while !is_gone() {

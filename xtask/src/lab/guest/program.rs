@@ -19,7 +19,7 @@ pub struct Done {
     pub error: String,
 }
 
-/// A program in a guest. It goes on when this is dropped.
+/// A program in a guest. It is killed when this is dropped: what a scenario has given up is not in the way of what follows in the same guest.
 #[derive(Debug)]
 pub struct Program<'a> {
     pub(super) guest: &'a Guest,
@@ -137,5 +137,14 @@ impl Program<'_> {
     /// The guest is gone.
     pub fn end_input(&self) -> Result<()> {
         self.guest.ask(&Request::EndInput(self.number))
+    }
+}
+
+impl Drop for Program<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended() {
+            // The guest may be gone.
+            let _ = self.signal(9);
+        }
     }
 }

@@ -90,6 +90,8 @@ fn dead_link(stage: &Stage<'_>, joined: &Joined) -> Result<Value> {
 /// Switches the receiving host off while messages flow, and on again: the other one says that the link is down, and messages flow again.
 fn reset(stage: &Stage<'_>, joined: &Joined) -> Result<Value> {
     let [a, b] = joined.guests();
+    // Outlives the gateway that comes to be in it.
+    let again;
     let mut gateways = Gateways::start([a, b], "pci", &joined.tables(Join::Shared))?;
     let (subscriber, publisher) = (STREAM.subscriber(b)?, STREAM.publisher(a)?);
     with_logs(flows(&publisher, &subscriber, "at first"), &gateways)?;
@@ -98,7 +100,7 @@ fn reset(stage: &Stage<'_>, joined: &Joined) -> Result<Value> {
     let reason = gateways.down(0)?;
     let noticed_ms = off.elapsed().as_millis() as u64;
     let status = gateways.status(0)?;
-    let again = joined.again(stage)?;
+    again = joined.again(stage)?;
     gateways.replace(1, &again)?;
     let subscriber = STREAM.subscriber(&again)?;
     with_logs(
