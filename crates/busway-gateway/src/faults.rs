@@ -6,11 +6,13 @@
 //! truncated buffers of its clients in the same way.)
 #![allow(unsafe_code)] // A signal handler and one mmap in it.
 
-use std::cell::Cell;
 use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 
 thread_local! {
-    static FAULTED: Cell<bool> = const { Cell::new(false) };
+    /// Written by the handler, in the thread that faulted, and by that thread itself. An atomic, since a compiler may take it that nothing else changes a thread's
+    /// own cell between two of its looks; relaxed with compiler fences, since nobody but this thread sees it.
+    static FAULTED: AtomicBool = const { AtomicBool::new(false) };
 }
 
 /// Installs the handler for the whole process, once.
@@ -31,7 +33,9 @@ pub fn install() {
 
 /// Whether this thread had a fault since the last call; clears it.
 pub fn in_this_thread() -> bool {
-    FAULTED.with(|faulted| faulted.replace(false))
+    // Pairs with the fence in the handler: a write before this call that faulted has set the flag.
+    compiler_fence(Ordering::SeqCst);
+    FAULTED.with(|faulted| faulted.swap(false, Ordering::Relaxed))
 }
 
 extern "C" fn on_bus_error(_signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
@@ -57,7 +61,8 @@ extern "C" fn on_bus_error(_signal: libc::c_int, info: *mut libc::siginfo_t, _co
             return;
         }
     }
-    FAULTED.with(|faulted| faulted.set(true));
+    FAULTED.with(|faulted| faulted.store(true, Ordering::Relaxed));
+    compiler_fence(Ordering::SeqCst); // see `in_this_thread`
 }
 
 #[cfg(test)]

@@ -18,6 +18,8 @@ pub enum Kind {
     /// Nothing of its own: what follows on this channel comes after the message of this number, which takes another channel to the same host. Where messages take
     /// two channels by their length, their order is kept so.
     After = 3,
+    /// Nothing of its own: messages up to this number do not come by this channel, which is a new one beside another.
+    Beyond = 4,
 }
 
 /// What every message carries beside its payload. Little-endian on the wire, [`HEAD_BYTES`] long.
@@ -69,6 +71,7 @@ impl Head {
             1 => Kind::Data,
             2 => Kind::Notify,
             3 => Kind::After,
+            4 => Kind::Beyond,
             _ => return None,
         };
         Some(Head {

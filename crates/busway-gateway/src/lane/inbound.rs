@@ -76,10 +76,9 @@ impl Continuity {
 }
 
 /// Whether what follows this head of [`Kind::After`] must wait for the message that it names: that has not come, and may still do so by another channel from the same
-/// host, none of which is itself at a head that names it or a later one (`others_at`: the least of the numbers that they wait for, 0 for one that waits for none; `None`
-/// without another channel).
-pub(super) fn must_wait(head: &Head, continuity: &Continuity, others_at: Option<u64>) -> bool {
-    let may_come = others_at.is_some_and(|number| number < head.sequence);
+/// host. `others_beyond`: messages up to this number do not come by all of them any more; `None` without another channel.
+pub(super) fn must_wait(head: &Head, continuity: &Continuity, others_beyond: Option<u64>) -> bool {
+    let may_come = others_beyond.is_some_and(|number| number < head.sequence);
     head.sequence != 0 && may_come && !continuity.is_old(head)
 }
 
@@ -98,8 +97,10 @@ struct In {
     ending_at: Option<Instant>,
     /// What the receiver has counted of copies, see [`Receiver::copied`].
     copied: u64,
-    /// While a head of [`Kind::After`] is kept waiting: the number that it names.
-    waits_for: Option<u64>,
+    /// A head of [`Kind::After`] is kept waiting.
+    waits: bool,
+    /// The largest number that a head of [`Kind::After`] or [`Kind::Beyond`] has named: messages up to it do not come by this channel any more, since what follows comes after them.
+    beyond: u64,
     /// Whether there is another channel from the same host.
     has_other: bool,
 }
@@ -142,7 +143,8 @@ impl Inbound {
             ready: true,
             ending_at: None,
             copied: 0,
-            waits_for: None,
+            waits: false,
+            beyond: 0,
             has_other: false,
         });
         self.find_others();
@@ -167,12 +169,12 @@ impl Inbound {
             .map(|(_, other)| other)
     }
 
-    /// What the other channels from the same host have got beyond.
-    fn others_at(&self, at: usize) -> Option<u64> {
+    /// Up to which number nothing comes by any of the other channels from the same host.
+    fn others_beyond(&self, at: usize) -> Option<u64> {
         if !self.ins[at].has_other {
             return None;
         }
-        self.others(at).map(|other| other.waits_for.unwrap_or(0)).min()
+        self.others(at).map(|other| other.beyond).min()
     }
 
     /// Ends a source after what has arrived is taken.
@@ -219,13 +221,13 @@ impl Inbound {
         let mut ended = false;
         let was_spoilt = self.spoilt;
         for at in 0..self.ins.len() {
-            let others_at = self.others_at(at);
+            let others_beyond = self.others_beyond(at);
             let input = &mut self.ins[at];
-            let is_quiet = !input.ready && !eager && input.ending_at.is_none() && input.waits_for.is_none();
+            let is_quiet = !input.ready && !eager && input.ending_at.is_none() && !input.waits;
             if is_quiet && matches!(input.receiver.wait_for(), WaitFor::Fd { .. }) {
                 continue;
             }
-            let waited_for = input.waits_for.take();
+            let beyond = input.beyond;
             let mut sink = FlowSink {
                 setup: &self.setup,
                 voice: self.voice.as_ref(),
@@ -233,8 +235,9 @@ impl Inbound {
                 keeps_all: input.keeps_all,
                 place: &mut input.place,
                 spoilt: &mut self.spoilt,
-                others_at,
-                waits_for: &mut input.waits_for,
+                others_beyond,
+                waits: &mut input.waits,
+                beyond: &mut input.beyond,
             };
             let result = input.receiver.poll(&mut sink, BUDGET);
             let (moved, error) = match result {
@@ -243,12 +246,12 @@ impl Inbound {
             };
             taken += moved;
             // Another one may go on that waits for what does not come by this one any more.
-            taken += usize::from(input.waits_for > waited_for);
+            taken += usize::from(input.beyond > beyond);
             let copied = input.receiver.copied().unwrap_or(0);
             add(&self.setup.counters.received_copied, copied - input.copied);
             input.copied = copied;
             input.ready = moved == BUDGET;
-            if moved > 0 || input.waits_for.is_some() {
+            if moved > 0 || input.waits {
                 input.ending_at = input.ending_at.map(|_| now + END_LIMIT);
             }
             let error = match error {
@@ -294,7 +297,7 @@ impl Inbound {
 
     /// The descriptors of channels that are kept waiting by another one: what arrives there wakes nobody to any purpose.
     pub fn kept_waiting(&self) -> impl Iterator<Item = WaitFor> + '_ {
-        let waits = self.ins.iter().filter(|input| input.waits_for.is_some());
+        let waits = self.ins.iter().filter(|input| input.waits);
         waits.map(|input| input.receiver.wait_for())
     }
 }
@@ -307,10 +310,12 @@ struct FlowSink<'a> {
     keeps_all: bool,
     place: &'a mut Option<Place>,
     spoilt: &'a mut bool,
-    /// The number that all other channels from this host have got beyond, if there are any.
-    others_at: Option<u64>,
+    /// See [`must_wait`].
+    others_beyond: Option<u64>,
     /// See [`In`].
-    waits_for: &'a mut Option<u64>,
+    waits: &'a mut bool,
+    /// See [`In`].
+    beyond: &'a mut u64,
 }
 
 impl FlowSink<'_> {
@@ -321,11 +326,15 @@ impl FlowSink<'_> {
         Verdict::Discard
     }
 
-    /// What follows comes after the message that this head names.
+    /// What follows comes after the message that this head names, by whatever channel that comes.
     fn after(&mut self, head: &Head) -> Verdict {
-        let waits = must_wait(head, self.continuity, self.others_at);
-        *self.waits_for = waits.then_some(head.sequence);
-        if waits { Verdict::Later } else { Verdict::Discard }
+        *self.beyond = head.sequence.max(*self.beyond);
+        *self.waits = head.kind == Kind::After && must_wait(head, self.continuity, self.others_beyond);
+        if *self.waits {
+            Verdict::Later
+        } else {
+            Verdict::Discard
+        }
     }
 }
 
@@ -336,7 +345,7 @@ impl Sink for FlowSink<'_> {
             add(&counters.echoes, 1);
             return Verdict::Discard;
         }
-        if head.kind == Kind::After {
+        if matches!(head.kind, Kind::After | Kind::Beyond) {
             return self.after(head);
         }
         if head.kind == Kind::Notify {
@@ -345,7 +354,7 @@ impl Sink for FlowSink<'_> {
         }
         if self.continuity.is_old(head) {
             // Of two channels that keep the latest, one may bring what the other has got beyond: counted when that came.
-            if self.keeps_all || self.others_at.is_none() {
+            if self.keeps_all || self.others_beyond.is_none() {
                 add(&counters.duplicates, 1);
             }
             return Verdict::Discard;

@@ -2,7 +2,8 @@
 //!
 //! Most hosts have one channel. Where the link names other buses for what is large there may be a second one, and each message takes one of the two by its
 //! length. A channel keeps its own order; for the order across both, a head of [`Kind::After`] goes first where the messages change over from one channel to the
-//! other: it names the last message that went by the other, and the receiver waits for that ([`super::inbound`]). Called by [`super::outbound`].
+//! other: it names the last message that went by the other, and the receiver waits for that ([`super::inbound`]). A second channel begins with a head of [`Kind::Beyond`]: what
+//! the receiver may still wait for of an earlier one, that was lost, does not come by this one. Called by [`super::outbound`].
 
 #![expect(
     clippy::result_large_err,
@@ -61,12 +62,10 @@ struct Large {
 pub(super) struct Out {
     main: Leg,
     large: Option<Large>,
-    /// A large channel that is used once the main one does not end with a head of [`Kind::After`].
-    arriving: Option<(LargeOut, Head)>,
+    /// Number of the last message that took a large channel, this or an earlier one; 0 for none.
+    last_large: u64,
     /// Set while the last message took the large channel and the next one is to follow it by the main one: that last one's number.
     follows_large: Option<u64>,
-    /// The main channel was given a head of [`Kind::After`], and no message since.
-    ends_with_after: bool,
     /// Refused by a full channel; goes first when there is room.
     pending: Option<Outgoing>,
 }
@@ -103,14 +102,14 @@ impl Leg {
         Ok(())
     }
 
-    /// Says that the next message comes after the one of this number, which took the other channel. `like`: the next message's head.
-    fn send_after(&mut self, sequence: u64, like: &Head) -> Result<(), Refused<Outgoing>> {
+    /// Says something of the message of this number. `like` has the origin, and the time.
+    fn mark(&mut self, kind: Kind, sequence: u64, like: &Head) -> Result<(), Refused<Outgoing>> {
         self.send(Outgoing::events(Head {
             sequence,
             payload_bytes: 0,
             events: 0,
             user_header_bytes: 0,
-            kind: Kind::After,
+            kind,
             ..*like
         }))
     }
@@ -156,9 +155,8 @@ impl Out {
         Out {
             main: Leg::new(key, sender),
             large: None,
-            arriving: None,
+            last_large: 0,
             follows_large: None,
-            ends_with_after: false,
             pending: None,
         }
     }
@@ -175,32 +173,20 @@ impl Out {
 
     /// From now on what is large takes this channel. `like` is a head of this service, of which origin and time are used.
     pub(super) fn add_large(&mut self, large: LargeOut, like: &Head) {
-        self.arriving = Some((large, *like));
-        self.meet_large();
-    }
-
-    /// Begins to use a large channel that has arrived. Its first head says where it begins: what the receiver still waits for of an earlier one, that was lost, does not
-    /// come by this one. For that the head must name a later message than any for which the receiver may wait.
-    fn meet_large(&mut self) {
-        if self.ends_with_after {
-            return;
+        let mut leg = Leg::new(large.key, large.sender);
+        let number = self.main.last.max(self.last_large);
+        if large.in_order && leg.mark(Kind::Beyond, number, like).is_err() {
+            leg.failed = Some(ChannelError::Corrupt("a new channel took nothing"));
         }
-        let Some((large, like)) = self.arriving.take() else {
-            return;
-        };
-        let mut large = Large::new(large);
-        if large.in_order && large.leg.send_after(self.main.last, &like).is_err() {
-            large.leg.failed = Some(ChannelError::Corrupt("a new channel took nothing"));
-        }
-        self.follows_large = None;
-        self.large = Some(large);
+        self.large = Some(Large {
+            leg,
+            from_bytes: large.from_bytes,
+            in_order: large.in_order,
+        });
     }
 
     /// Ends the channel of this name, if it is one of its own.
     pub(super) fn end(&mut self, key: ChannelKey, ending: Ending, now: Instant, drained_by: Instant) {
-        if let Some((large, _)) = self.arriving.take_if(|(large, _)| large.key == key) {
-            self.large = Some(Large::new(large));
-        }
         for leg in self.legs_mut().filter(|leg| leg.key == key) {
             leg.end(ending, now, drained_by);
         }
@@ -295,7 +281,12 @@ impl Out {
         let bytes = message.head().payload_bytes;
         let takes_large = |large: &&mut Large| bytes >= large.from_bytes && !large.leg.is_ending();
         if let Some(large) = self.large.as_mut().filter(takes_large) {
-            match large.send(message, &mut self.follows_large, self.main.last) {
+            match large.send(message, self.main.last) {
+                Ok(()) => {
+                    self.last_large = large.leg.last;
+                    self.follows_large = large.in_order.then_some(self.last_large);
+                    return Ok(());
+                }
                 // The main channel takes what the large one can't any more.
                 Err(Refused::Failed(message, error)) => {
                     large.leg.failed = Some(error);
@@ -309,19 +300,12 @@ impl Out {
 
     fn send_by_main(&mut self, message: Outgoing) -> Result<(), Refused<Outgoing>> {
         if let Some(last) = self.follows_large {
-            if let Err(refused) = self.main.send_after(last, message.head()) {
+            if let Err(refused) = self.main.mark(Kind::After, last, message.head()) {
                 return Err(instead_of(refused, message));
             }
             self.follows_large = None;
-            self.ends_with_after = true;
         }
-        let is_message = message.head().kind == Kind::Data;
-        self.main.send(message)?;
-        if is_message {
-            self.ends_with_after = false;
-            self.meet_large();
-        }
-        Ok(())
+        self.main.send(message)
     }
 
     /// Announces samples that went before by these events.
@@ -377,9 +361,6 @@ impl Out {
             }
             ended((large.leg.key, None));
         }
-        if let Some((large, _)) = self.arriving.take() {
-            ended((large.key, None));
-        }
         if self.pending.take().is_some() {
             add(&counters.dropped_link_down, 1);
         }
@@ -389,33 +370,16 @@ impl Out {
 }
 
 impl Large {
-    fn new(large: LargeOut) -> Large {
-        Large {
-            leg: Leg::new(large.key, large.sender),
-            from_bytes: large.from_bytes,
-            in_order: large.in_order,
-        }
-    }
-
     /// `main_last`: number of the last message that took the main channel.
-    fn send(
-        &mut self,
-        message: Outgoing,
-        follows_large: &mut Option<u64>,
-        main_last: u64,
-    ) -> Result<(), Refused<Outgoing>> {
+    fn send(&mut self, message: Outgoing, main_last: u64) -> Result<(), Refused<Outgoing>> {
         let is_change = main_last > self.leg.last;
         if self.in_order
             && is_change
-            && let Err(refused) = self.leg.send_after(main_last, message.head())
+            && let Err(refused) = self.leg.mark(Kind::After, main_last, message.head())
         {
             return Err(instead_of(refused, message));
         }
-        self.leg.send(message)?;
-        if self.in_order {
-            *follows_large = Some(self.leg.last);
-        }
-        Ok(())
+        self.leg.send(message)
     }
 }
 

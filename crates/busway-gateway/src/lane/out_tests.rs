@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::super::inbound::{Continuity, must_wait};
 use super::*;
-use Kind::{After, Data};
+use Kind::{After, Beyond, Data};
 
 /// What a channel was given: kinds and numbers.
 type Given = Arc<Mutex<Vec<(Kind, u64)>>>;
@@ -118,12 +118,22 @@ impl Way {
     fn end(&mut self, key: ChannelKey, ending: Ending) -> (Vec<ChannelKey>, bool) {
         let now = Instant::now();
         self.out.end(key, ending, now, now);
+        self.remove_ended()
+    }
+
+    fn remove_ended(&mut self) -> (Vec<ChannelKey>, bool) {
         let mut ended = Vec::new();
         let is_gone = self
             .out
-            .remove_ended(now, false, &self.counters, |end| ended.push(end.0));
+            .remove_ended(Instant::now(), false, &self.counters, |end| ended.push(end.0));
         (ended, is_gone)
     }
+
+    /// Whether the large channel has been given up since this was last asked.
+    fn has_ended(&mut self) -> bool {
+        self.remove_ended().0 == [key(2)]
+    }
+
     fn set_room(&self, channel: usize, messages: usize) {
         *self.room[channel].lock().expect("one thread") = messages;
     }
@@ -143,7 +153,7 @@ impl Way {
 #[test]
 fn a_new_channel_begins_with_where_it_begins() {
     let way = Way::new(9);
-    assert_eq!(way.given(), [vec![], vec![(After, 0)]]);
+    assert_eq!(way.given(), [vec![], vec![(Beyond, 0)]]);
 }
 
 #[test]
@@ -197,13 +207,13 @@ fn with_its_main_channel_a_destination_is_gone() {
 struct Reader {
     continuity: Continuity,
     /// Of the main channel and of the one for what is large, if there is one.
-    waits_for: [Option<u64>; 2],
+    beyond: [u64; 2],
     has_large: bool,
     delivered: Vec<u64>,
 }
 
 impl Reader {
-    /// Takes the next head of a channel, if it need not wait. Whether it took one, or waits for another one than before.
+    /// Takes the next head of a channel, if it need not wait. Whether it took one, or is further on than before.
     fn poll(&mut self, channel: usize, queue: &Given) -> bool {
         let mut queue = queue.lock().expect("one thread");
         let Some(&(kind, sequence)) = queue.first() else {
@@ -213,12 +223,12 @@ impl Reader {
             kind,
             ..head(sequence, 0)
         };
-        if kind == After {
-            let other = self.has_large.then(|| self.waits_for[1 - channel].unwrap_or(0));
-            let waits = must_wait(&head, &self.continuity, other);
-            let waited_for = std::mem::replace(&mut self.waits_for[channel], waits.then_some(sequence));
-            if waits {
-                return waited_for != Some(sequence);
+        if matches!(kind, After | Beyond) {
+            let before = self.beyond[channel];
+            self.beyond[channel] = sequence.max(before);
+            let other = self.has_large.then_some(self.beyond[1 - channel]);
+            if kind == After && must_wait(&head, &self.continuity, other) {
+                return self.beyond[channel] > before;
             }
         } else if !self.continuity.is_old(&head) {
             self.continuity.advance(&head);
@@ -226,6 +236,14 @@ impl Reader {
         }
         queue.remove(0);
         true
+    }
+
+    /// Takes what has arrived by the large channel, while the other one goes on; then it has ended. Whether nothing is left.
+    fn ends_large(&mut self, way: &Way) -> bool {
+        while self.poll(1, &way.large) || self.poll(0, &way.main) {}
+        self.has_large = false;
+        self.beyond[1] = 0;
+        way.large.lock().expect("one thread").is_empty()
     }
 }
 
@@ -250,7 +268,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 2000 }))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 5000 }))]
 
     #[test]
     fn whatever_the_timing_the_order_is_kept_nothing_comes_twice_and_nobody_waits_for_good(steps in steps()) {
@@ -270,11 +288,7 @@ proptest! {
                     lost = true;
                     way.lose_large();
                     way.large.lock().expect("one thread").truncate(kept);
-                    // What has arrived is taken while the other channel goes on; then it has ended.
-                    while reader.poll(1, &way.large) || reader.poll(0, &way.main) {}
-                    prop_assert!(way.large.lock().expect("one thread").is_empty());
-                    reader.has_large = false;
-                    reader.waits_for[1] = None;
+                    prop_assert!(reader.ends_large(&way));
                     if kept % 2 == 0 {
                         while reader.poll(0, &way.main) {}
                     }
@@ -282,11 +296,18 @@ proptest! {
                     reader.has_large = true;
                 }
             }
+            // One that finds no room for its first head is given up.
+            if way.has_ended() {
+                prop_assert!(reader.ends_large(&way));
+            }
         }
         for channel in [0, 1] {
             way.set_room(channel, usize::MAX);
         }
         way.out.retry(&way.counters);
+        if way.has_ended() {
+            prop_assert!(reader.ends_large(&way));
+        }
         while reader.poll(0, &way.main) || reader.poll(1, &way.large) {}
         for queue in [&way.main, &way.large] {
             prop_assert!(queue.lock().expect("one thread").is_empty(), "one waits for good");
