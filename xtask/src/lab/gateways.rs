@@ -15,6 +15,9 @@ use super::protocol::Job;
 /// Longest wait for something that happens at once unless it never does.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// What a gateway says when a queue pair has gone into error by itself.
+const BROKEN: &str = "work on the queue pair failed";
+
 // In the directory of the agent.
 const SYSTEM: &str = "system.toml";
 const STATUS: &str = "status.json";
@@ -388,6 +391,11 @@ fn all_arrive(subscriber: &Program<'_>) -> Result<()> {
         "of {MESSAGES} messages some were lost, repeated or changed: {newest}"
     );
     Ok(())
+}
+
+/// Whether [`end_to_end`] failed since a queue pair had gone into error by itself.
+pub fn is_broken_queue_pair(error: &anyhow::Error) -> bool {
+    format!("{error:#}").contains(BROKEN)
 }
 
 /// Waits until messages published from now on arrive.
