@@ -8,10 +8,12 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::batch::{BATCH, HandedOver, Lengths, Piece, hand_over};
+use arrayvec::ArrayVec;
+
+use super::batch::{BATCH, Batch, HandedOver};
 use super::group::GroupPlace;
 use super::lock;
-use super::near::Near;
+use super::near::{Near, run};
 use super::seat::{Ledger, Seat};
 use super::sending::{Cut, SAFE_DATAGRAM_BYTES};
 use super::socket::{MAX_DATAGRAM_BYTES, UdpSocket};
@@ -43,7 +45,7 @@ struct Way {
     socket: UdpSocket,
     /// Of the socket and of the group.
     port: u16,
-    lengths: Lengths,
+    batch: Batch,
     /// Longest datagram.
     most_bytes: usize,
     /// The socket has no room, until the next flush.
@@ -243,29 +245,29 @@ fn plan<M: Message>(members: &mut Members<'_, M>, most_bytes: usize, is_flush: b
 /// Bytes of the stream that a datagram to all takes.
 fn fitting_bytes<M: Message>(members: &Members<'_, M>, most_bytes: usize) -> u64 {
     let all = members.iter().flatten().filter(|near| is_in(near));
-    let lengths = all.clone().map(|near| near.lengths.datagram_bytes);
+    let lengths = all.clone().map(|near| near.batch.datagram_bytes());
     let datagram_bytes = lengths.min().unwrap_or(most_bytes).min(most_bytes);
     datagram_bytes.saturating_sub(shared_bytes(all.count())) as u64
 }
 
-/// Cuts the next bytes of all, as many as each may send; the head of the datagram, if there are any.
+/// Cuts the next bytes of all, as many as each may send; the head of the datagram and the cuts, if there are any.
 fn cut<M: Message>(
     chosen: &mut Chosen<'_, M>,
     most_bytes: u64,
-    cuts: &mut [Option<Cut>; MAX_SHARES],
     now_ns: u64,
-) -> Option<[u8; MAX_SHARED_BYTES]> {
+) -> Option<([u8; MAX_SHARED_BYTES], [Option<Cut>; MAX_SHARES])> {
     let allowed = chosen
         .iter_mut()
         .flatten()
         .map(|near| near.sending.allowance(most_bytes));
     let bytes = allowed.min().filter(|bytes| *bytes > 0)?;
     let mut shares = [Share::default(); MAX_SHARES];
+    let mut cuts = [None; MAX_SHARES];
     let (mut first, mut receivers) = (None, 0);
     for (near, (cut, share)) in chosen.iter_mut().flatten().zip(cuts.iter_mut().zip(&mut shares)) {
         let next = near.sending.next_shared(bytes, now_ns);
         *cut = Some(next);
-        let run = near.run(Purpose::Run, next.packet, next.offset, bytes);
+        let run = run(&near.outgoing, Purpose::Run, next.packet, next.offset, bytes);
         first = first.or(run.first);
         *share = Share {
             token: near.token,
@@ -275,7 +277,7 @@ fn cut<M: Message>(
         };
         receivers += 1;
     }
-    Some(encode_shared(first, &shares[..receivers]))
+    Some((encode_shared(first, &shares[..receivers]), cuts))
 }
 
 impl Way {
@@ -285,7 +287,7 @@ impl Way {
             most_bytes: socket.path_bytes()?.min(MAX_DATAGRAM_BYTES),
             socket,
             port,
-            lengths: Lengths::new(),
+            batch: Batch::new(),
             is_blocked: false,
         })
     }
@@ -305,33 +307,26 @@ impl Way {
             chosen[receivers] = near.as_deref_mut();
             receivers += 1;
         }
-        let mut cuts = [[None; MAX_SHARES]; BATCH];
-        let mut heads = [[0; MAX_SHARED_BYTES]; BATCH];
-        let mut count = 0;
-        while count < BATCH
-            && let Some(head) = cut(&mut chosen, most_bytes.min(left_bytes), &mut cuts[count], now_ns)
-        {
-            left_bytes -= cuts[count][0].map_or(0, |cut| cut.bytes);
-            heads[count] = head;
-            count += 1;
-        }
         let head_bytes = shared_bytes(receivers);
         let datagram_bytes = head_bytes + most_bytes as usize;
-        if self.lengths.datagram_bytes != datagram_bytes {
-            self.lengths.set(datagram_bytes, &self.socket);
+        if self.batch.datagram_bytes() != datagram_bytes {
+            self.batch.set_datagram_bytes(datagram_bytes, &self.socket);
         }
-        let Some(leader) = chosen[0].as_deref() else {
-            return false;
-        };
-        let pieces = heads.iter().zip(&cuts).take(count).filter_map(|(head, cuts)| {
-            Some(Piece {
-                head: &head[..head_bytes],
-                offset: cuts[0]?.offset,
-                bytes: cuts[0]?.bytes,
-            })
-        });
-        let (left, result) = hand_over(&self.socket, &mut self.lengths, &leader.outgoing, pieces);
-        for cuts in cuts[left..count].iter().rev() {
+        let mut cuts = ArrayVec::<[Option<Cut>; MAX_SHARES], BATCH>::new();
+        let most = self.batch.most();
+        while cuts.len() < most
+            && let Some((head, these)) = cut(&mut chosen, most_bytes.min(left_bytes), now_ns)
+            && let (Some(leader), Some(cut)) = (&chosen[0], these[0])
+        {
+            let datagram = self.batch.add(head_bytes + cut.bytes as usize);
+            let (place, rest) = datagram.split_at_mut(head_bytes);
+            place.copy_from_slice(&head[..head_bytes]);
+            leader.outgoing.walk().read(cut.offset, rest);
+            left_bytes -= cut.bytes;
+            cuts.push(these);
+        }
+        let (left, result) = self.batch.hand_over(&self.socket);
+        for cuts in cuts[left..].iter().rev() {
             for (near, cut) in chosen.iter_mut().flatten().zip(cuts.iter().flatten()) {
                 near.sending.take_back(*cut);
             }

@@ -1,7 +1,6 @@
 //! All that a sending end knows: its messages as one stream of bytes, what of it has left, and what the receiver says.
 //!
-//! What may leave when is the business of [`super::sending`]; where the bytes lie is that of [`super::outgoing`]. Datagrams are handed to the
-//! kernel from where the messages lie. Their length follows the path: what EMSGSIZE refuses is cut anew, shorter, and so is
+//! What may leave when is the business of [`super::sending`]; where the bytes lie is that of [`super::outgoing`]. The length of datagrams follows the path: what EMSGSIZE refuses is cut anew, shorter, and so is
 //! what vanishes without a word (RFC 8899). Driven by [`super::sender`], and by [`super::company`] where several receivers get the same;
 //! nothing here allocates after [`Near::new`], locks or waits.
 
@@ -9,7 +8,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use super::batch::{BATCH, HandedOver, Lengths, Piece, datagrams_of_group, hand_over, is_dropped};
+use arrayvec::ArrayVec;
+
+use super::batch::{BATCH, Batch, GROUPS, HandedOver, is_dropped};
 use super::outgoing::Outgoing;
 use super::seat::{Overture, Seat};
 use super::sender::Setup;
@@ -45,7 +46,7 @@ pub(super) struct Near<M: Message> {
     /// The message that waits for a credit on a channel that keeps the latest.
     pending: Option<M>,
     pub(super) overwritten: u64,
-    pub(super) lengths: Lengths,
+    pub(super) batch: Batch,
     /// The socket took less than it was offered: don't try again before the next flush.
     pub(super) is_blocked: bool,
     /// The end was dropped.
@@ -82,7 +83,7 @@ impl<M: Message> Near<M> {
             accepted: 0,
             pending: None,
             overwritten: 0,
-            lengths: Lengths::new(),
+            batch: Batch::new(),
             is_blocked: false,
             is_ending: false,
             failure: None,
@@ -132,17 +133,17 @@ impl<M: Message> Near<M> {
             });
         }
         self.enqueue(message);
-        if self.has_whole_group() && !self.is_blocked {
+        if self.has_whole_groups(GROUPS) && !self.is_blocked {
             // A failure is kept and reported by the next call: this message was taken.
             let _ = self.transmit(now_ns(), false);
         }
         Ok(())
     }
 
-    /// Whether as much waits as goes in one group: `send` sends that by itself, and leaves crumbs to `flush`, since what a group costs depends little on its length.
-    pub(super) fn has_whole_group(&self) -> bool {
-        let datagram_bytes = self.lengths.datagram_bytes;
-        let bytes = datagrams_of_group(datagram_bytes) * (datagram_bytes - RUN_BYTES);
+    /// Whether as much waits as goes in so many groups: `send` sends what is worth a call by itself, and leaves crumbs to `flush`, since what a
+    /// group costs depends little on its length.
+    pub(super) fn has_whole_groups(&self, count: usize) -> bool {
+        let bytes = count * self.batch.whole_group() * (self.batch.datagram_bytes() - RUN_BYTES);
         self.sending.accepted() - self.sending.cut() >= bytes as u64
     }
 
@@ -232,61 +233,46 @@ impl<M: Message> Near<M> {
         let Some((packet, offset)) = self.sending.ping(purpose == Purpose::End, now_ns) else {
             return Ok(());
         };
-        let run = self.run(purpose, packet, offset, 0);
+        let run = run(&self.outgoing, purpose, packet, offset, 0);
         match self.socket.send(&run.encode(self.token)) {
             Err(error) if !is_for_later(&error) => self.refused(&error),
             _ => Ok(()),
         }
     }
 
-    pub(super) fn run(&self, purpose: Purpose, packet: u64, offset: u64, bytes: u64) -> Run {
-        let first = self.outgoing.first_head(offset, bytes);
-        Run {
-            purpose,
-            first: first.map(|(at, _)| at as u16), // less than a datagram's length
-            packet,
-            offset,
-            number: first.map_or(0, |(_, number)| number),
-        }
-    }
-
     /// Sends what may leave by itself; where it is not to be `all`, whole groups only.
     pub(super) fn transmit(&mut self, now_ns: u64, all: bool) -> Result<(), ChannelError> {
-        if self.sending.suspects_size() && self.lengths.datagram_bytes > SAFE_DATAGRAM_BYTES {
+        if self.sending.suspects_size() && self.batch.datagram_bytes() > SAFE_DATAGRAM_BYTES {
             self.set_datagram_bytes(SAFE_DATAGRAM_BYTES);
         }
-        while !self.is_blocked && self.sending.is_waiting() && (all || self.has_whole_group()) {
-            let mut cuts = [None; BATCH];
-            let mut heads = [[0; RUN_BYTES]; BATCH];
-            let most_bytes = (self.lengths.datagram_bytes - RUN_BYTES) as u64;
-            let mut count = 0;
-            while count < self.lengths.batch()
+        while !self.is_blocked && self.sending.is_waiting() && (all || self.has_whole_groups(GROUPS)) {
+            let mut cuts = ArrayVec::<Cut, BATCH>::new();
+            let mut walk = self.outgoing.walk();
+            let most_bytes = (self.batch.datagram_bytes() - RUN_BYTES) as u64;
+            let most = self.batch.most();
+            while cuts.len() < most
                 && let Some(cut) = self.sending.next(most_bytes, now_ns)
             {
-                heads[count] = self
-                    .run(Purpose::Run, cut.packet, cut.offset, cut.bytes)
-                    .encode(self.token);
-                cuts[count] = Some(cut);
-                count += 1;
+                let datagram = self.batch.add(RUN_BYTES + cut.bytes as usize);
+                let (head, rest) = datagram.split_at_mut(RUN_BYTES);
+                let run = run(&self.outgoing, Purpose::Run, cut.packet, cut.offset, cut.bytes);
+                run.encode_to(self.token, head);
+                walk.read(cut.offset, rest);
+                cuts.push(cut);
             }
-            if count == 0 {
+            if cuts.is_empty() {
                 break;
             }
-            self.hand_over(&cuts[..count], &heads[..count])?;
+            self.hand_over(&cuts)?;
         }
         self.outgoing.release(self.sending.released());
         Ok(())
     }
 
-    /// Gives datagrams to the system; what it does not take was not cut.
-    fn hand_over(&mut self, cuts: &[Option<Cut>], heads: &[[u8; RUN_BYTES]]) -> Result<(), ChannelError> {
-        let pieces = cuts.iter().flatten().zip(heads).map(|(cut, head)| Piece {
-            head,
-            offset: cut.offset,
-            bytes: cut.bytes,
-        });
-        let (left, result) = hand_over(&self.socket, &mut self.lengths, &self.outgoing, pieces);
-        for cut in cuts[left..].iter().rev().flatten() {
+    /// Gives the datagrams of these cuts to the system; what it does not take was not cut.
+    fn hand_over(&mut self, cuts: &[Cut]) -> Result<(), ChannelError> {
+        let (left, result) = self.batch.hand_over(&self.socket);
+        for cut in cuts[left..].iter().rev() {
             self.sending.take_back(*cut);
         }
         match result {
@@ -311,10 +297,10 @@ impl<M: Message> Near<M> {
             return self.fail(error);
         }
         let path_bytes = self.socket.path_bytes().unwrap_or(SAFE_DATAGRAM_BYTES);
-        let bytes = match path_bytes.min(self.lengths.datagram_bytes) {
+        let bytes = match path_bytes.min(self.batch.datagram_bytes()) {
             // Nobody says what would be short enough.
-            unchanged if unchanged == self.lengths.datagram_bytes => {
-                SAFE_DATAGRAM_BYTES.min(self.lengths.datagram_bytes / 2)
+            unchanged if unchanged == self.batch.datagram_bytes() => {
+                SAFE_DATAGRAM_BYTES.min(self.batch.datagram_bytes() / 2)
             }
             shorter => shorter,
         };
@@ -328,7 +314,7 @@ impl<M: Message> Near<M> {
 
     fn set_datagram_bytes(&mut self, bytes: usize) {
         self.sending.set_datagram_bytes((bytes - RUN_BYTES) as u64);
-        self.lengths.set(bytes, &self.socket);
+        self.batch.set_datagram_bytes(bytes, &self.socket);
     }
 
     /// Takes in all answers that have come.
@@ -428,6 +414,24 @@ impl<M: Message> Lingering for Near<M> {
 
     fn pump(&mut self) -> bool {
         self.failure.is_some() || self.go_on().unwrap_or(true)
+    }
+}
+
+/// The head of a datagram with so many bytes of the stream.
+pub(super) fn run<M: Message>(
+    outgoing: &Outgoing<M>,
+    purpose: Purpose,
+    packet: u64,
+    offset: u64,
+    bytes: u64,
+) -> Run {
+    let first = outgoing.first_head(offset, bytes);
+    Run {
+        purpose,
+        first: first.map(|(at, _)| at as u16), // less than a datagram's length
+        packet,
+        offset,
+        number: first.map_or(0, |(_, number)| number),
     }
 }
 

@@ -1,7 +1,6 @@
 //! The messages of a sending end as one stream of bytes, held until they are needed no more.
 //!
-//! Small messages are copied into a ring and dropped at once; larger ones stay where they are, so that they are sent, and sent again,
-//! without a copy. Called by [`super::sender`]; nothing here allocates after [`Outgoing::new`], locks or waits.
+//! Small messages are copied into a ring and dropped at once; larger ones stay where they are until they are needed no more. Called by [`super::sender`]; nothing here allocates after [`Outgoing::new`], locks or waits.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -134,39 +133,14 @@ impl<M: Message> Outgoing<M> {
         }
     }
 
-    /// Lists the bytes of the stream from `offset` on; false if `push` did. They must be held.
-    pub(super) fn gather<'a>(
-        &'a self,
-        offset: u64,
-        bytes: u64,
-        push: &mut impl FnMut(&'a [u8]) -> bool,
-    ) -> bool {
-        let first = find(&self.segments, &self.last_segment, |segment| {
-            segment.start + segment.bytes as u64 <= offset
-        });
-        let (mut offset, mut left) = (offset, bytes as usize);
-        for segment in self.segments.range(first..) {
-            if left == 0 {
-                break;
-            }
-            let mut skip = (offset - segment.start) as usize;
-            let parts: [&[u8]; 3] = match &segment.place {
-                Place::Copied(at) => [&self.ring[*at..*at + segment.bytes], &[], &[]],
-                Place::Kept(head, message) => [head, message.user_header(), message.payload()],
-            };
-            for part in parts {
-                let rest = &part[skip.min(part.len())..];
-                skip -= part.len() - rest.len();
-                let rest = &rest[..rest.len().min(left)];
-                if !rest.is_empty() && !push(rest) {
-                    return false;
-                }
-                left -= rest.len();
-                offset += rest.len() as u64;
-            }
+    /// Reads what is held of the stream.
+    pub(super) fn walk(&self) -> Walk<'_, M> {
+        Walk {
+            outgoing: self,
+            at: u64::MAX,
+            parts: [&[]; 3],
+            next: 0,
         }
-        debug_assert_eq!(left, 0, "the bytes are held");
-        true
     }
 
     /// The first message that begins in this run, or at its end: where, in the run, and its number from 0.
@@ -204,6 +178,70 @@ impl<M: Message> Outgoing<M> {
             self.heads.pop_front();
             self.first_number += 1;
         }
+    }
+}
+
+/// Reads runs of the stream, each of which mostly begins where the one before has ended.
+pub(super) struct Walk<'a, M> {
+    outgoing: &'a Outgoing<M>,
+    /// Offset of the first byte of `parts`, in the stream.
+    at: u64,
+    /// What is left of the current segment.
+    parts: [&'a [u8]; 3],
+    /// The segment after it.
+    next: usize,
+}
+
+impl<M: Message> Walk<'_, M> {
+    /// Copies the bytes of the stream from `offset` on, which must be held.
+    #[inline]
+    pub(super) fn read(&mut self, offset: u64, mut to: &mut [u8]) {
+        if offset != self.at {
+            self.seek(offset);
+        }
+        self.at += to.len() as u64;
+        loop {
+            for part in &mut self.parts {
+                let (now, rest) = part.split_at(part.len().min(to.len()));
+                let (place, after) = std::mem::take(&mut to).split_at_mut(now.len());
+                place.copy_from_slice(now);
+                (*part, to) = (rest, after);
+            }
+            if to.is_empty() || !self.enter_next() {
+                debug_assert!(to.is_empty(), "the bytes are held");
+                return;
+            }
+        }
+    }
+
+    fn seek(&mut self, offset: u64) {
+        let segments = &self.outgoing.segments;
+        self.next = find(segments, &self.outgoing.last_segment, |segment| {
+            segment.start + segment.bytes as u64 <= offset
+        });
+        self.at = offset;
+        let start = segments.get(self.next).map_or(offset, |segment| segment.start);
+        self.enter_next();
+        let mut skip = (offset - start) as usize;
+        for part in &mut self.parts {
+            let skipped = skip.min(part.len());
+            *part = &part[skipped..];
+            skip -= skipped;
+        }
+    }
+
+    /// Goes on to the next segment; false if there is none.
+    fn enter_next(&mut self) -> bool {
+        let Some(segment) = self.outgoing.segments.get(self.next) else {
+            return false;
+        };
+        self.outgoing.last_segment.set(self.next);
+        self.next += 1;
+        self.parts = match &segment.place {
+            Place::Copied(at) => [&self.outgoing.ring[*at..*at + segment.bytes], &[], &[]],
+            Place::Kept(head, message) => [head, message.user_header(), message.payload()],
+        };
+        true
     }
 }
 

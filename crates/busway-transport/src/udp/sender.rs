@@ -85,7 +85,7 @@ impl<M: Message> Sender<M> for UdpSender<M> {
             self.send_together(false, now_ns());
             result = self.near().send(message);
         }
-        let has_whole_group = self.near().has_whole_group();
+        let has_whole_group = self.near().has_whole_groups(1);
         if has_whole_group && result.is_ok() {
             self.send_together(false, now_ns());
         }

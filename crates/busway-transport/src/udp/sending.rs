@@ -202,6 +202,7 @@ impl Sending {
     }
 
     /// Cuts the next packet of at most so many bytes of the stream; it counts as sent. `None` if nothing may leave now.
+    #[inline]
     pub(super) fn next(&mut self, most_bytes: u64, now_ns: u64) -> Option<Cut> {
         if self.sent.len() == MAX_ON_WAY {
             return None;
@@ -242,6 +243,7 @@ impl Sending {
     }
 
     /// Whether something leaves again, before anything else.
+    #[inline]
     fn is_again(&mut self) -> bool {
         while self.again.front().is_some_and(|range| range.end <= self.received) {
             self.again.pop_front();
@@ -250,6 +252,7 @@ impl Sending {
     }
 
     /// Bytes of a packet that the receiver has room for, of those never cut that lie before `end`.
+    #[inline]
     fn fresh_bytes(&self, end: u64, most_bytes: u64) -> u64 {
         let rest_bytes = end.saturating_sub(self.cut);
         let room_bytes = self.limit.saturating_sub(self.cut);
@@ -260,6 +263,7 @@ impl Sending {
         rest_bytes.min(room_bytes).min(most_bytes)
     }
 
+    #[inline]
     fn has_window(&mut self, bytes: u64) -> bool {
         let is_open = self.on_way_bytes + bytes <= self.congestion.window_bytes() || self.may_probe;
         if !is_open {
@@ -278,6 +282,7 @@ impl Sending {
         Some((self.note(offset, 0, false, now_ns), offset))
     }
 
+    #[inline]
     fn note(&mut self, offset: u64, bytes: u64, is_shared: bool, now_ns: u64) -> u64 {
         self.sent.push_back(Sent {
             offset,

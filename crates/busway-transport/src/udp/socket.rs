@@ -21,7 +21,7 @@ pub(super) const MAX_DATAGRAM_BYTES: usize = 65_507;
 /// Datagrams in one group at most (UDP_MAX_SEGMENTS of older kernels).
 pub(super) const MAX_SEGMENTS: usize = 64;
 /// Groups handed over by one call at most.
-pub(super) const MAX_GROUPS: usize = 64;
+const MAX_GROUPS: usize = super::batch::BATCH;
 /// Datagrams, or groups of them, taken by one call.
 const SLOTS: usize = 8;
 /// Room for one of them.
@@ -30,6 +30,13 @@ const SLOT_BYTES: usize = 64 * 1024;
 const BUFFER_BYTES: usize = 4 << 20;
 /// Room for a control message with one number, in words: 24 bytes on 64-bit systems.
 const CONTROL_WORDS: usize = 4;
+
+/// Datagrams that are handed over as one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Group {
+    pub(super) bytes: usize,
+    pub(super) datagrams: usize,
+}
 
 /// One end of a channel, see the module.
 #[derive(Debug)]
@@ -120,22 +127,25 @@ impl UdpSocket {
         let _ = set_option(&self.socket, libc::SOL_UDP, libc::UDP_GRO, 1);
     }
 
-    /// Sends groups to whom the socket is connected: each is so many of the slices. Returns how many were taken; an error is about the first.
-    pub(super) fn send_groups(&self, slices: &[IoSlice<'_>], groups: &[usize]) -> io::Result<usize> {
-        assert!(groups.len() <= MAX_GROUPS && groups.iter().sum::<usize>() <= slices.len());
+    /// Sends groups, which lie one behind the other in `bytes`, to whom the socket is connected. Returns how many were taken; an error is about the
+    /// first.
+    pub(super) fn send_groups(&self, bytes: &[u8], groups: &[Group]) -> io::Result<usize> {
+        assert!(groups.len() <= MAX_GROUPS);
+        let mut slices = [const { MaybeUninit::<IoSlice>::uninit() }; MAX_GROUPS];
         let mut messages = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; MAX_GROUPS];
-        let mut rest = slices;
-        for (message, count) in messages.iter_mut().zip(groups) {
-            let (group, after) = rest.split_at(*count);
+        let mut rest = bytes;
+        for ((message, slice), group) in messages.iter_mut().zip(&mut slices).zip(groups) {
+            let (bytes, after) = rest.split_at(group.bytes);
             rest = after;
+            let slice = slice.write(IoSlice::new(bytes));
             // SAFETY: all zeros is a valid `mmsghdr`: numbers, and pointers that are null.
             let message = message.write(unsafe { std::mem::zeroed() });
             // An `IoSlice` is an `iovec` (std's documentation); the kernel only reads through it.
-            message.msg_hdr.msg_iov = group.as_ptr().cast_mut().cast();
-            message.msg_hdr.msg_iovlen = group.len() as _; // size_t or int, by libc
+            message.msg_hdr.msg_iov = std::ptr::from_mut(slice).cast();
+            message.msg_hdr.msg_iovlen = 1;
         }
-        // SAFETY: the first `groups.len()` messages are initialised, and point to slices that `slices` keeps borrowed; the kernel
-        // writes nothing but their `msg_len`.
+        // SAFETY: the first `groups.len()` messages are initialised, and each points to a slice of its own, which is initialised, alive until
+        // the end of this function, and of bytes that `bytes` keeps borrowed; the kernel writes nothing but the messages' `msg_len`.
         let sent = unsafe {
             libc::sendmmsg(
                 self.socket.as_raw_fd(),

@@ -146,18 +146,25 @@ impl Run {
     /// The head before the bytes.
     pub(super) fn encode(&self, token: u64) -> [u8; RUN_BYTES] {
         let mut bytes = [0; RUN_BYTES];
+        self.encode_to(token, &mut bytes);
+        bytes
+    }
+
+    /// The same where it is to lie, in [`RUN_BYTES`].
+    #[inline]
+    pub(super) fn encode_to(&self, token: u64, bytes: &mut [u8]) {
+        bytes.fill(0);
         let kind = match self.purpose {
             Purpose::Run => RUN,
             Purpose::Ping => PING,
             Purpose::End => END,
         };
-        put(&mut bytes, 0, token);
+        put(bytes, 0, token);
         bytes[8] = kind;
         bytes[10..12].copy_from_slice(&self.first.unwrap_or(NO_HEAD).to_le_bytes());
-        put(&mut bytes, 16, self.packet);
-        put(&mut bytes, 24, self.offset);
-        put(&mut bytes, 32, self.number);
-        bytes
+        put(bytes, 16, self.packet);
+        put(bytes, 24, self.offset);
+        put(bytes, 32, self.number);
     }
 }
 
@@ -324,6 +331,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(u64, Datagram<'_>)> {
     Some((token, datagram))
 }
 
+#[inline]
 fn put(bytes: &mut [u8], at: usize, word: u64) {
     bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
 }
