@@ -20,6 +20,8 @@ const WINDOW_BYTES: u64 = 32 << 20;
 pub enum Outage {
     /// The cable is pulled.
     Cable,
+    /// A firewall keeps datagrams out of host 1, and nothing else.
+    Datagrams,
     /// Somebody overwrites both headers of the window all the time. The gateways mend them, so the link comes up for moments.
     Header(Arc<AtomicBool>, JoinHandle<()>),
     /// A directory lies where the window's file should be.
@@ -56,12 +58,22 @@ impl Outage {
                 Outage::Header(stop, vandal)
             }
         };
+        outage.is_noticed(rig, bus)
+    }
+
+    /// The same, where a firewall keeps datagrams out of one host.
+    pub fn of_datagrams(rig: &Rig) -> Outage {
+        rig.hosts.set_datagrams(1, 0, false).expect("namespaces");
+        Outage::Datagrams.is_noticed(rig, Bus::Udp)
+    }
+
+    fn is_noticed(self, rig: &Rig, bus: Bus) -> Outage {
         for host in [0, 1] {
             eventually(&format!("host {host} sees that its link is lost"), || {
                 rig.is_up(host, bus).filter(|up| !up)
             });
         }
-        outage
+        self
     }
 
     /// The link is out of order from the beginning, before gateways start.
@@ -81,16 +93,22 @@ impl Outage {
 
     /// Mends it, and waits until both gateways have all links.
     pub fn end(self, rig: &Rig) {
+        self.mend(rig);
+        for host in [0, 1] {
+            rig.links_up(host);
+        }
+    }
+
+    /// Mends it.
+    pub fn mend(self, rig: &Rig) {
         match self {
             Outage::NoWindow(path) => std::fs::remove_dir(path).expect("it is empty"),
             Outage::Cable => rig.hosts.set_cable(0, 1, true).expect("a cable"),
+            Outage::Datagrams => rig.hosts.set_datagrams(1, 0, true).expect("namespaces"),
             Outage::Header(stop, vandal) => {
                 stop.store(true, Ordering::Relaxed);
                 vandal.join().expect("it only writes");
             }
-        }
-        for host in [0, 1] {
-            rig.links_up(host);
         }
     }
 }
@@ -110,11 +128,11 @@ pub fn cuts() -> usize {
 
 /// Two links, the one over `preferred` first, with more lines in the system file, and no gateway yet; `None` where there is no cable to cut.
 pub fn two_links(preferred: Bus, more: &str) -> Option<Rig> {
-    two_links_over([preferred, other(preferred)], more)
+    links_over([preferred, other(preferred)], more)
 }
 
-/// The same over these two buses.
-pub fn two_links_over(buses: [Bus; 2], more: &str) -> Option<Rig> {
+/// The same over these buses, the first one preferred.
+pub fn links_over<const N: usize>(buses: [Bus; N], more: &str) -> Option<Rig> {
     let links = buses.map(|bus| (0, 1, bus));
     let rig = Rig::isolated_pair_over(&links, more);
     rig.map_err(|what| skipped(&what)).ok()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use busway_tests::outage::{Outage, cuts, other, start, two_links, two_links_over};
+use busway_tests::outage::{Outage, cuts, links_over, other, start, two_links};
 use busway_tests::role::Role;
 use busway_tests::stream::{DEEP, STRICT, conclude, flows, goes_over, losses_are_in_the_books, stream};
 use busway_tests::{Bus, Rig, holds_for, on_each_bus};
@@ -26,6 +26,7 @@ fn data_continues_over_the_other_link_and_every_loss_is_counted(preferred: Bus) 
             &format!("over the link that is left, cut {cut}"),
         );
         outage.end(&rig);
+        goes_over(&rig, SERVICE, &[preferred]);
         flows(
             &publisher,
             &subscriber,
@@ -33,6 +34,60 @@ fn data_continues_over_the_other_link_and_every_loss_is_counted(preferred: Bus) 
             &format!("with both links again, cut {cut}"),
         );
     }
+    let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
+    losses_are_in_the_books(&rig, SERVICE, published, &seen);
+}
+
+#[test]
+fn a_bus_whose_datagrams_are_dropped_while_its_conversation_stands_is_left_and_taken_again() {
+    let Some(mut rig) = links_over([Bus::Udp, Bus::Tcp], "") else {
+        return;
+    };
+    start(&mut rig);
+    let (publisher, subscriber) = stream(&rig, SERVICE, DEEP);
+    for cut in 0..2 {
+        goes_over(&rig, SERVICE, &[Bus::Udp]);
+        let outage = Outage::of_datagrams(&rig);
+        goes_over(&rig, SERVICE, &[Bus::Tcp]);
+        flows(&publisher, &subscriber, 1, &format!("over TCP, cut {cut}"));
+        let status = rig.status(1).expect("it runs");
+        let reason = status.links[0].reason.as_deref().unwrap_or_default();
+        assert!(reason.contains("does a firewall keep UDP out?"), "{reason}");
+        outage.end(&rig);
+    }
+    let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
+    losses_are_in_the_books(&rig, SERVICE, published, &seen);
+}
+
+#[test]
+fn of_three_buses_the_best_that_is_left_is_taken_in_whatever_order_they_fail_and_come_back() {
+    let buses = [Bus::Memory, Bus::Udp, Bus::Tcp];
+    let Some(mut rig) = links_over(buses, "") else {
+        return;
+    };
+    start(&mut rig);
+    let (publisher, subscriber) = stream(&rig, SERVICE, DEEP);
+    let goes = |bus: Bus| {
+        goes_over(&rig, SERVICE, &[bus]);
+        flows(&publisher, &subscriber, 1, &format!("over {bus:?}"));
+    };
+    goes(Bus::Memory);
+    let memory = Outage::begin(&rig, 0, Bus::Memory);
+    goes(Bus::Udp);
+    let datagrams = Outage::of_datagrams(&rig);
+    goes(Bus::Tcp);
+    memory.mend(&rig);
+    goes(Bus::Memory);
+    datagrams.mend(&rig);
+    rig.links_up(0);
+    goes(Bus::Memory);
+    let datagrams = Outage::of_datagrams(&rig);
+    let memory = Outage::begin(&rig, 0, Bus::Memory);
+    goes(Bus::Tcp);
+    datagrams.mend(&rig);
+    goes(Bus::Udp);
+    memory.end(&rig);
+    goes(Bus::Memory);
     let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
     losses_are_in_the_books(&rig, SERVICE, published, &seen);
 }
@@ -72,7 +127,7 @@ fn rule(buses: &[Bus]) -> String {
 
 fn a_service_takes_the_buses_in_the_order_that_its_rule_names(first: Bus) {
     // The link over the other bus comes first in the file.
-    let Some(mut rig) = two_links_over([other(first), first], &rule(&[first, other(first)])) else {
+    let Some(mut rig) = links_over([other(first), first], &rule(&[first, other(first)])) else {
         return;
     };
     start(&mut rig);

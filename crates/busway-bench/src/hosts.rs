@@ -178,12 +178,41 @@ impl Hosts {
     ///
     /// [`BenchError::Needs`] where the hosts are domains of one host, which no cable joins.
     pub fn set_cable(&self, a: usize, b: usize, plugged: bool) -> Result<(), BenchError> {
-        if self.isolation == Isolation::Domains {
-            return Err(BenchError::Needs(
-                "hosts in namespaces of their own (root)".into(),
-            ));
-        }
+        self.need_namespaces()?;
         self.hosts[a].ip(&["link", "set", &interface(b), if plugged { "up" } else { "down" }])
+    }
+
+    /// Has a firewall drop without a word what comes over UDP from isolated host `b` to `a` (`false`), or let it pass again.
+    ///
+    /// # Errors
+    ///
+    /// As [`set_cable`](Self::set_cable).
+    pub fn set_datagrams(&self, a: usize, b: usize, pass: bool) -> Result<(), BenchError> {
+        self.need_namespaces()?;
+        let rule = |words: &str| {
+            let words: Vec<&str> = ["rule"].into_iter().chain(words.split(' ')).collect();
+            self.hosts[a].ip(&words)
+        };
+        let drop = format!("pref 1 iif {} ipproto udp blackhole", interface(b));
+        // The table of the host's own addresses comes first otherwise.
+        if pass {
+            rule("add pref 0 lookup local")?;
+            rule("del pref 2")?;
+            rule(&format!("del {drop}"))
+        } else {
+            rule(&format!("add {drop}"))?;
+            rule("add pref 2 lookup local")?;
+            rule("del pref 0")
+        }
+    }
+
+    fn need_namespaces(&self) -> Result<(), BenchError> {
+        match self.isolation {
+            Isolation::Namespaces => Ok(()),
+            Isolation::Domains => Err(BenchError::Needs(
+                "hosts in namespaces of their own (root)".into(),
+            )),
+        }
     }
 
     fn join(&self, a: usize, b: usize) -> Result<(), BenchError> {

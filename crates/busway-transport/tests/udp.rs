@@ -3,21 +3,27 @@
 
 #[allow(unused_macros, unused_imports)] // The macro is for the contract suites.
 mod contract;
+#[allow(dead_code)] // A part is for other tests.
+#[path = "../../../tests/src/own_network.rs"]
+mod own_network;
 #[path = "../../../tests/src/skip.rs"]
 mod skip;
+mod udp_relay;
 
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use busway_transport::registry::{Buses, link_settings, parse_host};
 use busway_transport::{
-    ChannelEnd, ChannelError, ChannelId, ChannelSpec, Direction, Flushed, Link, LinkEvent, Receiver, Refused,
-    Sender,
+    ChannelEnd, ChannelError, ChannelId, ChannelSpec, Direction, Flushed, Link, LinkEvent, OpenError,
+    Receiver, Refused, Sender, WaitFor,
 };
 use contract::harness::{Buffer, Collector, LANE, PATIENCE, latest, queue};
 use contract::raw::identity;
+use own_network::{in_own_network, ip};
+use udp_relay::{Faults, Relay};
 
 type AnyLink = Box<dyn Link<Buffer>>;
 
@@ -43,14 +49,18 @@ fn place_of(landing: &[u8]) -> SocketAddr {
 
 /// Host `one`, which listens, and host `two`; `settings` are added to both tables.
 fn hosts(settings: &str) -> [AnyLink; 2] {
+    // Nobody polls the links while a test moves a channel, which on a busy machine takes its time.
+    hosts_with_timeout("60s", settings)
+}
+
+fn hosts_with_timeout(timeout: &str, settings: &str) -> [AnyLink; 2] {
     let address = address();
     let own = [
         format!("listen = '{address}'\n"),
         format!("address = '{}'\n", address.ip()),
     ];
     let table = |at: usize| {
-        // Nobody polls the links while a test moves a channel, which on a busy machine takes its time.
-        let text = format!("heartbeat = '20ms'\ntimeout = '60s'\n{}{settings}", own[at]);
+        let text = format!("heartbeat = '20ms'\ntimeout = '{timeout}'\n{}{settings}", own[at]);
         parse_host("udp", toml::from_str(&text).expect("TOML")).expect("a good table")
     };
     let mut links = [("one", "two", 11), ("two", "one", 22)].map(|(host, peer, session)| {
@@ -81,153 +91,6 @@ fn poll_until(links: &mut [AnyLink; 2], mut done: impl FnMut(usize, LinkEvent<Bu
         }
         assert!(Instant::now() < give_up_at, "waited in vain for an event");
         std::thread::sleep(Duration::from_micros(100));
-    }
-}
-
-/// What a relay does, in percent of datagrams either way.
-#[derive(Clone, Copy, Debug, Default)]
-struct Faults {
-    lost: u64,
-    repeated: u64,
-    overtaken: u64,
-    /// Datagrams longer than this are swallowed without a word; 0: none.
-    swallowed_from: usize,
-}
-
-/// Carries datagrams between two sockets until it is dropped.
-struct Relay {
-    address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    /// Datagrams that it did not pass on.
-    swallowed: Arc<AtomicU64>,
-    /// From now on nothing passes.
-    is_cut: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Relay {
-    fn start(to: SocketAddr, faults: Faults, seed: u64) -> Relay {
-        let bind = || {
-            let socket = UdpSocket::bind((to.ip(), 0)).expect("a free port");
-            socket.set_nonblocking(true).expect("a socket");
-            // Any loss shall be the relay's own: as large as the system allows.
-            let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 16 << 20);
-            socket
-        };
-        let (front, back) = (bind(), bind());
-        back.connect(to).expect("loopback");
-        let address = front.local_addr().expect("bound");
-        let (stop, swallowed, is_cut) = (Arc::default(), Arc::default(), Arc::default());
-        let mut run = Run {
-            front,
-            back,
-            sender: None,
-            faults,
-            random: seed * 2 + 1,
-            held: [None, None],
-            swallowed: Arc::clone(&swallowed),
-            is_cut: Arc::clone(&is_cut),
-        };
-        let stopped: Arc<AtomicBool> = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || {
-            while !stopped.load(Ordering::Relaxed) {
-                if !run.turn() {
-                    std::thread::sleep(Duration::from_micros(50));
-                }
-            }
-        });
-        Relay {
-            address,
-            stop,
-            swallowed,
-            is_cut,
-            thread: Some(thread),
-        }
-    }
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.join().expect("the relay ends");
-        }
-    }
-}
-
-struct Run {
-    front: UdpSocket,
-    back: UdpSocket,
-    sender: Option<SocketAddr>,
-    faults: Faults,
-    random: u64,
-    /// A datagram of each way that the next one overtakes.
-    held: [Option<Vec<u8>>; 2],
-    swallowed: Arc<AtomicU64>,
-    is_cut: Arc<AtomicBool>,
-}
-
-impl Run {
-    fn percent(&mut self, percent: u64) -> bool {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random % 100 < percent
-    }
-
-    /// Whether something came.
-    fn turn(&mut self) -> bool {
-        let mut bytes = [0; 65_536];
-        let mut came = false;
-        for _ in 0..32 {
-            if let Ok((count, from)) = self.front.recv_from(&mut bytes) {
-                self.sender = Some(from);
-                self.carry(0, &bytes[..count]);
-                came = true;
-            }
-            if let Ok(count) = self.back.recv(&mut bytes) {
-                self.carry(1, &bytes[..count]);
-                came = true;
-            }
-        }
-        if !came {
-            // Nothing comes that would overtake.
-            for way in 0..2 {
-                if let Some(held) = self.held[way].take() {
-                    self.pass(way, &held);
-                }
-            }
-        }
-        came
-    }
-
-    fn carry(&mut self, way: usize, bytes: &[u8]) {
-        let from = self.faults.swallowed_from;
-        let is_swallowed = from > 0 && bytes.len() > from || self.is_cut.load(Ordering::Relaxed);
-        if is_swallowed || self.percent(self.faults.lost) {
-            self.swallowed.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        if self.held[way].is_none() && self.percent(self.faults.overtaken) {
-            self.held[way] = Some(bytes.to_vec());
-            return;
-        }
-        self.pass(way, bytes);
-        if self.percent(self.faults.repeated) {
-            self.pass(way, bytes);
-        }
-        if let Some(held) = self.held[way].take() {
-            self.pass(way, &held);
-        }
-    }
-
-    fn pass(&self, way: usize, bytes: &[u8]) {
-        // What fails is lost, as on any path.
-        let _ = match (way, self.sender) {
-            (0, _) => self.back.send(bytes),
-            (_, Some(sender)) => self.front.send_to(bytes, sender),
-            _ => Ok(0),
-        };
     }
 }
 
@@ -448,6 +311,32 @@ fn best_effort_counts_exactly_the_messages_whose_datagrams_were_lost() {
     }
 }
 
+/// As for a program without privileges, whose sockets get small buffers.
+#[test]
+fn a_receiver_that_takes_nothing_for_a_while_loses_no_short_messages_in_a_small_buffer() {
+    let mut links = hosts("window = '128KiB'\ndelivery = 'best-effort'");
+    let mut channel = open(&mut links, 1, &queue(1024, 64), Faults::default(), 1);
+    let WaitFor::Fd { fd, .. } = channel.receiver.wait_for() else {
+        panic!("a receiver over UDP has a descriptor");
+    };
+    // SAFETY: the receiver has it open, and outlives this.
+    #[allow(unsafe_code)]
+    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    // The kernel doubles it, and gives a window of a quarter of that.
+    rustix::net::sockopt::set_socket_recv_buffer_size(socket, 2 * (128 << 10)).expect("a socket");
+    for sequence in 1..=1000 {
+        let mut message = Buffer::new(sequence, 0, 64);
+        while let Err(Refused::Full(back)) = channel.sender.send(message) {
+            message = back;
+            channel.turn();
+        }
+        // Each leaves by itself, and none is taken.
+        channel.sender.flush().expect("the sender is well");
+    }
+    channel.settle();
+    assert_eq!(channel.sink.sequences(), (1..=1000).collect::<Vec<_>>());
+}
+
 #[test]
 fn sampling_never_goes_back_whatever_the_path_does() {
     let mut links = hosts("mtu = 1500");
@@ -488,31 +377,10 @@ fn a_path_that_swallows_long_datagrams_is_found_out() {
     assert_eq!(channel.sink.sequences(), (1..=100).collect::<Vec<_>>());
 }
 
-/// From now on this thread has a network of its own, with nothing in it.
-#[allow(unsafe_code)]
-fn leave_network() {
-    // SAFETY: only the network namespace is left, no descriptor table.
-    let left = unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) };
-    left.expect("root may make namespaces");
-}
-
-/// In a network namespace of its own, whose loopback interface is made to carry less and less.
 #[test]
 fn datagrams_shrink_with_the_mtu_of_the_path() {
-    let has_ip = std::process::Command::new("ip").arg("-V").output().is_ok();
-    if !rustix::process::geteuid().is_root() || !has_ip {
-        return skip::skipped("root, for a network namespace, and ip of iproute2");
-    }
-    let thread = std::thread::spawn(|| {
-        leave_network();
-        let carry = |mtu: &str| {
-            let mut ip = std::process::Command::new("ip");
-            let done = ip
-                .args(["link", "set", "lo", "up", "mtu", mtu])
-                .status()
-                .expect("iproute2");
-            assert!(done.success());
-        };
+    in_own_network(|| {
+        let carry = |mtu: &str| ip(&format!("link set lo up mtu {mtu}"));
         for delivery in ["reliable", "best-effort"] {
             carry("9000");
             let mut links = hosts(&format!("delivery = '{delivery}'"));
@@ -535,7 +403,48 @@ fn datagrams_shrink_with_the_mtu_of_the_path() {
             );
         }
     });
-    thread.join().expect("all is well");
+}
+
+#[test]
+fn a_link_whose_datagrams_are_not_carried_is_down_though_its_conversation_stands_and_comes_back() {
+    in_own_network(|| {
+        let mut links = hosts_with_timeout("500ms", "");
+        for _ in 0..2 {
+            let mut channel = open(&mut links, 1, &queue(8, 4000), Faults::default(), 1);
+            channel.send_all(10);
+            assert_eq!(channel.sink.sequences(), (1..=10).collect::<Vec<_>>());
+            // The table of the host's own addresses comes first otherwise.
+            ip("rule add pref 1 ipproto udp blackhole");
+            ip("rule add pref 2 lookup local");
+            ip("rule del pref 0");
+            let mut whys = [None, None];
+            poll_until(&mut links, |at, event| {
+                if let LinkEvent::Down(why) = event {
+                    whys[at] = Some(why);
+                }
+                whys.iter().all(Option::is_some)
+            });
+            let is_named =
+                |why: &Option<String>| why.as_ref().is_some_and(|why| why.contains("keep UDP out?"));
+            assert!(whys.iter().any(is_named), "{whys:?}");
+            let refused = links[0].open_receiver(ChannelId(2), &queue(8, 64), LANE);
+            assert!(matches!(refused, Err(OpenError::Down)), "{refused:?}");
+            let mut refusals = 0;
+            poll_until(&mut links, |at, event| {
+                assert!(matches!(event, LinkEvent::Refused(_)), "{at}: {event:?}");
+                refusals += 1;
+                refusals == 2
+            });
+            ip("rule del pref 1");
+            let mut up = [false; 2];
+            poll_until(&mut links, |at, event| {
+                up[at] |= matches!(event, LinkEvent::Up(_));
+                up == [true; 2]
+            });
+            ip("rule add pref 0 lookup local");
+            ip("rule del pref 2");
+        }
+    });
 }
 
 #[test]

@@ -40,6 +40,8 @@ impl Set {
                 "rdma_alone",
                 "--test",
                 "pci",
+                "--test",
+                "udp",
             ],
             Set::Programs => &["build", "--workspace", "--bins", "--examples"],
         }

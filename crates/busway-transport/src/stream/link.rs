@@ -66,7 +66,7 @@ pub(crate) fn open<B: Bus, M: Message>(
     peer_host: &str,
     role: Role<B::Address>,
     bus: B,
-) -> Result<Box<dyn Link<M>>, OpenError> {
+) -> Result<StreamLink<B, M>, OpenError> {
     let poller = Poller::new()?;
     let mailbox = Arc::new(Mailbox::new()?);
     poller.add(&*mailbox, MAILBOX, Interest::Read)?;
@@ -78,7 +78,7 @@ pub(crate) fn open<B: Bus, M: Message>(
             Some(listener)
         }
     };
-    Ok(Box::new(StreamLink {
+    Ok(StreamLink {
         identity: identity.clone(),
         peer_host: peer_host.to_owned(),
         role,
@@ -93,7 +93,7 @@ pub(crate) fn open<B: Bus, M: Message>(
         lingering: Vec::new(),
         events: VecDeque::new(),
         message: PhantomData,
-    }))
+    })
 }
 
 pub(super) enum State<S> {
@@ -153,7 +153,8 @@ impl<S: Socket> Up<S> {
     }
 }
 
-pub(super) struct StreamLink<B: Bus, M: Message> {
+/// See the module.
+pub(crate) struct StreamLink<B: Bus, M: Message> {
     pub(super) identity: LinkIdentity,
     pub(super) peer_host: String,
     pub(super) role: Role<B::Address>,
@@ -173,6 +174,13 @@ pub(super) struct StreamLink<B: Bus, M: Message> {
 }
 
 impl<B: Bus, M: Message> StreamLink<B, M> {
+    /// Ends the conversation, for a reason that this side alone knows; both sides hear that it went down.
+    pub(crate) fn hang_up(&mut self, why: &str, now: Instant) {
+        if matches!(self.state, State::Up(_)) {
+            self.down(why, now);
+        }
+    }
+
     fn work(&mut self, now: Instant) {
         for token in self.poller.ready() {
             match token {

@@ -38,7 +38,7 @@ use std::time::Duration;
 
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
-pub(crate) use link::open;
+pub(crate) use link::{StreamLink, open};
 pub(crate) use listener::Shared;
 pub(crate) use mailbox::Letterbox;
 pub(crate) use opens::draw_token;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::link::{Direction, Link, LinkIdentity, OpenError};
 use crate::message::Message;
-use crate::stream::{self, Bus, Heartbeat};
+use crate::stream::{self, Bus, Heartbeat, StreamLink};
 use settings::{HostSettings, LinkSettings};
 use socket::TcpSocket;
 
@@ -40,6 +40,19 @@ pub(crate) fn open<M: Message>(
     settings: &LinkSettings,
     peer_host: &str,
 ) -> Result<Box<dyn Link<M>>, OpenError> {
+    Ok(Box::new(converse(shared, identity, settings, peer_host)?))
+}
+
+/// A link that is another bus's conversation.
+pub(crate) type Conversation<M> = StreamLink<Tcp, M>;
+
+/// The same as [`open`], for a bus that ends its conversation itself.
+pub(crate) fn converse<M: Message>(
+    shared: &Shared,
+    identity: &LinkIdentity,
+    settings: &LinkSettings,
+    peer_host: &str,
+) -> Result<Conversation<M>, OpenError> {
     let role = settings
         .role()
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))?;

@@ -71,7 +71,7 @@ pub(crate) fn open<M: Message>(
         settings: settings.local.clone(),
         topology: Topology::new(address),
     };
-    stream::open(shared, identity, peer_host, role, bus)
+    Ok(Box::new(stream::open(shared, identity, peer_host, role, bus)?))
 }
 
 impl Bus for Tipc {

@@ -112,6 +112,7 @@ impl Batch {
             Err(error) if is_for_later(&error) => (0, HandedOver::Some),
             // What the system drops for reasons of its own has left.
             Err(error) if is_dropped(&error) => (datagrams(1), HandedOver::All),
+            Err(error) if self.is_too_long(&error, socket) => (0, HandedOver::Refused(too_long())),
             Err(error) if self.takes_groups && is_no_group(&error) => {
                 self.takes_groups = false;
                 self.set_datagram_bytes(self.datagram_bytes, socket);
@@ -120,6 +121,22 @@ impl Batch {
             Err(error) => (0, HandedOver::Refused(error)),
         }
     }
+
+    /// Whether a refusal means that the path has become too short for these datagrams. Older kernels say so with EINVAL, even of a short
+    /// datagram while the socket makes groups of longer ones (`udp_send_skb` in net/ipv4/udp.c).
+    pub(super) fn is_too_long(&self, error: &io::Error, socket: &UdpSocket) -> bool {
+        let is_shorter = || socket.path_bytes().is_ok_and(|bytes| bytes < self.datagram_bytes);
+        match error.raw_os_error() {
+            Some(libc::EMSGSIZE) => true,
+            Some(libc::EINVAL) => is_shorter(),
+            _ => false,
+        }
+    }
+}
+
+/// The datagram is longer than the path carries.
+fn too_long() -> io::Error {
+    io::Error::from_raw_os_error(libc::EMSGSIZE)
 }
 
 /// The datagram is lost, as on any path; the next one may not be.
@@ -133,4 +150,85 @@ pub(super) fn is_dropped(error: &io::Error) -> bool {
 /// The device or the path takes no groups (udp(7)): a device without checksum offload, for instance.
 fn is_no_group(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::udp::socket::set_bytes_option;
+
+    /// Two connected sockets of this machine.
+    fn pair() -> [UdpSocket; 2] {
+        let [near, far] =
+            [1, 2].map(|_| UdpSocket::bind(IpAddr::from([127, 0, 0, 1]), &Arc::default()).expect("loopback"));
+        near.connect(far.local_address().expect("bound"))
+            .expect("loopback");
+        [near, far]
+    }
+
+    /// Adds datagrams of these lengths, each of which is full of its number.
+    fn add(batch: &mut Batch, lengths: &[usize]) {
+        for (number, bytes) in (1..).zip(lengths) {
+            batch.add(*bytes).fill(number);
+        }
+    }
+
+    fn arrived(far: &UdpSocket) -> Vec<(usize, u8)> {
+        let mut bytes = [0; 2000];
+        let mut next = || {
+            far.receive(&mut bytes)
+                .expect("loopback")
+                .map(|(count, _)| (count, bytes[0]))
+        };
+        std::iter::from_fn(&mut next).collect()
+    }
+
+    #[test]
+    fn datagrams_of_a_batch_arrive_one_by_one_in_order_with_their_own_lengths() {
+        let [near, far] = pair();
+        let mut batch = Batch::new();
+        batch.set_datagram_bytes(1000, &near);
+        // Shorter ones end a group.
+        let lengths = [1000, 1000, 300, 1000, 20, 40, 1000];
+        add(&mut batch, &lengths);
+        let (left, result) = batch.hand_over(&near);
+        assert!(matches!(result, HandedOver::All));
+        assert_eq!(left, lengths.len());
+        let expected: Vec<_> = lengths.into_iter().zip(1..).collect();
+        assert_eq!(arrived(&far), expected);
+    }
+
+    #[test]
+    fn a_way_without_groups_is_noticed_and_gets_single_datagrams() {
+        let [near, far] = pair();
+        // The kernel makes no groups without checksums (`udp_send_skb` in net/ipv4/udp.c).
+        set_bytes_option(&near, libc::SOL_SOCKET, libc::SO_NO_CHECK, &1i32.to_ne_bytes()).expect("an option");
+        let mut batch = Batch::new();
+        batch.set_datagram_bytes(1000, &near);
+        add(&mut batch, &[1000, 1000, 300]);
+        let (left, result) = batch.hand_over(&near);
+        assert!(matches!(result, HandedOver::NoGroups) && left == 0);
+        assert_eq!(arrived(&far), []);
+        add(&mut batch, &[1000, 1000, 300]);
+        let (left, result) = batch.hand_over(&near);
+        assert!(matches!(result, HandedOver::All) && left == 3);
+        assert_eq!(arrived(&far), [(1000, 1), (1000, 2), (300, 3)]);
+    }
+
+    #[test]
+    fn a_batch_holds_as_many_as_it_says() {
+        let [near, _far] = pair();
+        for bytes in [41, 512, 1023, 1024, 1472, 8972, MAX_DATAGRAM_BYTES] {
+            let mut batch = Batch::new();
+            batch.set_datagram_bytes(bytes, &near);
+            let most = batch.most();
+            assert!(most >= GROUPS, "{most} of {bytes} bytes");
+            add(&mut batch, &vec![bytes; most]);
+            let (left, _) = batch.hand_over(&near);
+            assert!(left <= most);
+        }
+    }
 }

@@ -1,9 +1,9 @@
 //! A link over UDP: the conversation of a TCP link, and channels that are pairs of connected UDP sockets.
 //!
 //! The conversation (heartbeat, sessions, who is there) is the whole link of the TCP bus, held inside: what notices a dead host
-//! within the timeout is the same code on both buses. When it ends, so do all channels. One control thread polls it; the
-//! link's descriptor is an epoll set of the inner link's, the attic of dropped senders, those senders, and the sockets of
-//! channels that are being opened.
+//! within the timeout is the same code on both buses. When it ends, so do all channels. The link is up only while datagrams pass, too
+//! ([`super::path`]). One control thread polls it; the link's descriptor is an epoll set of the inner link's, the path's socket, the attic of
+//! dropped senders, those senders, and the sockets of channels that are being opened.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 
 use super::group::GroupPlace;
 use super::opens::{Context, Done, Opens, Terms, key_of};
+use super::path::{Passing, Path};
 use super::settings::{Delivery, HostSettings, LinkSettings};
 use crate::attic::{Attic, Lingering};
 use crate::link::{
-    ChannelId, ChannelSpec, Direction, Doorbell, Keep, Link, LinkEvent, LinkIdentity, OpenError,
+    ChannelId, ChannelSpec, Direction, Doorbell, Keep, Link, LinkEvent, LinkIdentity, OpenError, PeerHello,
 };
 use crate::message::Message;
 use crate::place::Landing;
@@ -37,6 +38,7 @@ pub(super) const MAGIC: [u8; 4] = *b"BUSU";
 const CONVERSATION: u64 = 1;
 const ATTIC: u64 = 2;
 const LINGERING: u64 = 3;
+const PATH: u64 = 4;
 
 /// What the UDP links of a process share: what their conversations do.
 #[derive(Default)]
@@ -57,7 +59,7 @@ pub(crate) fn open<M: Message>(
     let Some(address) = settings.local.datagram_address() else {
         return Err(invalid("no address for datagrams".into()).into());
     };
-    let conversation = tcp::open(&shared.0, identity, &settings.conversation(), peer_host)?;
+    let conversation = tcp::converse(&shared.0, identity, &settings.conversation(), peer_host)?;
     let poller = Poller::new()?;
     if let Some(fd) = conversation.fd() {
         poller.add(fd, CONVERSATION, Interest::Read)?;
@@ -73,6 +75,9 @@ pub(crate) fn open<M: Message>(
         poller,
         attic,
         opens: Opens::default(),
+        path: None,
+        pending: None,
+        refusal: None,
         peer_session: None,
         lingering: Vec::new(),
         strangers: Arc::default(),
@@ -89,11 +94,17 @@ struct UdpLink<M: Message> {
     settings: LinkSettings,
     /// Of this host's datagrams.
     address: IpAddr,
-    conversation: Box<dyn Link<M>>,
+    conversation: tcp::Conversation<M>,
     poller: Poller,
     attic: Arc<Attic>,
     opens: Opens,
     /// While the conversation stands.
+    path: Option<Path>,
+    /// The peer's, while the conversation stands and datagrams are not known to pass.
+    pending: Option<PeerHello>,
+    /// What was said last to keep the link from coming up, so that it is said once.
+    refusal: Option<String>,
+    /// While the link is up.
     peer_session: Option<u64>,
     /// Dropped senders, each with the time when it is given up.
     lingering: Vec<(Box<dyn Lingering>, Instant)>,
@@ -124,6 +135,7 @@ impl<M: Message> UdpLink<M> {
         }
         self.lingering.retain(|(_, until)| now < *until);
         self.converse(now);
+        self.look_at_path(now);
         if let Some((opens, context)) = self.opening() {
             let late = opens.tick(&context, now);
             self.tell(late);
@@ -132,7 +144,7 @@ impl<M: Message> UdpLink<M> {
         self.warn_of_deserted();
     }
 
-    /// What opens channels; `None` while the conversation does not stand.
+    /// What opens channels; `None` while the link is not up.
     fn opening(&mut self) -> Option<(&mut Opens, Context<'_>)> {
         let context = Context {
             poller: &self.poller,
@@ -158,16 +170,99 @@ impl<M: Message> UdpLink<M> {
             let Some(event) = self.conversation.poll(now) else {
                 return;
             };
-            match &event {
-                LinkEvent::Up(hello) => self.peer_session = Some(hello.session),
-                LinkEvent::Down(_) => {
-                    self.peer_session = None;
-                    self.opens.void();
-                    self.lingering.clear();
+            match event {
+                LinkEvent::Up(hello) => self.begin(hello, now),
+                LinkEvent::Down(why) => self.end(why),
+                LinkEvent::Control(letter) if self.path.as_ref().is_some_and(|path| !path.has_letter()) => {
+                    let read = self.path.as_mut().map_or(Ok(()), |path| path.read(&letter));
+                    if let Err(why) = read {
+                        self.refuse(format!("`{}`: {why}", self.peer_host));
+                    }
                 }
-                _ => {}
+                event => {
+                    if let (LinkEvent::Control(_), Some(path)) = (&event, &mut self.path) {
+                        path.believe(now);
+                        self.come_up();
+                    }
+                    self.outbox.push_back(event);
+                }
             }
-            self.outbox.push_back(event);
+        }
+    }
+
+    /// The conversation stands: what is missing is that datagrams pass.
+    fn begin(&mut self, hello: PeerHello, now: Instant) {
+        let opened = Path::open(self.address, &self.strangers, now).and_then(|path| {
+            self.poller.add(&path, PATH, Interest::Read)?;
+            Ok((path.letter()?, path))
+        });
+        self.pending = Some(hello);
+        match opened {
+            Ok((letter, path)) => {
+                self.path = Some(path);
+                // Where it can't be said any more the conversation has just ended.
+                let _ = self.conversation.send_control(&letter);
+            }
+            Err(error) => {
+                let why = format!("no socket for datagrams on {}: {error}", self.address);
+                self.refuse(why.clone());
+                self.conversation.hang_up(&why, now);
+            }
+        }
+    }
+
+    /// The conversation has ended.
+    fn end(&mut self, why: String) {
+        self.path = None;
+        self.peer_session = None;
+        self.opens.void();
+        self.lingering.clear();
+        if self.pending.take().is_none() {
+            self.outbox.push_back(LinkEvent::Down(why));
+        }
+    }
+
+    fn come_up(&mut self) {
+        if let Some(hello) = self.pending.take() {
+            self.refusal = None;
+            self.peer_session = Some(hello.session);
+            self.outbox.push_back(LinkEvent::Up(hello));
+        }
+    }
+
+    /// Something keeps the link from coming up.
+    fn refuse(&mut self, why: String) {
+        if self.refusal.as_ref() != Some(&why) {
+            self.refusal = Some(why.clone());
+            self.outbox.push_back(LinkEvent::Refused(why));
+        }
+    }
+
+    fn look_at_path(&mut self, now: Instant) {
+        let Some(path) = &mut self.path else { return };
+        let local = &self.settings.local;
+        let passing = path.look(local.heartbeat, local.timeout, now);
+        let why = |path: &Path| {
+            let to = path.peer_address().map(|to| to.ip().to_string());
+            format!(
+                "no datagram between {} and {} for {:?}, though the conversation stands: does a firewall keep UDP out?",
+                self.address,
+                to.unwrap_or_else(|| format!("`{}`", self.peer_host)),
+                local.timeout
+            )
+        };
+        match (passing, self.pending.is_some()) {
+            (Passing::Yes, true) => self.come_up(),
+            (Passing::NoMore, true) => {
+                let why = why(path);
+                self.refuse(why);
+            }
+            (Passing::NoMore, false) => {
+                let why = why(path);
+                self.conversation.hang_up(&why, now);
+                self.converse(now);
+            }
+            _ => {}
         }
     }
 
@@ -262,6 +357,11 @@ impl<M: Message> Link<M> for UdpLink<M> {
         let of_lingering = self.lingering.iter().map(|(_, until)| *until);
         of_lingering
             .chain(self.opens.due())
+            .chain(
+                self.path
+                    .as_ref()
+                    .map(|path| path.due(self.settings.local.timeout)),
+            )
             .min()
             .map(|at| at.saturating_duration_since(now))
             .into_iter()
@@ -271,6 +371,9 @@ impl<M: Message> Link<M> for UdpLink<M> {
     }
 
     fn send_control(&mut self, bytes: &[u8]) -> Result<(), OpenError> {
+        if self.peer_session.is_none() {
+            return Err(OpenError::Down);
+        }
         self.conversation.send_control(bytes)
     }
 

@@ -19,6 +19,7 @@
 //! | `sender`, `receiver` | the ends of a channel                                              | lanes          |
 //! | `company`, `circle`, `seat` | senders of the same messages, which leave once               | lanes          |
 //! | `group`, `hearing` | sockets of a multicast group, a receiver's ear for it                  | lanes          |
+//! | `path`        | whether datagrams pass at all                                            | control thread |
 //! | `opens`       | channels on their way to being open                                       | control thread |
 //! | `link`        | the link                                                                  | control thread |
 
@@ -33,6 +34,7 @@ mod link;
 mod near;
 mod opens;
 mod outgoing;
+mod path;
 #[cfg(test)]
 mod protocol_tests;
 mod receiver;

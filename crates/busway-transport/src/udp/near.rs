@@ -288,7 +288,7 @@ impl<M: Message> Near<M> {
         if is_dropped(error) {
             return Ok(());
         }
-        if error.raw_os_error() != Some(libc::EMSGSIZE) {
+        if !self.batch.is_too_long(error, &self.socket) {
             let error = match error.raw_os_error() {
                 _ if self.socket.is_void() => void(),
                 Some(code) => io::Error::from_raw_os_error(code).into(),

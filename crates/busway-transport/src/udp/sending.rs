@@ -28,6 +28,9 @@ const SHORT_ANSWERED: u32 = 3;
 pub(super) const SAFE_DATAGRAM_BYTES: usize = 1280 - 48;
 /// Bytes of the stream in such a datagram.
 const SAFE_BYTES: u64 = (SAFE_DATAGRAM_BYTES - RUN_BYTES) as u64;
+/// A packet takes at least so much of the room that the receiver gives. Its socket's buffer, four times that room where nothing is sent twice, holds
+/// the system's bookkeeping of each datagram besides: 1280 bytes for a short one, 2304 with network cards that spend a page's half on each.
+const LEAST_ROOM_BYTES: u64 = 1024;
 /// The receiver may give room for so many bytes at most; what is more counts as this.
 const MAX_ROOM_BYTES: u64 = 1 << 30;
 
@@ -256,6 +259,9 @@ impl Sending {
     fn fresh_bytes(&self, end: u64, most_bytes: u64) -> u64 {
         let rest_bytes = end.saturating_sub(self.cut);
         let room_bytes = self.limit.saturating_sub(self.cut);
+        if self.on_way as u64 > self.limit.saturating_sub(self.received) / LEAST_ROOM_BYTES {
+            return 0;
+        }
         // No crumbs because of a window that opens slowly (RFC 9293, 3.8.6.2).
         if room_bytes < rest_bytes.min(most_bytes) && self.on_way > 0 {
             return 0;

@@ -1,4 +1,4 @@
-//! TIPC in the kernel: the suites of its bus in one guest, many senders on the wire between two, gateways of two.
+//! TIPC in the kernel: the suites of its bus, and those of UDP on a kernel of 2022, in one guest, many senders on the wire between two, gateways of two.
 
 use std::time::Duration;
 
@@ -21,7 +21,11 @@ const CROWD_LIMIT: Duration = Duration::from_secs(120);
 pub(super) fn run(stage: &Stage<'_>) -> Result<Value> {
     let suites = stage.part(
         "suites",
-        suites(stage, &[Preset::Tipc], &["contract_tipc", "tipc"]),
+        suites(
+            stage,
+            &[Preset::Tipc],
+            &["contract_tipc", "tipc", "contract_udp", "udp"],
+        ),
     );
     let crowd = stage.part("crowd", crowd(stage));
     let pair = gateway_pair(stage, &[Preset::Tipc], |_| ())?;
