@@ -60,6 +60,25 @@ fn a_bus_whose_datagrams_are_dropped_while_its_conversation_stands_is_left_and_t
 }
 
 #[test]
+fn a_link_that_stands_and_has_no_room_for_a_channel_leaves_it_to_the_next_one() {
+    let mut rig = Rig::pair_with_one_link([Bus::Memory, Bus::Tcp], "");
+    let system = std::fs::read_to_string(&rig.system).expect("the system file");
+    // Each window has room for seven channels.
+    let small = system.replace("length = \"64MiB\"", "length = \"64KiB\"");
+    assert_ne!(system, small);
+    std::fs::write(&rig.system, small).expect("the directory is ours");
+    start(&mut rig);
+    let names: Vec<String> = (0..8).map(|number| format!("{SERVICE}/{number}")).collect();
+    let streams: Vec<_> = names.iter().map(|name| stream(&rig, name, STRICT)).collect();
+    goes_over(&rig, &names[0], &[Bus::Memory]);
+    goes_over(&rig, &names[7], &[Bus::Tcp]);
+    for (name, (publisher, subscriber)) in names.iter().zip(streams) {
+        let (published, seen) = conclude(&rig, name, publisher, &subscriber);
+        assert_eq!((seen.first, seen.received), (1, published), "{name}: {seen:?}");
+    }
+}
+
+#[test]
 fn of_three_buses_the_best_that_is_left_is_taken_in_whatever_order_they_fail_and_come_back() {
     let buses = [Bus::Memory, Bus::Udp, Bus::Tcp];
     let Some(mut rig) = links_over(buses, "") else {

@@ -7,7 +7,7 @@ use busway_transport::{ChannelEnd, ChannelId, ChannelSpec, Direction};
 
 use super::Gateway;
 use super::large::LargeOpening;
-use super::links::{REOFFER, lane_of};
+use super::links::{LinkState, REOFFER, lane_of};
 use super::service::{InLane, InPhase, OutChannel, OutPhase};
 use crate::iox::ports::Outgoing;
 use crate::lane::{ChannelKey, Command, Ending};
@@ -150,8 +150,9 @@ impl Gateway<'_> {
                 .close(Direction::Receive, ChannelId(channel));
         }
         if let Some(reason) = reason {
-            let peer = self.links[index].peer.clone();
-            service.retry_at = Some(Instant::now() + super::reconcile::RETRY);
+            let has_other = has_other(&self.links, index, |bus| service.plan.may_take(bus));
+            service.rests.failed(index, has_other, Instant::now());
+            let peer = &self.links[index].peer;
             service.complain(&name, format!("{peer:?} can't send it: {reason}; trying again"));
         }
         self.dirty.insert(name);
@@ -277,6 +278,10 @@ impl Gateway<'_> {
                 "service {name:?}: channel from {:?} failed: {reason}; opening it anew",
                 state.peer
             );
+            let may_take = |bus: &str| service.plan.may_take(bus);
+            if has_other(&self.links, key.link, may_take) {
+                service.rests.failed(key.link, true, Instant::now());
+            }
         }
         let link = &mut self.links[key.link];
         if state.phase == InPhase::Draining {
@@ -299,4 +304,11 @@ impl Gateway<'_> {
         }
         self.dirty.insert(name);
     }
+}
+
+/// Whether another link to the host at the end of this one can be taken.
+pub(super) fn has_other(links: &[LinkState], index: usize, may_take: impl Fn(&str) -> bool) -> bool {
+    links.iter().enumerate().any(|(other, link)| {
+        other != index && link.peer == links[index].peer && link.is_usable() && may_take(link.bus())
+    })
 }

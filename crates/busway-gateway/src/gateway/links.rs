@@ -171,6 +171,7 @@ impl Gateway<'_> {
         let link = &mut self.links[index];
         let peer = link.peer.clone();
         for (name, service) in &mut self.services {
+            service.rests.forget(index);
             if let Some((description, longest_bytes)) = &service.offered {
                 link.say(&Say::Offer {
                     description: description.clone(),

@@ -21,6 +21,7 @@ mod links;
 mod port_channel;
 mod ports;
 mod reconcile;
+mod rest;
 mod service;
 mod ways;
 

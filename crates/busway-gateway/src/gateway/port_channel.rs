@@ -3,7 +3,7 @@
 //! Contract: plain state; [`super::ports`] decides. The receiving side chooses the way and asks for the messages over it; the sending side follows.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use busway_port::system::Crossing;
 use busway_port::{Partition, PortKind};
@@ -11,11 +11,10 @@ use busway_system::{Clock, Hop};
 use busway_transport::{ChannelSpec, Direction, HEAD_BYTES, Keep};
 
 use super::links::LinkState;
+use super::rest::Rests;
 use crate::counters::PortCounters;
 use crate::lane::{ChannelKey, FlowId};
 
-/// A channel that failed is opened anew after this time.
-const RETRY: Duration = Duration::from_secs(1);
 /// Messages under way at most; the queues themselves may be deeper.
 const MOST_UNDER_WAY: usize = 256;
 
@@ -65,7 +64,8 @@ pub(super) struct Channel {
     pub(super) key: Option<ChannelKey>,
     /// Sending side: to be opened once the present end is gone.
     pub(super) asked: Option<Asked>,
-    pub(super) retry_at: Option<Instant>,
+    /// Links over which it failed.
+    pub(super) rests: Rests,
     pub(super) complaint: Option<String>,
     pub(super) counters: Arc<PortCounters>,
 }
@@ -104,7 +104,7 @@ impl Channel {
             phase: Phase::Closed,
             key: None,
             asked: None,
-            retry_at: None,
+            rests: Rests::default(),
             complaint: None,
             counters: Arc::default(),
         }
@@ -153,8 +153,12 @@ impl Channel {
         self.complaint = Some(complaint);
     }
 
-    pub(super) fn fail(&mut self, complaint: String) {
+    /// It failed over its present way.
+    pub(super) fn fail(&mut self, complaint: String, links: &[LinkState]) {
         self.complain(complaint);
-        self.retry_at = Some(Instant::now() + RETRY);
+        let link = self.way().link;
+        let is_other = |way: &Way| way.link != link && links[way.link].is_usable();
+        let has_other = self.ways.iter().any(is_other);
+        self.rests.failed(link, has_other, Instant::now());
     }
 }

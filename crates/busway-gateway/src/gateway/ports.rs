@@ -118,7 +118,7 @@ impl Ports {
     pub fn needs_tick(&self) -> bool {
         !self.clocks.is_empty()
             || self.channels.iter().any(|channel| match channel.phase {
-                Phase::Closed => channel.retry_at.is_some(),
+                Phase::Closed => channel.rests.needs_tick(),
                 Phase::Open => channel.at > 0 && !channel.crossing.leaves,
                 _ => false,
             })
@@ -127,9 +127,8 @@ impl Ports {
     /// A link came up: its peer may be another process than before.
     pub fn link_up(&mut self, index: usize, links: &mut [LinkState]) {
         self.clocks.link_up(index, &mut links[index]);
-        let its = |channel: &&mut Channel| channel.way_over(index).is_some();
-        for channel in self.channels.iter_mut().filter(its) {
-            channel.retry_at = None;
+        for channel in &mut self.channels {
+            channel.rests.forget(index);
         }
         self.open_receivers(Instant::now(), links);
     }
@@ -171,31 +170,34 @@ impl Ports {
     /// Does what time brings about.
     pub fn tick(&mut self, now: Instant, links: &mut [LinkState], lanes: &[Lane]) {
         self.clocks.tick(now, links);
-        self.leave_worse_ways(links, lanes);
+        for channel in &mut self.channels {
+            channel.rests.tick(now);
+        }
+        self.leave_worse_ways(now, links, lanes);
         self.open_receivers(now, links);
     }
 
-    /// The best way of a channel over which it can be received now.
-    fn best_way(&self, channel: &Channel, links: &[LinkState]) -> Option<usize> {
+    /// The best way of a channel over which it can be received now, if that is not to rest.
+    fn best_way(&self, channel: &Channel, links: &[LinkState], now: Instant) -> Option<usize> {
         channel.ways.iter().position(|way| {
             let has_clock = way.clock != Clock::Estimated
                 || self
                     .clocks
                     .of(way.link)
                     .is_some_and(|clock| clock.best(monotonic_ns()).is_some());
-            links[way.link].is_usable() && has_clock
+            links[way.link].is_usable() && has_clock && !channel.rests.has(way.link, now)
         })
     }
 
     /// Ends what is received over a way while a better one is there. What was sent and not confirmed comes again over that one.
-    fn leave_worse_ways(&mut self, links: &[LinkState], lanes: &[Lane]) {
+    fn leave_worse_ways(&mut self, now: Instant, links: &[LinkState], lanes: &[Lane]) {
         for number in 0..self.channels.len() {
             let channel = &self.channels[number];
             if channel.crossing.leaves || channel.phase != Phase::Open || channel.at == 0 {
                 continue;
             }
             if self
-                .best_way(channel, links)
+                .best_way(channel, links, now)
                 .is_some_and(|best| best < channel.at)
             {
                 lanes[channel.crossing.lane].tell(Command::EndPort(channel.flow));
@@ -215,16 +217,14 @@ impl Ports {
     fn open_receivers(&mut self, now: Instant, links: &mut [LinkState]) {
         for number in 0..self.channels.len() {
             let channel = &self.channels[number];
-            let is_due = channel.retry_at.is_none_or(|at| now >= at);
-            if channel.crossing.leaves || channel.phase != Phase::Closed || !is_due {
+            if channel.crossing.leaves || channel.phase != Phase::Closed {
                 continue;
             }
-            let Some(best) = self.best_way(channel, links) else {
+            let Some(best) = self.best_way(channel, links, now) else {
                 continue;
             };
             let channel = &mut self.channels[number];
             channel.at = best;
-            channel.retry_at = None;
             let index = channel.way().link;
             let link = &mut links[index];
             let id = link.new_channel();
@@ -245,7 +245,7 @@ impl Ports {
                     channel.key = Some(key);
                     self.by_key.insert((Direction::Receive, key), number);
                 }
-                Err(error) => channel.fail(format!("can't be opened: {error}; trying again")),
+                Err(error) => channel.fail(format!("can't be opened: {error}; trying again"), links),
             }
         }
     }
@@ -406,7 +406,7 @@ impl Ports {
         // What we leave may fail at the other end before it hears that we do: no reason to wait with the next one.
         let is_left = matches!(channel.phase, Phase::Leaving | Phase::Closing);
         if let Some(reason) = reason.filter(|_| !is_left) {
-            channel.fail(format!("{reason}; trying again"));
+            channel.fail(format!("{reason}; trying again"), links);
         }
         match channel.phase {
             Phase::Open => {
@@ -447,7 +447,7 @@ impl Ports {
         let channel = &mut self.channels[number];
         let Some(key) = channel.key else { return };
         if let Some(reason) = &reason {
-            channel.fail(format!("{reason}; trying again"));
+            channel.fail(format!("{reason}; trying again"), links);
         }
         if channel.crossing.leaves {
             self.forget(number, links);

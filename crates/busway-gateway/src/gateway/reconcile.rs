@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use busway_transport::{Direction, Keep};
 
+use super::channels::has_other;
 use super::links::lane_of;
 use super::service::{
     InChannel, InLane, InPhase, InState, OutState, channel_spec, publisher_waits, when_full,
@@ -55,8 +56,9 @@ impl Gateway<'_> {
         if service.retry_at.is_some_and(|at| now >= at) {
             service.retry_at = None;
         }
+        service.rests.tick(now);
         self.offer(name);
-        let offers = self.offers_of(name);
+        let offers = self.offers_of(name, now);
         self.hold(name, &offers, now);
         self.reconcile_inbound(name, &offers, now);
         self.reconcile_outbound(name, now);
@@ -92,7 +94,7 @@ impl Gateway<'_> {
         }
     }
 
-    fn offers_of(&mut self, name: &str) -> Offers {
+    fn offers_of(&mut self, name: &str, now: Instant) -> Offers {
         let local = self
             .catalog
             .publish_subscribe(name)
@@ -139,10 +141,13 @@ impl Gateway<'_> {
             }
         }
         if let Some(description) = &offers.description {
+            let service = &self.services[name];
             let choice = Choice {
                 system: self.system,
                 links: &self.links,
-                plan: &self.services[name].plan,
+                plan: &service.plan,
+                rests: &service.rests,
+                now,
                 is_any_length: Shape::of(description).any_length,
             };
             let ways = |(peer, links): (&str, Vec<_>)| Some((peer.to_string(), choice.ways(&links)?));
@@ -232,13 +237,24 @@ impl Gateway<'_> {
             let Some((link, large_from_bytes)) = ways::missing(service.inbound.as_ref(), &peer, ways) else {
                 continue;
             };
-            if let Err(reason) = self.open_receiver(name, &peer, link, large_from_bytes, subscribers) {
-                let service = self.services.get_mut(name).expect("made by reconcile");
+            if service.rests.has(link, now) {
+                continue;
+            }
+            let prepared = self.prepare_inbound(name, subscribers);
+            let is_prepared = prepared.is_ok();
+            let opened = prepared.and_then(|()| self.open_receiver(name, &peer, link, large_from_bytes));
+            let Err(reason) = opened else { continue };
+            let service = self.services.get_mut(name).expect("made by reconcile");
+            service.complain(
+                name,
+                format!("can't be received from {peer:?}: {reason}; trying again"),
+            );
+            if is_prepared {
+                let has_other = has_other(&self.links, link, |bus| service.plan.may_take(bus));
+                service.rests.failed(link, has_other, now);
+                self.dirty.insert(name.to_string());
+            } else {
                 service.retry_at = Some(now + RETRY);
-                service.complain(
-                    name,
-                    format!("can't be received from {peer:?}: {reason}; trying again"),
-                );
             }
         }
         self.give_voice(name, now);
@@ -325,9 +341,7 @@ impl Gateway<'_> {
         peer: &str,
         link: usize,
         large_from_bytes: Option<u64>,
-        subscribers: usize,
     ) -> Result<(), String> {
-        self.prepare_inbound(name, subscribers)?;
         let service = self.services.get_mut(name).expect("made by reconcile");
         let inbound = service.inbound.as_mut().expect("prepared");
         let (_, description) = service.factory.as_ref().expect("prepared");

@@ -8,6 +8,7 @@ use std::time::Instant;
 use busway_system::Link;
 
 use super::large::LargeOpening;
+use super::rest::Rests;
 use crate::counters::ServiceCounters;
 use crate::iox::description::{Factory, ServiceDescription};
 use crate::iox::ports::Patience;
@@ -164,6 +165,8 @@ pub struct ServiceState {
     pub offered: Option<(ServiceDescription, Option<u64>)>,
     /// After something was refused: when to try again.
     pub retry_at: Option<Instant>,
+    /// Links over which a channel failed.
+    pub(super) rests: Rests,
     /// The last complaint, said once.
     pub complaint: Option<String>,
 }
@@ -220,6 +223,7 @@ impl ServiceState {
             continuity: HashMap::new(),
             offered: None,
             retry_at: None,
+            rests: Rests::default(),
             complaint: None,
         }
     }
@@ -233,6 +237,7 @@ impl ServiceState {
     /// Whether something of it depends on time.
     pub fn needs_tick(&self) -> bool {
         self.retry_at.is_some()
+            || self.rests.needs_tick()
             || self.outbound.as_ref().is_some_and(|out| !out.lost.is_empty())
             || self
                 .inbound

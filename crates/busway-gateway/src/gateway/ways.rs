@@ -3,10 +3,12 @@
 //! Chosen by the receiving side, which opens channels, out of the links that are up. Called by `reconcile`.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 use busway_system::{KeepRule, System};
 
 use super::links::LinkState;
+use super::rest::Rests;
 use super::service::{InChannel, InPhase, InState, Plan};
 use crate::lane::ChannelKey;
 
@@ -33,8 +35,11 @@ pub(super) struct Choice<'a> {
     pub(super) system: &'a System,
     pub(super) links: &'a [LinkState],
     pub(super) plan: &'a Plan,
+    /// Links that are taken only if there is no other.
+    pub(super) rests: &'a Rests,
     /// Whether its messages may have any length: else all are as long as the longest.
     pub(super) is_any_length: bool,
+    pub(super) now: Instant,
 }
 
 impl Choice<'_> {
@@ -78,9 +83,10 @@ impl Choice<'_> {
         let ranked = candidates.filter_map(|(index, bytes)| {
             let link = &self.links[index];
             let of_system = (link.number, &self.system.links[link.number]);
-            Some((self.plan.rank_of(of_system, link.bus(), bytes)?, index))
+            let rank = self.plan.rank_of(of_system, link.bus(), bytes)?;
+            Some((self.rests.has(index, self.now), rank, index))
         });
-        ranked.min().map(|(_, index)| index)
+        ranked.min().map(|(.., index)| index)
     }
 }
 
