@@ -22,7 +22,7 @@ status size_ring_pop(struct busway_ring_consumer *consumer, void *buffer, size_t
 
 status size_register_layout(struct busway_register_layout *layout, uint32_t slots, size_t max_size_bytes)
 {
-    return busway_register_layout(layout, slots, max_size_bytes, true);
+    return busway_register_layout_init(layout, slots, max_size_bytes, true);
 }
 
 status size_register_writer(struct busway_register_writer *writer, const struct busway_register_layout *layout, busway_memory memory,
@@ -49,7 +49,7 @@ status size_register_read(struct busway_register_reader *reader, void *buffer, s
 
 status size_ring_layout(struct busway_ring_layout *layout, uint32_t lines, size_t data_bytes, size_t max_size_bytes)
 {
-    return busway_ring_layout(layout, lines, data_bytes, max_size_bytes, true);
+    return busway_ring_layout_init(layout, lines, data_bytes, max_size_bytes, true);
 }
 
 status size_ring_producer(struct busway_ring_producer *producer, const struct busway_ring_layout *layout, busway_memory memory,

@@ -31,7 +31,7 @@ void register_reader(void)
     struct busway_register_layout layout = {0};
     struct busway_register_reader reader = {0};
     struct busway_sample sample = {0};
-    if (busway_register_layout(&layout, 3, BUFFER_BYTES, true) != BUSWAY_OK
+    if (busway_register_layout_init(&layout, 3, BUFFER_BYTES, true) != BUSWAY_OK
         || busway_register_reader_init(&reader, &layout, memory, MEMORY_BYTES, any_u64) != BUSWAY_OK) {
         return;
     }
@@ -45,7 +45,7 @@ void register_writer(void)
 {
     struct busway_register_layout layout = {0};
     struct busway_register_writer writer = {0};
-    if (busway_register_layout(&layout, 3, BUFFER_BYTES, true) != BUSWAY_OK
+    if (busway_register_layout_init(&layout, 3, BUFFER_BYTES, true) != BUSWAY_OK
         || busway_register_writer_init(&writer, &layout, memory, MEMORY_BYTES, any_u64) != BUSWAY_OK) {
         return;
     }
@@ -63,7 +63,7 @@ void ring_consumer(void)
     struct busway_ring_layout layout = {0};
     struct busway_ring_consumer consumer = {0};
     struct busway_message message = {0};
-    if (busway_ring_layout(&layout, 16, 0, 40, true) != BUSWAY_OK
+    if (busway_ring_layout_init(&layout, 16, 0, 40, true) != BUSWAY_OK
         || busway_ring_consumer_init(&consumer, &layout, memory, MEMORY_BYTES, credit, sizeof credit, any_u64) != BUSWAY_OK) {
         return;
     }
@@ -77,7 +77,7 @@ void ring_producer(void)
 {
     struct busway_ring_layout layout = {0};
     struct busway_ring_producer producer = {0};
-    if (busway_ring_layout(&layout, 16, 0, 40, true) != BUSWAY_OK
+    if (busway_ring_layout_init(&layout, 16, 0, 40, true) != BUSWAY_OK
         || busway_ring_producer_init(&producer, &layout, memory, MEMORY_BYTES, credit, sizeof credit, any_u64) != BUSWAY_OK) {
         return;
     }
@@ -98,7 +98,7 @@ void ring_data(void)
 {
     struct busway_ring_layout layout = {0};
     static const size_t lengths[4] = {41, 64, 65, BUFFER_BYTES};
-    if (busway_ring_layout(&layout, 8, 256, BUFFER_BYTES, false) != BUSWAY_OK) {
+    if (busway_ring_layout_init(&layout, 8, 256, BUFFER_BYTES, false) != BUSWAY_OK) {
         return;
     }
     /*@ loop unroll 4; */
@@ -119,7 +119,7 @@ void ring_peek(void)
     struct busway_ring_layout layout = {0};
     struct busway_ring_consumer consumer = {0};
     struct busway_message message = {0};
-    if (busway_ring_layout(&layout, 8, 512, BUFFER_BYTES, false) != BUSWAY_OK
+    if (busway_ring_layout_init(&layout, 8, 512, BUFFER_BYTES, false) != BUSWAY_OK
         || busway_ring_consumer_init(&consumer, &layout, memory, MEMORY_BYTES, credit, sizeof credit, any_u64) != BUSWAY_OK) {
         return;
     }

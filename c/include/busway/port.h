@@ -48,7 +48,8 @@ struct busway_environment {
     void *context;
 };
 
-/* Where a channel lies, as the system file says. Offsets are from the start of the memory that the window's file stands for. */
+/* Where a channel lies, as the system file says. Offsets are from the start of the memory that the window's file stands for. The members stay in this
+ * order: what `busway check --places` writes names none, so that C++ takes it, too. */
 struct busway_place {
     /* Digest of the channel's description, not 0. */
     uint64_t key;
@@ -106,7 +107,7 @@ static inline enum busway_status busway_sampling_source_init(struct busway_sampl
 {
     struct busway_register_layout layout;
     if (place->source_at > window_bytes
-        || busway_register_layout(&layout, place->count, place->max_size_bytes, false) != BUSWAY_OK
+        || busway_register_layout_init(&layout, place->count, place->max_size_bytes, false) != BUSWAY_OK
         || busway_register_writer_init(&source->writer, &layout, window + place->source_at, window_bytes - place->source_at, 0)
                != BUSWAY_OK) {
         return BUSWAY_INVALID;
@@ -154,7 +155,7 @@ static inline enum busway_status busway_sampling_destination_init(struct busway_
 {
     struct busway_register_layout layout;
     if (place->source_at > window_bytes
-        || busway_register_layout(&layout, place->count, place->max_size_bytes, false) != BUSWAY_OK
+        || busway_register_layout_init(&layout, place->count, place->max_size_bytes, false) != BUSWAY_OK
         || busway_register_reader_init(&destination->reader, &layout, window + place->source_at,
                                        window_bytes - place->source_at, 0)
                != BUSWAY_OK) {
@@ -265,7 +266,7 @@ static inline uint64_t busway_meeting_start(uint64_t source, uint64_t destinatio
 static inline enum busway_status busway_queuing_place(const struct busway_place *place, size_t window_bytes,
                                                       struct busway_ring_layout *layout)
 {
-    if (busway_ring_layout(layout, place->count, place->data_bytes, place->max_size_bytes, false) != BUSWAY_OK) {
+    if (busway_ring_layout_init(layout, place->count, place->data_bytes, place->max_size_bytes, false) != BUSWAY_OK) {
         return BUSWAY_INVALID;
     }
     const size_t credit_bytes = BUSWAY_LINE_BYTES + BUSWAY_RING_CREDIT_BYTES;

@@ -35,7 +35,7 @@
 /* Retries of one read unless its reader says otherwise. */
 #define BUSWAY_REGISTER_RETRIES 16u
 
-/* Where the parts of a register lie; the same on both sides. Made by `busway_register_layout`. */
+/* Where the parts of a register lie; the same on both sides. Made by `busway_register_layout_init`. */
 struct busway_register_layout {
     /* Longest message in bytes. */
     size_t max_size_bytes;
@@ -86,8 +86,8 @@ struct busway_register_reader {
 };
 
 /* Lays out a register of `slots` for messages of up to `max_size_bytes`. BUSWAY_INVALID if there is none such. */
-static inline enum busway_status busway_register_layout(struct busway_register_layout *layout, uint32_t slots,
-                                                        size_t max_size_bytes, bool has_checksum)
+static inline enum busway_status busway_register_layout_init(struct busway_register_layout *layout, uint32_t slots,
+                                                             size_t max_size_bytes, bool has_checksum)
 {
     if (slots < BUSWAY_REGISTER_LEAST_SLOTS || slots > BUSWAY_REGISTER_MOST_SLOTS || max_size_bytes > UINT32_MAX - 128u) {
         return BUSWAY_INVALID;

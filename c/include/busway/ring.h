@@ -41,7 +41,7 @@
 /* Bytes of one message that a consumer with checksums looks at in vain before the message counts as corrupt. */
 #define BUSWAY_RING_PATIENCE_BYTES ((uint32_t)1 << 30)
 
-/* Where the parts of a ring lie; the same on both sides. Made by `busway_ring_layout`. */
+/* Where the parts of a ring lie; the same on both sides. Made by `busway_ring_layout_init`. */
 struct busway_ring_layout {
     /* Longest message in bytes. */
     size_t max_size_bytes;
@@ -118,8 +118,8 @@ static inline bool busway_is_power_of_two(size_t number)
  * 0 if `max_size_bytes <= 40`, else a power of two of at least twice the longest message rounded up to 64. BUSWAY_INVALID
  * otherwise, or if that is more than the address space.
  */
-static inline enum busway_status busway_ring_layout(struct busway_ring_layout *layout, uint32_t lines, size_t data_bytes,
-                                                    size_t max_size_bytes, bool has_checksum)
+static inline enum busway_status busway_ring_layout_init(struct busway_ring_layout *layout, uint32_t lines, size_t data_bytes,
+                                                         size_t max_size_bytes, bool has_checksum)
 {
     const size_t count = lines;
     if (count < 2 || !busway_is_power_of_two(count) || count > SIZE_MAX / 2 / BUSWAY_LINE_BYTES || max_size_bytes > SIZE_MAX / 4

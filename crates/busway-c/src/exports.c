@@ -24,7 +24,7 @@ uint32_t EXPORT(register_writer)(void *storage, uint32_t slots, size_t max_size_
                                  size_t memory_bytes, uint64_t start)
 {
     struct busway_register_layout layout;
-    enum busway_status status = busway_register_layout(&layout, slots, max_size_bytes, has_checksum != 0);
+    enum busway_status status = busway_register_layout_init(&layout, slots, max_size_bytes, has_checksum != 0);
     if (status != BUSWAY_OK) {
         return status;
     }
@@ -49,7 +49,7 @@ uint32_t EXPORT(register_reader)(void *storage, uint32_t slots, size_t max_size_
                                  size_t memory_bytes, uint64_t start)
 {
     struct busway_register_layout layout;
-    enum busway_status status = busway_register_layout(&layout, slots, max_size_bytes, has_checksum != 0);
+    enum busway_status status = busway_register_layout_init(&layout, slots, max_size_bytes, has_checksum != 0);
     if (status != BUSWAY_OK) {
         return status;
     }
@@ -79,7 +79,7 @@ uint32_t EXPORT(ring_producer)(void *storage, uint32_t lines, size_t data_bytes,
                                void *memory, size_t memory_bytes, void *credit, size_t credit_bytes, uint64_t start)
 {
     struct busway_ring_layout layout;
-    enum busway_status status = busway_ring_layout(&layout, lines, data_bytes, max_size_bytes, has_checksum != 0);
+    enum busway_status status = busway_ring_layout_init(&layout, lines, data_bytes, max_size_bytes, has_checksum != 0);
     if (status != BUSWAY_OK) {
         return status;
     }
@@ -116,7 +116,7 @@ uint32_t EXPORT(ring_consumer)(void *storage, uint32_t lines, size_t data_bytes,
                                void *memory, size_t memory_bytes, void *credit, size_t credit_bytes, uint64_t start)
 {
     struct busway_ring_layout layout;
-    enum busway_status status = busway_ring_layout(&layout, lines, data_bytes, max_size_bytes, has_checksum != 0);
+    enum busway_status status = busway_ring_layout_init(&layout, lines, data_bytes, max_size_bytes, has_checksum != 0);
     if (status != BUSWAY_OK) {
         return status;
     }

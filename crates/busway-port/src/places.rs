@@ -5,7 +5,6 @@
 //! `busway check --places`.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use busway_system::System;
 
@@ -86,17 +85,14 @@ fn sampling(port: &PortConfig, at: &PortRef, channel: &ChannelConfig) -> Option<
         channel.landing.as_ref()?
     };
     let source_at = far.place.offset_bytes() as usize + far.offset_bytes;
-    let mut text = String::new();
-    let _ = write!(
-        text,
-        ": in {}. */\nstatic const struct busway_place BUSWAY_NAME = {{\n    \
-         .key = UINT64_C({:#018x}), .source_at = {source_at:#x}, .max_size_bytes = {}, .count = {},\n}};",
-        far.place.source(),
+    let in_c = place(
         far.key,
+        [source_at, 0],
         port.max_message_size_bytes,
-        channel.slots
+        0,
+        channel.slots,
     );
-    Some(text)
+    Some(format!(": in {}. */\n{in_c}", far.place.source()))
 }
 
 fn queuing(
@@ -125,18 +121,30 @@ fn queuing(
     } else {
         format!("the source's part in {source_in}, the destination's in {destination_in}")
     };
-    let mut text = String::new();
-    let _ = write!(
-        text,
-        ": {files}. */\nstatic const struct busway_place BUSWAY_NAME = {{\n    \
-         .key = UINT64_C({:#018x}), .source_at = {source:#x}, .destination_at = {destination:#x}, .max_size_bytes = {},\n    \
-         .data_bytes = {}, .count = {},\n}};",
+    let layout = &queue.layout;
+    let in_c = place(
         queue.key,
+        [source, destination],
         port.max_message_size_bytes,
-        queue.layout.data_bytes(),
-        queue.layout.lines()
+        layout.data_bytes(),
+        layout.lines(),
     );
-    Some(text)
+    Some(format!(": {files}. */\n{in_c}"))
+}
+
+/// The `struct busway_place` of `port.h`, its members in their order: C++ has no names for them before C++20.
+fn place(
+    key: u64,
+    [source_at, destination_at]: [usize; 2],
+    max_size_bytes: usize,
+    data_bytes: usize,
+    count: usize,
+) -> String {
+    format!(
+        "static const struct busway_place BUSWAY_NAME = {{\n    \
+         /* key */ UINT64_C({key:#018x}),\n    /* source_at */ {source_at:#x},\n    /* destination_at */ {destination_at:#x},\n    \
+         /* max_size_bytes */ {max_size_bytes},\n    /* data_bytes */ {data_bytes},\n    /* count */ {count},\n}};"
+    )
 }
 
 fn name_in_c(port: &str) -> String {
@@ -208,7 +216,7 @@ destinations = ["c/LATEST"]
         assert_eq!(place(&linux, "S"), place(&core, "LATEST"));
         let queue = place(&core, "MY_QUEUE");
         assert!(
-            queue.contains(&".count = 16") && queue.contains(&".data_bytes = 1024"),
+            queue.contains(&"/* count */ 16") && queue.contains(&"/* data_bytes */ 1024"),
             "{queue:?}"
         );
     }
