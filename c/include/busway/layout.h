@@ -25,13 +25,14 @@
  *
  * The environment may define, before it includes any header:
  *
- *   BUSWAY_FENCE()                   orders all earlier loads and stores before all later ones, as the other side sees them.
- *                                    Default: the compiler's barrier and the processor's for ordinary coherent memory. A
+ *   BUSWAY_FENCE()                   orders all earlier loads, stores and calls of the two below before all later ones, as the other side sees
+ *                                    them. Default: the compiler's barrier and the processor's for ordinary coherent memory. A
  *                                    write-combining or device mapping may need more.
  *   BUSWAY_CACHE_CLEAN(at, bytes)       writes cached bytes back to memory. Default: nothing.
  *   BUSWAY_CACHE_INVALIDATE(at, bytes)  forgets cached bytes, so that the next load comes from memory. Default: nothing. Both are for
- *                                    memory that is cached here and not coherent with the other side. No line of at most 64
- *                                    bytes has two writers, so neither loses another's bytes.
+ *                                    memory that is cached here and not coherent with the other side. They take whole lines, those of
+ *                                    which any byte is named, and may be given 0 bytes. No line of at most 64 bytes has two
+ *                                    writers, so neither loses another's bytes; the window must begin on a multiple of the line.
  *   BUSWAY_WORD_BITS                 32 or 64: the widest access that happens in one piece. Default: by the size of a pointer.
  */
 #ifndef BUSWAY_LAYOUT_H

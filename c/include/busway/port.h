@@ -77,6 +77,16 @@ static inline uint64_t busway_session_behind(uint64_t previous)
     return (uint64_t)(high != 0 ? high : 1) << 32 | (low != 0 ? low : 1);
 }
 
+/* The place of a sampling channel as memory; BUSWAY_INVALID if it is impossible. */
+static inline enum busway_status busway_sampling_place(const struct busway_place *place, busway_memory window, size_t window_bytes,
+                                                       struct busway_register_layout *layout)
+{
+    if (!busway_is_aligned(window) || place->source_at > window_bytes || place->source_at % BUSWAY_LINE_BYTES != 0) {
+        return BUSWAY_INVALID;
+    }
+    return busway_register_layout_init(layout, place->count, place->max_size_bytes, false);
+}
+
 /* The source end of a sampling channel. */
 struct busway_sampling_source {
     struct busway_register_writer writer;
@@ -106,8 +116,7 @@ static inline enum busway_status busway_sampling_source_init(struct busway_sampl
                                                              size_t window_bytes, uint64_t entropy)
 {
     struct busway_register_layout layout;
-    if (place->source_at > window_bytes
-        || busway_register_layout_init(&layout, place->count, place->max_size_bytes, false) != BUSWAY_OK
+    if (busway_sampling_place(place, window, window_bytes, &layout) != BUSWAY_OK
         || busway_register_writer_init(&source->writer, &layout, window + place->source_at, window_bytes - place->source_at, 0)
                != BUSWAY_OK) {
         return BUSWAY_INVALID;
@@ -154,8 +163,7 @@ static inline enum busway_status busway_sampling_destination_init(struct busway_
                                                                   size_t window_bytes, uint64_t refresh_period_ns)
 {
     struct busway_register_layout layout;
-    if (place->source_at > window_bytes
-        || busway_register_layout_init(&layout, place->count, place->max_size_bytes, false) != BUSWAY_OK
+    if (busway_sampling_place(place, window, window_bytes, &layout) != BUSWAY_OK
         || busway_register_reader_init(&destination->reader, &layout, window + place->source_at,
                                        window_bytes - place->source_at, 0)
                != BUSWAY_OK) {

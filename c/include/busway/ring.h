@@ -336,6 +336,8 @@ static inline enum busway_status busway_ring_consumer_init(struct busway_ring_co
     busway_ring_copy_layout(&consumer->layout, layout);
     consumer->memory = memory;
     consumer->credit = credit;
+    /* The owner has prepared the credits: what an earlier session left of their line in our cache must not go out with the first word. */
+    BUSWAY_CACHE_INVALIDATE(credit, BUSWAY_RING_CREDIT_BYTES);
     consumer->next_line = start;
     consumer->told_lines = start;
     consumer->next_data = busway_ring_data_start(start);

@@ -1,9 +1,14 @@
 /*
- * The inline functions of the headers as symbols that Rust can call, once for each width of words.
+ * The inline functions of the headers as symbols that Rust can call, once for each width of words, with and without a cache that is not coherent.
  *
- * Contract: `storage` is private memory of STORAGE_BYTES on a multiple of 8, the same from an init function on. Called by
- * this crate's `ffi` module only.
+ * Contract: `storage` is private memory of STORAGE_BYTES on a multiple of 8, the same from an init function on. With a cache, memory is what
+ * `Memory::map_cached` maps. Called by this crate's `ffi` module only.
  */
+#ifdef INCOHERENT_LINE_BYTES
+#define MEMORY_OF(at) ((at) + CACHE_TO_MEMORY_BYTES)
+#include "incoherent.h"
+#endif
+
 #include "busway/register.h"
 #include "busway/ring.h"
 

@@ -1,6 +1,6 @@
 //! The C functions of `exports.c`.
 //!
-//! Contract: [`Api`] holds one set of them for each width of words; [`Object`] is the memory of one C structure and calls
+//! Contract: [`Api`] holds one set of them for each width of words, without and with a cache; [`Object`] is the memory of one C structure and calls
 //! only what fits it. Called by [`crate::sides`].
 #![allow(unsafe_code)] // Calls of C.
 
@@ -175,8 +175,20 @@ api!(
     "busway_c32_",
     "With words in two halves, as a 32-bit core moves them."
 );
+api!(
+    cached64,
+    CACHED_64,
+    "busway_cached64_",
+    "With words of 64 bits, behind a cache of 64-byte lines that is not coherent."
+);
+api!(
+    cached32,
+    CACHED_32,
+    "busway_cached32_",
+    "With words in two halves, behind a cache of 8-byte lines that is not coherent."
+);
 
-/// Memory that C gets: from [`crate::Memory::map`].
+/// Memory that C gets: from [`crate::Memory::map`], or from [`crate::Memory::map_cached`] for an [`Api`] with a cache.
 #[derive(Debug, Clone, Copy)]
 pub struct Mapped {
     /// First byte, a multiple of 8.

@@ -7,9 +7,9 @@
 use std::os::fd::OwnedFd;
 use std::ptr;
 
-use busway_core::{Medium, Window};
+use busway_core::{LINE_BYTES, Medium, Window};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect};
 
 const PAGE_BYTES: usize = 4096;
 
@@ -44,6 +44,34 @@ impl Memory {
     /// If the kernel refuses.
     #[must_use]
     pub fn map(&self, writable: bool) -> *mut u8 {
+        self.map_behind(0, writable)
+    }
+
+    /// A fresh mapping behind a cache of its own, which is empty, as `incoherent.h` takes it: the cache's first byte. A line that is cleaned although
+    /// the memory is not `writable` ends the program.
+    ///
+    /// # Panics
+    /// If the kernel refuses, or if the memory is too long or no whole number of lines.
+    #[must_use]
+    pub fn map_cached(&self, writable: bool) -> *mut u8 {
+        let distance_bytes = env!("CACHE_TO_MEMORY_BYTES")
+            .parse()
+            .expect("build.rs says a number");
+        assert!(self.len_bytes.is_multiple_of(LINE_BYTES));
+        assert!(self.len_bytes.next_multiple_of(PAGE_BYTES) < distance_bytes);
+        let cache = self
+            .map_behind(distance_bytes, writable)
+            .wrapping_sub(distance_bytes);
+        let page = cache.map_addr(|at| at / PAGE_BYTES * PAGE_BYTES);
+        let all_bytes = self.len_bytes.next_multiple_of(PAGE_BYTES);
+        // SAFETY: whole pages of the reservation that `map_behind` made, in front of the file's.
+        unsafe { mprotect(page.cast(), all_bytes, MprotectFlags::READ | MprotectFlags::WRITE) }
+            .expect("make the cache writable");
+        cache
+    }
+
+    /// Maps the file `front_bytes` (a multiple of the page) behind the first inaccessible page.
+    fn map_behind(&self, front_bytes: usize, writable: bool) -> *mut u8 {
         let all_bytes = self.len_bytes.next_multiple_of(PAGE_BYTES);
         let protection = if writable {
             ProtFlags::READ | ProtFlags::WRITE
@@ -54,12 +82,12 @@ impl Memory {
         unsafe {
             let guarded = mmap_anonymous(
                 ptr::null_mut(),
-                all_bytes + 2 * PAGE_BYTES,
+                front_bytes + all_bytes + 2 * PAGE_BYTES,
                 ProtFlags::empty(),
                 MapFlags::PRIVATE,
             )
             .expect("reserve addresses");
-            let inside = guarded.byte_add(PAGE_BYTES);
+            let inside = guarded.byte_add(PAGE_BYTES + front_bytes);
             let flags = MapFlags::SHARED | MapFlags::FIXED;
             let base = mmap(inside, all_bytes, protection, flags, &self.file, 0).expect("map the file");
             // At the end of the last page, so that one byte too far hits the guard.

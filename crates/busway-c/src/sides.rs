@@ -7,7 +7,8 @@ use busway_core::register::{self, ReadError, ReadOutcome, RegisterReader, Regist
 use busway_core::ring::{self, PushError, RingConsumer, RingProducer};
 use busway_core::{LINE_BYTES, Window};
 
-use crate::ffi::{self, Api, CConsumer, CProducer, CReader, CWriter, Mapped, Status, WORDS_32, WORDS_64};
+use crate::ffi::{self, Api, CConsumer, CProducer, CReader, CWriter, Mapped, Status};
+use crate::ffi::{CACHED_32, CACHED_64, WORDS_32, WORDS_64};
 use crate::memory::Memory;
 
 /// Who plays a role.
@@ -19,10 +20,20 @@ pub enum Language {
     C64,
     /// The C headers as a 32-bit core uses them.
     C32,
+    /// `C64` behind a cache that is not coherent, of long lines: a line that both sides write is noticed.
+    C64Cached,
+    /// `C32` behind a cache that is not coherent, of lines of one word: a word that no hook names is noticed.
+    C32Cached,
 }
 
 /// All of them.
-pub const LANGUAGES: [Language; 3] = [Language::Rust, Language::C64, Language::C32];
+pub const LANGUAGES: [Language; 5] = [
+    Language::Rust,
+    Language::C64,
+    Language::C32,
+    Language::C64Cached,
+    Language::C32Cached,
+];
 
 impl Language {
     fn api(self) -> Option<&'static Api> {
@@ -30,6 +41,19 @@ impl Language {
             Self::Rust => None,
             Self::C64 => Some(&WORDS_64),
             Self::C32 => Some(&WORDS_32),
+            Self::C64Cached => Some(&CACHED_64),
+            Self::C32Cached => Some(&CACHED_32),
+        }
+    }
+
+    /// `memory` as this language's side takes it.
+    fn map(self, memory: &Memory, writable: bool) -> Mapped {
+        Mapped {
+            base: match self {
+                Self::C64Cached | Self::C32Cached => memory.map_cached(writable),
+                Self::Rust | Self::C64 | Self::C32 => memory.map(writable),
+            },
+            len_bytes: memory.len_bytes(),
         }
     }
 }
@@ -71,7 +95,7 @@ impl RegisterShape {
     pub fn memory(&self, owner: Language) -> Memory {
         let memory = Memory::new(self.layout().required_bytes());
         match owner.api() {
-            Some(api) => ffi::prepare_register(api, mapped(&memory, true), self.start),
+            Some(api) => ffi::prepare_register(api, owner.map(&memory, true), self.start),
             None => self
                 .layout()
                 .prepare(&mut memory.window(true), self.start)
@@ -127,7 +151,7 @@ impl RingShape {
             Memory::new(LINE_BYTES),
         ];
         match owner.api() {
-            Some(api) => ffi::prepare_credits(api, mapped(&memories[1], true), self.start),
+            Some(api) => ffi::prepare_credits(api, owner.map(&memories[1], true), self.start),
             None => self
                 .layout()
                 .prepare_credits(&mut memories[1].window(true), self.start)
@@ -143,13 +167,6 @@ impl RingShape {
             self.max_size_bytes,
             self.has_checksum,
         )
-    }
-}
-
-fn mapped(memory: &Memory, writable: bool) -> Mapped {
-    Mapped {
-        base: memory.map(writable),
-        len_bytes: memory.len_bytes(),
     }
 }
 
@@ -182,7 +199,7 @@ impl Writer {
     pub fn new(language: Language, shape: &RegisterShape, memory: &Memory) -> Self {
         match language.api() {
             Some(api) => Self::C(
-                CWriter::new(api, shape.numbers(), mapped(memory, true), shape.start).expect("it fits"),
+                CWriter::new(api, shape.numbers(), language.map(memory, true), shape.start).expect("it fits"),
             ),
             None => Self::Rust(
                 RegisterWriter::new(memory.window(true), shape.layout(), shape.start).expect("it fits"),
@@ -224,7 +241,8 @@ impl Reader {
     pub fn new(language: Language, shape: &RegisterShape, memory: &Memory) -> Self {
         match language.api() {
             Some(api) => Self::C(
-                CReader::new(api, shape.numbers(), mapped(memory, false), shape.start).expect("it fits"),
+                CReader::new(api, shape.numbers(), language.map(memory, false), shape.start)
+                    .expect("it fits"),
             ),
             None => Self::Rust(
                 RegisterReader::new(memory.window(false), shape.layout(), shape.start)
@@ -295,7 +313,7 @@ impl Producer {
     pub fn new(language: Language, shape: &RingShape, [memory, credit]: &[Memory; 2]) -> Self {
         match language.api() {
             Some(api) => {
-                let memories = [mapped(memory, true), mapped(credit, false)];
+                let memories = [language.map(memory, true), language.map(credit, false)];
                 Self::C(CProducer::new(api, shape.numbers(), memories, shape.start).expect("it fits"))
             }
             None => Self::Rust(
@@ -373,7 +391,7 @@ impl Consumer {
     pub fn new(language: Language, shape: &RingShape, [memory, credit]: &[Memory; 2]) -> Self {
         match language.api() {
             Some(api) => {
-                let memories = [mapped(memory, false), mapped(credit, true)];
+                let memories = [language.map(memory, false), language.map(credit, true)];
                 Self::C(CConsumer::new(api, shape.numbers(), memories, shape.start).expect("it fits"))
             }
             None => Self::Rust(Box::new(

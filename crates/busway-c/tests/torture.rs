@@ -9,13 +9,16 @@ use std::thread;
 use busway_c::{Consumer, Language, Memory, Producer, Reader, RegisterShape, RingShape, Status, Writer};
 
 /// The pairs in which one side is C.
-const PAIRS: [(Language, Language); 6] = [
+const PAIRS: [(Language, Language); 9] = [
     (Language::Rust, Language::C64),
     (Language::C64, Language::Rust),
     (Language::Rust, Language::C32),
     (Language::C32, Language::Rust),
     (Language::C32, Language::C32),
     (Language::C64, Language::C32),
+    (Language::C64Cached, Language::Rust),
+    (Language::Rust, Language::C64Cached),
+    (Language::C32Cached, Language::C32Cached),
 ];
 
 fn reads() -> u64 {
