@@ -138,7 +138,7 @@ void sampling_destination(void)
     struct busway_sampling_destination destination = {0};
     struct busway_sample sample = {0};
     bool is_valid;
-    if (busway_sampling_destination_init(&destination, &environment, &place, memory, MEMORY_BYTES, 1000) != BUSWAY_OK) {
+    if (busway_sampling_destination_init(&destination, &environment, &place, memory, MEMORY_BYTES, any_u64) != BUSWAY_OK) {
         return;
     }
     while (more) {

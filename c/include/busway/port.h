@@ -200,9 +200,11 @@ static inline enum busway_status busway_sampling_read(struct busway_sampling_des
     enum busway_status status = busway_register_read(reader, buffer, buffer_bytes, sample);
     if (status == BUSWAY_OK || status == BUSWAY_UNCHANGED) {
         const uint64_t now_ns = destination->environment->now_ns(destination->environment->context);
-        /* A stamp of the future, by clocks that differ a little, is young. One that is far off is not. */
-        const int64_t age_ns = (int64_t)(now_ns - sample->time_ns);
-        *is_valid = age_ns <= (int64_t)destination->refresh_period_ns && age_ns >= -(int64_t)destination->refresh_period_ns;
+        /* A stamp of the future, by clocks that differ a little, is young. One that is far off is not. Times are signed, as those of
+         * ports on Linux; how far they are apart is not, and fits 64 bits whatever they are. */
+        const uint64_t apart_ns
+            = (int64_t)now_ns >= (int64_t)sample->time_ns ? now_ns - sample->time_ns : sample->time_ns - now_ns;
+        *is_valid = apart_ns <= destination->refresh_period_ns;
     }
     return status;
 }

@@ -9,8 +9,7 @@
 #include "incoherent.h"
 #endif
 
-#include "busway/register.h"
-#include "busway/ring.h"
+#include "busway/port.h"
 
 #define JOIN_AGAIN(prefix, name) prefix##name
 #define JOIN(prefix, name) JOIN_AGAIN(prefix, name)
@@ -142,4 +141,29 @@ void EXPORT(ring_flush_credits)(void *storage);
 void EXPORT(ring_flush_credits)(void *storage)
 {
     busway_ring_flush_credits(storage);
+}
+
+static uint64_t told_ns(void *context)
+{
+    return *(uint64_t *)context;
+}
+
+/* Whether a message that is written at `time_ns` is valid at `now_ns`; 2 if it does not arrive. */
+uint32_t EXPORT(sampling_is_valid)(void *memory, size_t memory_bytes, uint64_t time_ns, uint64_t now_ns, uint64_t refresh_period_ns);
+uint32_t EXPORT(sampling_is_valid)(void *memory, size_t memory_bytes, uint64_t time_ns, uint64_t now_ns, uint64_t refresh_period_ns)
+{
+    struct busway_sampling_source source;
+    struct busway_sampling_destination destination;
+    struct busway_sample sample = {0, 0, 0};
+    const struct busway_environment environments[2] = {{told_ns, &time_ns}, {told_ns, &now_ns}};
+    const struct busway_place place = {.key = 7, .max_size_bytes = 8, .count = 3};
+    bool is_valid;
+    if (busway_sampling_source_init(&source, &environments[0], &place, memory, memory_bytes, 0) != BUSWAY_OK
+        || busway_sampling_destination_init(&destination, &environments[1], &place, memory, memory_bytes, refresh_period_ns)
+               != BUSWAY_OK
+        || busway_sampling_write(&source, "message", 8) != BUSWAY_OK
+        || busway_sampling_read(&destination, &(uint64_t){0}, 8, &sample, &is_valid) != BUSWAY_OK) {
+        return 2;
+    }
+    return is_valid;
 }

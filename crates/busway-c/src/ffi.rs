@@ -71,6 +71,7 @@ pub struct Api {
     ring_consumer: RingInit,
     ring_pop: unsafe extern "C" fn(*mut c_void, *mut u8, usize, *mut u64) -> u32,
     ring_flush_credits: unsafe extern "C" fn(*mut c_void),
+    sampling_is_valid: unsafe extern "C" fn(*mut u8, usize, u64, u64, u64) -> u32,
 }
 
 macro_rules! api {
@@ -145,6 +146,9 @@ macro_rules! api {
                 pub fn ring_pop(s: *mut c_void, buffer: *mut u8, len: usize, message: *mut u64) -> u32;
                 #[link_name = concat!($prefix, "ring_flush_credits")]
                 pub fn ring_flush_credits(s: *mut c_void);
+                #[link_name = concat!($prefix, "sampling_is_valid")]
+                pub fn sampling_is_valid(m: *mut u8, b: usize, time_ns: u64, now_ns: u64, period: u64)
+                -> u32;
             }
         }
 
@@ -164,6 +168,7 @@ macro_rules! api {
             ring_consumer: $module::ring_consumer,
             ring_pop: $module::ring_pop,
             ring_flush_credits: $module::ring_flush_credits,
+            sampling_is_valid: $module::sampling_is_valid,
         };
     };
 }
@@ -442,4 +447,22 @@ pub fn prepare_credits(api: &Api, credit: Mapped, start: u64) {
     assert!(credit.len_bytes >= 16);
     // SAFETY: the words are inside.
     unsafe { (api.ring_prepare_credits)(credit.base, start) };
+}
+
+/// Whether a sampling destination of a fresh channel in `memory` takes the message that its source writes at `time_ns` for valid at `now_ns`.
+///
+/// # Panics
+/// If the message does not arrive.
+pub fn sampling_is_valid(
+    api: &Api,
+    memory: Mapped,
+    time_ns: u64,
+    now_ns: u64,
+    refresh_period_ns: u64,
+) -> bool {
+    // SAFETY: the memory is as long as is said; C checks that it is long enough.
+    let said =
+        unsafe { (api.sampling_is_valid)(memory.base, memory.len_bytes, time_ns, now_ns, refresh_period_ns) };
+    assert!(said < 2, "no message arrived");
+    said == 1
 }

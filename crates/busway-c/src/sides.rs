@@ -448,3 +448,29 @@ impl Consumer {
         }
     }
 }
+
+/// Both ends of a sampling channel in C, with clocks that a test sets.
+#[derive(Debug)]
+pub struct Sampling {
+    api: &'static Api,
+    memory: Mapped,
+}
+
+impl Sampling {
+    /// Of a channel in `memory`, which is 4096 bytes long. `None` in Rust.
+    #[must_use]
+    pub fn new(language: Language, memory: &Memory) -> Option<Self> {
+        let api = language.api()?;
+        let memory = language.map(memory, true);
+        Some(Self { api, memory })
+    }
+
+    /// Whether a message of `time_ns` is valid at `now_ns`.
+    ///
+    /// # Panics
+    /// If it does not arrive.
+    #[must_use]
+    pub fn is_valid(&self, [time_ns, now_ns, refresh_period_ns]: [u64; 3]) -> bool {
+        ffi::sampling_is_valid(self.api, self.memory, time_ns, now_ns, refresh_period_ns)
+    }
+}
