@@ -244,3 +244,33 @@ fn two_hosts_on_one_address_are_a_warning() {
         ],
     );
 }
+
+#[test]
+fn a_link_local_address_needs_an_interface_and_no_datagram_can_name_one() {
+    tcp(
+        "tcp.a = { listen = \"[fe80::1%2]:7400\" }\n",
+        &[
+            "s.toml:6:1: link[0].tcp.b.connect: the interface in [fe80::1%2]:7400 is counted by host \"a\", and every host counts its own; add `connect = \"[fe80::1%2]:7400\"` with the number of the interface on the host that connects (`ip link`)",
+        ],
+    );
+    tcp(
+        "tcp.a = { listen = \"[fe80::1%2]:7400\" }\ntcp.b = { connect = \"[fe80::1%3]:7400\" }\n",
+        &[],
+    );
+    let udp = |lines: &str, expected: &[&str]| {
+        let link = format!("hosts = [\"a\", \"b\"]\nbuses = [\"udp\"]\n{lines}");
+        assert_eq!(said(&link), expected, "\nin:\n{link}");
+    };
+    udp(
+        "udp.a = { listen = \"[fe80::1%2]:7402\" }\nudp.b = { address = \"fd00::2\" }\n",
+        &[
+            "s.toml:6:20: link[0].udp.a.listen: messages can't go by the link-local address fe80::1, which needs an interface beside it; give that host a unique local address such as fd00::1 (`ip address add`), a global or an IPv4 one",
+        ],
+    );
+    udp(
+        "udp.a = { listen = \"[fd00::1]:7402\" }\nudp.b = { address = \"fe80::2%3\" }\n",
+        &[
+            "s.toml:7:21: link[0].udp.b.address: \"fe80::2%3\" is not an address; write one that needs no interface beside it, such as \"fd00::1\"",
+        ],
+    );
+}

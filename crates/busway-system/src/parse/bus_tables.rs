@@ -184,6 +184,13 @@ fn explain(message: &str, quoted: &[&str], value: &DeValue<'_>) -> (String, Stri
             format!("write {example:?}"),
         );
     }
+    if message.contains("IP address") {
+        let mend = match value.as_str().is_some_and(|text| text.contains('%')) {
+            true => "write one that needs no interface beside it, such as \"fd00::1\"",
+            false => "write for example \"192.0.2.1\"",
+        };
+        return (format!("{} is not an address", shown(value)), mend.to_string());
+    }
     if let Some(known) = message
         .starts_with("unknown variant")
         .then(|| quoted.get(1..).unwrap_or_default())

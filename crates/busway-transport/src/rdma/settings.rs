@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::network::{Addresses, Network};
+use crate::network::{Addresses, Network, refuse_link_local};
 use crate::one_sided::OneSided;
 use crate::registry::{SettingError, Tables, duration};
 use crate::tcp;
@@ -19,7 +19,7 @@ pub struct HostSettings {
     pub listen: Option<SocketAddr>,
     /// Address to which this host connects for the conversation, where it differs from the peer's `listen`.
     pub connect: Option<SocketAddr>,
-    /// Address of this host's RDMA device, where it differs from that of `listen`. Each host has one of the two.
+    /// Address of this host's RDMA device, where it differs from that of `listen`. Each host has one of the two; a link-local one is refused.
     pub device: Option<IpAddr>,
     /// Port on which this host waits for the connections of channels, for firewalls; 0 (the default) lets the system choose one.
     /// Two links of one host need different ones.
@@ -93,6 +93,11 @@ impl LinkSettings {
     /// # Errors
     /// The first thing that can't be right.
     pub fn validate(&self) -> Result<(), SettingError> {
+        // First: what the conversation asks of a link-local address would not mend this.
+        for (local, host) in [(true, &self.local), (false, &self.peer)] {
+            let key = host.device.map_or("listen", |_| "device");
+            refuse_link_local(local, key, host.device_address())?;
+        }
         self.conversation().validate()?;
         for (local, host) in [(true, &self.local), (false, &self.peer)] {
             if host
@@ -145,6 +150,26 @@ mod tests {
             .validate()
             .expect_err("0.0.0.0 is no device");
         assert_eq!((error.local, error.key), (true, "device"));
+    }
+
+    #[test]
+    fn a_link_local_address_is_refused_at_its_own_key() {
+        let error = |own: &str, peer: &str| {
+            let error = LinkSettings::new(host(own), host(peer), true)
+                .validate()
+                .expect_err("no device is found by it");
+            (error.local, error.key)
+        };
+        let good = "listen = '[fd00::1]:7400'";
+        assert_eq!(
+            error("listen = '[fe80::1%2]:7400'", "device = 'fd00::2'"),
+            (true, "listen")
+        );
+        assert_eq!(error(good, "device = 'fe80::2'"), (false, "device"));
+        assert_eq!(
+            LinkSettings::new(host(good), host("device = 'fd00::2'"), true).validate(),
+            Ok(())
+        );
     }
 
     #[test]

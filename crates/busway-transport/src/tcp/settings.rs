@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::memory::settings::Size;
-use crate::network::{Addresses, Network};
+use crate::network::{Addresses, Network, is_link_local};
 use crate::one_sided::OneSided;
 use crate::registry::{SettingError, Site, Tables, duration, validate_heartbeat};
 pub use crate::stream::Role;
@@ -116,12 +116,54 @@ impl LinkSettings {
                 });
             }
         }
+        check_interfaces(local_listens, listen, connector.connect)?;
         Ok(if local_listens {
             Role::Accept(listen)
         } else {
             Role::Connect(connect)
         })
     }
+}
+
+/// Each host names the interface of a link-local address by a number of its own.
+fn check_interfaces(
+    local_listens: bool,
+    listen: SocketAddr,
+    connect: Option<SocketAddr>,
+) -> Result<(), SettingError> {
+    for (local, key, address) in [
+        (local_listens, "listen", Some(listen)),
+        (!local_listens, "connect", connect),
+    ] {
+        if let Some(SocketAddr::V6(address)) = address
+            && is_link_local((*address.ip()).into())
+            && address.scope_id() == 0
+        {
+            let (ip, port) = (address.ip(), address.port());
+            return Err(SettingError {
+                local,
+                key,
+                problem: format!("the link-local address {ip} means nothing without its interface"),
+                mend: format!(
+                    "add the interface's number on that host (`ip link`), as in \"[{ip}%2]:{port}\""
+                ),
+            });
+        }
+    }
+    if connect.is_none() && is_link_local(listen.ip()) {
+        let (ip, port) = (listen.ip(), listen.port());
+        return Err(SettingError {
+            local: !local_listens,
+            key: "connect",
+            problem: format!(
+                "the interface in {listen} is counted by the other host, and every host counts its own"
+            ),
+            mend: format!(
+                "add `connect = \"[{ip}%2]:{port}\"` with the number of the interface on the host that connects (`ip link`)"
+            ),
+        });
+    }
+    Ok(())
 }
 
 /// See [`crate::registry::link_lines`]: the second host listens.
@@ -164,6 +206,21 @@ mod tests {
     fn a_link_where_nobody_listens_is_refused() {
         let error = settings(None, None, true).validate().expect_err("nobody listens");
         assert_eq!(error.key, "listen");
+    }
+
+    #[test]
+    fn each_host_numbers_the_interface_of_a_link_local_address_itself() {
+        let error = |listen: &str, connect: Option<&str>| {
+            let mut link = settings(Some(listen), None, true);
+            link.peer.connect = connect.map(|text| text.parse().expect("an address"));
+            link.validate().map_err(|error| (error.local, error.key))
+        };
+        let (bare, here, there) = ("[fe80::1]:7400", "[fe80::1%2]:7400", "[fe80::1%3]:7400");
+        assert_eq!(error(bare, None), Err((true, "listen")));
+        assert_eq!(error(here, Some(bare)), Err((false, "connect")));
+        assert_eq!(error(here, None), Err((false, "connect")));
+        assert_eq!(error(here, Some(there)), Ok(()));
+        assert_eq!(error("[fd00::1]:7400", None), Ok(()));
     }
 
     #[test]

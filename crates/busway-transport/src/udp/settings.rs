@@ -1,13 +1,13 @@
 //! What the system file says of a UDP link: one [`HostSettings`] a host, joined to [`LinkSettings`] as one host sees them. The
 //! conversation is one over TCP, so its settings are too.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use serde::Deserialize;
 
 use crate::memory::settings::Size;
-use crate::network::{Addresses, Network};
+use crate::network::{Addresses, Network, refuse_link_local};
 use crate::one_sided::OneSided;
 use crate::registry::{SettingError, Site, duration};
 use crate::tcp;
@@ -38,7 +38,7 @@ pub struct HostSettings {
     pub listen: Option<SocketAddr>,
     /// Address to which this host connects for the conversation, where it differs from the peer's `listen`.
     pub connect: Option<SocketAddr>,
-    /// This host's address for datagrams, where it differs from that of `listen`. Each host has one of the two.
+    /// This host's address for datagrams, where it differs from that of `listen`. Each host has one of the two; a link-local one is refused.
     pub address: Option<IpAddr>,
     /// Time between this host's heartbeats; default 200 ms, at least 1 ms.
     #[serde(deserialize_with = "duration")]
@@ -144,10 +144,23 @@ impl HostSettings {
             IpAddr::V4(group) if group.octets()[..3] == [224, 0, 0] => {
                 format!("{group} belongs to the network's own protocols")
             }
-            _ => return None,
+            IpAddr::V6(group) => ipv6_group_problem(group)?,
+            IpAddr::V4(_) => return None,
         };
         let mend = format!("leave it away, or give a group such as \"{example}\"");
         Some(("multicast", problem, mend))
+    }
+}
+
+/// What makes a group no good for the datagrams of a bus: its address is `ff`, four flags, four bits of scope, and its number (RFC 4291, 2.7).
+fn ipv6_group_problem(group: Ipv6Addr) -> Option<String> {
+    let [_, flags_and_scope, ..] = group.octets();
+    match (flags_and_scope >> 4, flags_and_scope & 0xf) {
+        (_, 0 | 0xf) => Some(format!("{group} has a reserved scope")),
+        (_, 1) => Some(format!("nothing that is sent to {group} leaves the host")),
+        // The flag T is not set: given away for good, to routing protocols and the like.
+        (flags, _) if flags & 1 == 0 => Some(format!("{group} belongs to the network's own protocols")),
+        _ => None,
     }
 }
 
@@ -190,6 +203,11 @@ impl LinkSettings {
     /// # Errors
     /// The first thing that can't be right.
     pub fn validate(&self) -> Result<(), SettingError> {
+        // First: what the conversation asks of a link-local address would not mend this.
+        for (local, host) in [(true, &self.local), (false, &self.peer)] {
+            let key = host.address.map_or("listen", |_| "address");
+            refuse_link_local(local, key, host.datagram_address())?;
+        }
         self.conversation().validate()?;
         for (local, host) in [(true, &self.local), (false, &self.peer)] {
             if let Some((key, problem, mend)) = host.fault() {
@@ -279,6 +297,61 @@ mod tests {
             error("listen = '192.0.2.1:7400'", "address = '2001:db8::1'"),
             (true, "address")
         );
+    }
+
+    #[test]
+    fn a_link_local_address_is_refused_at_its_own_key() {
+        let peer = "address = 'fd00::2'";
+        for (own, key) in [
+            ("listen = '[fe80::1%2]:7400'", "listen"),
+            ("listen = '[fe80::1]:7400'", "listen"),
+            ("listen = '[fd00::1]:7400'\naddress = 'febf::1'", "address"),
+        ] {
+            assert_eq!(error(own, peer), (true, key), "{own}");
+        }
+        assert_eq!(
+            error("listen = '[fd00::1]:7400'", "address = 'fe80::1'"),
+            (false, "address")
+        );
+        let good = LinkSettings::new(host("listen = '[fd00::1]:7400'"), host(peer), true);
+        assert_eq!(good.validate(), Ok(()));
+    }
+
+    #[test]
+    fn ipv6_groups_that_belong_to_others_or_stay_on_the_host_are_refused() {
+        let listen = "listen = '[fd00::1]:7400'";
+        let peer = "address = 'fd00::2'";
+        for group in [
+            "ff00::1",
+            "ff10::1",
+            "ff01::1",
+            "ff11::1",
+            "ff02::1",
+            "ff02::5",
+            "ff05::2",
+            "ff0e::101",
+            "ff1f::1",
+            "fd00::7",
+            "239.192.7.1",
+        ] {
+            let table = format!("{listen}\nmulticast = '{group}'");
+            assert_eq!(error(&table, peer), (true, "multicast"), "{group}");
+        }
+        // Of one's own, by address prefix and, on one link, any scope that leaves the host.
+        for group in [
+            "ff12::7:1",
+            "ff15::7:1",
+            "ff18::7:1",
+            "ff1e::7:1",
+            "ff35:40:fd00::7",
+        ] {
+            let own = host(&format!("{listen}\nmulticast = '{group}'"));
+            assert_eq!(
+                LinkSettings::new(own, host(peer), true).validate(),
+                Ok(()),
+                "{group}"
+            );
+        }
     }
 
     #[test]
