@@ -1,43 +1,37 @@
-//! The contract of every bus, for TCP over the loopback interface.
+//! The contract of every bus, for TCP over the loopback interface, by IPv4 and by IPv6.
 
 mod contract;
 
 use std::any::Any;
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU16, Ordering};
 
 use busway_transport::registry::{Buses, link_settings, parse_host};
 use busway_transport::{Link, LinkIdentity};
 use contract::harness::Buffer;
+use contract::spot::{Spot, missing_v6};
 use contract::{BusUnderTest, Side};
 
 /// Host `one` listens, `two` connects.
-struct Tcp {
-    address: SocketAddr,
-}
+struct Tcp<const IS_V6: bool>(Spot);
 
-impl Tcp {
+impl<const IS_V6: bool> Tcp<IS_V6> {
     fn table(&self, side: Side) -> toml::Value {
         let mut table = toml::Table::new();
         table.insert("heartbeat".into(), "20ms".into());
         table.insert("timeout".into(), "1s".into());
         if side == Side::One {
-            table.insert("listen".into(), self.address.to_string().into());
+            table.insert("listen".into(), self.0.address.to_string().into());
         }
         toml::Value::Table(table)
     }
 }
 
-impl BusUnderTest for Tcp {
+impl<const IS_V6: bool> BusUnderTest for Tcp<IS_V6> {
     fn new() -> Self {
-        // Each place has a loopback address of its own, so that no two tests and no two test runs meet.
-        static PLACES: AtomicU16 = AtomicU16::new(0);
-        let [high, low] = PLACES.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-        let process = std::process::id().to_be_bytes();
-        let ip = [127, process[3], high.wrapping_add(process[2]).max(1), low];
-        Tcp {
-            address: SocketAddr::from((ip, 7400)),
-        }
+        Tcp(Spot::new(IS_V6))
+    }
+
+    fn missing() -> Option<String> {
+        IS_V6.then(missing_v6)?
     }
 
     fn open(&self, side: Side, identity: LinkIdentity) -> Box<dyn Link<Buffer>> {
@@ -54,12 +48,16 @@ impl BusUnderTest for Tcp {
             // The connecting side has no port; its peer's bytes are hostile in tests/tcp.rs.
             return;
         }
-        contract::conversation::attack(self.address, seed);
+        contract::conversation::attack(self.0.address, seed);
     }
 
     fn other_version(&self, side: Side) -> Box<dyn Any> {
-        contract::conversation::other_version(side, self.address)
+        contract::conversation::other_version(side, self.0.address)
     }
 }
 
-contract::contract_tests!(Tcp);
+contract::contract_tests!(Tcp<false>);
+
+mod over_ipv6 {
+    crate::contract::contract_tests!(crate::Tcp<true>);
+}

@@ -1,25 +1,27 @@
-//! The contract of every bus, for UDP over the loopback interface: with reliable delivery, and with best effort, which loses nothing
+//! The contract of every bus, for UDP over the loopback interface, by IPv4 and by IPv6: with reliable delivery, and with best effort, which loses nothing
 //! there as long as the receiver's room is respected.
 
 mod contract;
 
 use std::any::Any;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use busway_transport::registry::{Buses, link_settings, parse_host};
 use busway_transport::{Link, LinkIdentity};
 use contract::harness::Buffer;
+use contract::spot::{Spot, missing_v6};
 use contract::{BusUnderTest, Side};
 
 /// Host `one` listens, `two` connects.
-struct Udp<const IS_RELIABLE: bool> {
-    ip: Ipv4Addr,
-}
+struct Udp<const IS_RELIABLE: bool, const IS_V6: bool>(Spot);
 
-impl<const IS_RELIABLE: bool> Udp<IS_RELIABLE> {
+impl<const IS_RELIABLE: bool, const IS_V6: bool> Udp<IS_RELIABLE, IS_V6> {
     fn conversation(&self) -> SocketAddr {
-        SocketAddr::from((self.ip, 7400))
+        self.0.address
+    }
+
+    fn ip(&self) -> IpAddr {
+        self.0.address.ip()
     }
 
     fn table(&self, side: Side) -> toml::Value {
@@ -30,32 +32,61 @@ impl<const IS_RELIABLE: bool> Udp<IS_RELIABLE> {
         table.insert("delivery".into(), delivery.into());
         match side {
             Side::One => table.insert("listen".into(), self.conversation().to_string().into()),
-            Side::Two => table.insert("address".into(), self.ip.to_string().into()),
+            Side::Two => table.insert("address".into(), self.ip().to_string().into()),
         };
         toml::Value::Table(table)
     }
 
-    /// The sockets that hosts have opened at this place, of either host.
+    /// The sockets that hosts have opened at this place, of either host. Over IPv6, where all places have one address, of this process: another
+    /// one's are nobody's to attack.
     fn datagram_ports(&self) -> Vec<u16> {
-        let table = std::fs::read_to_string("/proc/net/udp").expect("the kernel has UDP");
-        let own = format!("{:08X}", u32::from_ne_bytes(self.ip.octets()));
+        let (table, own) = match self.ip() {
+            IpAddr::V4(ip) => ("/proc/net/udp", hexadecimal(&ip.octets())),
+            IpAddr::V6(ip) => ("/proc/net/udp6", hexadecimal(&ip.octets())),
+        };
+        let table = std::fs::read_to_string(table).expect("the kernel has UDP");
+        let sockets = IS_V6.then(sockets_of_this_process);
         let ports = table.lines().filter_map(|line| {
-            let (ip, port) = line.split_whitespace().nth(1)?.split_once(':')?;
-            (ip == own).then(|| u16::from_str_radix(port, 16).ok())?
+            let mut words = line.split_whitespace();
+            let (ip, port) = words.nth(1)?.split_once(':')?;
+            let inode = words.nth(7)?;
+            let is_ours = sockets
+                .as_ref()
+                .is_none_or(|sockets| sockets.iter().any(|it| it == inode));
+            (ip == own && is_ours).then(|| u16::from_str_radix(port, 16).ok())?
         });
         ports.collect()
     }
 }
 
-impl<const IS_RELIABLE: bool> BusUnderTest for Udp<IS_RELIABLE> {
+/// As the kernel's tables have addresses: words of this machine's byte order.
+fn hexadecimal(octets: &[u8]) -> String {
+    let words = octets
+        .chunks_exact(4)
+        .map(|word| u32::from_ne_bytes(word.try_into().expect("4 bytes")));
+    words.map(|word| format!("{word:08X}")).collect()
+}
+
+/// The inodes of the sockets that this process has.
+fn sockets_of_this_process() -> Vec<String> {
+    let open = std::fs::read_dir("/proc/self/fd").expect("a process has descriptors");
+    let targets = open
+        .flatten()
+        .filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    let inode = |target: std::path::PathBuf| {
+        let name = target.to_str()?.strip_prefix("socket:[")?;
+        Some(name.strip_suffix(']')?.to_owned())
+    };
+    targets.filter_map(inode).collect()
+}
+
+impl<const IS_RELIABLE: bool, const IS_V6: bool> BusUnderTest for Udp<IS_RELIABLE, IS_V6> {
     fn new() -> Self {
-        // Each place has a loopback address of its own, so that no two tests and no two test runs meet.
-        static PLACES: AtomicU16 = AtomicU16::new(0);
-        let [high, low] = PLACES.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-        let process = std::process::id().to_be_bytes();
-        Udp {
-            ip: Ipv4Addr::new(127, process[3], high.wrapping_add(process[2]).max(1), low),
-        }
+        Udp(Spot::new(IS_V6))
+    }
+
+    fn missing() -> Option<String> {
+        IS_V6.then(missing_v6)?
     }
 
     fn open(&self, side: Side, identity: LinkIdentity) -> Box<dyn Link<Buffer>> {
@@ -68,12 +99,12 @@ impl<const IS_RELIABLE: bool> BusUnderTest for Udp<IS_RELIABLE> {
     }
 
     fn attack(&self, victim: Side, seed: u64) {
-        let stranger = UdpSocket::bind((IpAddr::from(self.ip), 0)).expect("a free port");
+        let stranger = UdpSocket::bind((self.ip(), 0)).expect("a free port");
         let mut bytes = vec![0; 1 + seed as usize * 97 % 5000];
         contract::harness::fill(&mut bytes, seed);
         for port in self.datagram_ports() {
             // The port may be gone by now.
-            let _ = stranger.send_to(&bytes, (self.ip, port));
+            let _ = stranger.send_to(&bytes, (self.ip(), port));
         }
         if victim == Side::One {
             // The connecting side has no port for the conversation.
@@ -87,9 +118,17 @@ impl<const IS_RELIABLE: bool> BusUnderTest for Udp<IS_RELIABLE> {
 }
 
 mod reliable {
-    crate::contract::contract_tests!(crate::Udp<true>);
+    crate::contract::contract_tests!(crate::Udp<true, false>);
 }
 
 mod best_effort {
-    crate::contract::contract_tests!(crate::Udp<false>);
+    crate::contract::contract_tests!(crate::Udp<false, false>);
+}
+
+mod reliable_over_ipv6 {
+    crate::contract::contract_tests!(crate::Udp<true, true>);
+}
+
+mod best_effort_over_ipv6 {
+    crate::contract::contract_tests!(crate::Udp<false, true>);
 }

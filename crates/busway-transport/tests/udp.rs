@@ -6,8 +6,6 @@ mod contract;
 #[allow(dead_code)] // A part is for other tests.
 #[path = "../../../tests/src/own_network.rs"]
 mod own_network;
-#[path = "../../../tests/src/skip.rs"]
-mod skip;
 mod udp_relay;
 
 use std::net::{SocketAddr, UdpSocket};
@@ -22,6 +20,7 @@ use busway_transport::{
 };
 use contract::harness::{Buffer, Collector, LANE, PATIENCE, latest, queue};
 use contract::raw::identity;
+use contract::skip;
 use own_network::{in_own_network, ip};
 use udp_relay::{Faults, Relay};
 

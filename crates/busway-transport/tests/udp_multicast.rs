@@ -7,13 +7,12 @@ mod contract;
 mod fan;
 #[path = "../../../tests/src/own_network.rs"]
 mod own_network;
-#[path = "../../../tests/src/skip.rs"]
-mod skip;
 
 use std::time::{Duration, Instant};
 
 use busway_transport::ChannelSpec;
 use contract::harness::{PATIENCE, latest, queue};
+use contract::skip;
 use fan::{Fan, listeners, lose};
 use own_network::{in_own_network, ip, sent};
 

@@ -24,6 +24,9 @@ pub mod keeping;
 pub mod lifecycle;
 pub mod raw;
 pub mod rdma;
+#[path = "../../../../tests/src/skip.rs"]
+pub mod skip;
+pub mod spot;
 pub mod waking;
 
 use busway_transport::{Link, LinkIdentity};
@@ -71,6 +74,11 @@ pub trait BusUnderTest: Sized {
 
     /// Takes the place of `side` as one that speaks another protocol version, until the returned value is dropped.
     fn other_version(&self, side: Side) -> Box<dyn std::any::Any>;
+
+    /// What this machine lacks for it, as the end of "needs …": then its tests say that they are skipped.
+    fn missing() -> Option<String> {
+        None
+    }
 
     /// Undoes what [`attack`](Self::attack) left lying (fresh windows); most buses have nothing to do.
     fn clean(&self) {}
@@ -120,6 +128,9 @@ macro_rules! contract_tests {
         #[test]
         $($ignored)*
         fn $name() {
+            if let Some(needs) = <$bus as $crate::contract::BusUnderTest>::missing() {
+                return $crate::contract::skip::skipped(&needs);
+            }
             $crate::contract::$module::$name::<$bus>();
         }
     };
