@@ -15,7 +15,7 @@ pub struct Link {
     pub hosts: [String; 2],
     /// In order of preference, at least one.
     pub buses: Vec<LinkBus>,
-    /// Another order for what is large.
+    /// Another order of them for what is large.
     pub large: Option<Large>,
     /// How the two hosts compare times.
     pub clock: Clock,
@@ -23,17 +23,19 @@ pub struct Link {
 
 /// Which buses of a link carry what is large: one that is best for 64 bytes may be beaten at 64 KiB.
 ///
-/// Decided for each message of a service whose messages may have any length; else by the longest that a service, or a channel of ports, can have.
+/// Decided for each message of a service whose messages may have any length; else by the longest that a service, or a channel of ports, can have. It does not hold
+/// for services and channels that name buses of their own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Large {
     /// Length of a message, in bytes of payload, from which on it holds.
     pub from_bytes: u64,
-    /// Some or all of the link's, the best first.
+    /// All of the link's, the best first: those that the file names here, then the others in their order, so that no length is without the
+    /// buses that the link falls back on.
     pub buses: Vec<String>,
 }
 
 impl Link {
-    /// The buses that may carry messages of at most `max_size_bytes` bytes, the best first; at least one.
+    /// All buses, in the order for messages of at most `max_size_bytes` bytes, the best first.
     pub fn buses_for(&self, max_size_bytes: u64) -> impl Iterator<Item = &LinkBus> {
         let large = self.large.as_ref();
         let large = large.filter(|large| large.from_bytes <= max_size_bytes);

@@ -191,3 +191,19 @@ tcp = { heartbeat = "50ms", a = { listen = "192.0.2.1:7400" }, b = { heartbeat =
     assert_eq!(tcp.peer.heartbeat.as_millis(), 50);
     assert!(tcp.local.listen.is_none() && tcp.peer.listen.is_some());
 }
+
+#[test]
+fn buses_that_the_other_order_of_a_link_does_not_name_follow_behind() {
+    let order = |large: &str, bytes: u64| {
+        let system = system(&format!(
+            "[host.a]\n[host.b]\n[[link]]\nhosts = [\"a\", \"b\"]\nbuses = [\"tipc\", \"udp\", \"tcp\"]\n\
+             tcp.a = {{ listen = \"192.0.2.1:1\" }}\nudp.a = {{ listen = \"192.0.2.1:2\" }}\nudp.b = {{ address = \"192.0.2.2\" }}\n\
+             large = {{ from = 64, buses = [{large}] }}\n"
+        ));
+        let buses = system.links[0].buses_for(bytes);
+        buses.map(|bus| bus.name()).collect::<Vec<_>>()
+    };
+    assert_eq!(order("\"tcp\"", 63), ["tipc", "udp", "tcp"]);
+    assert_eq!(order("\"tcp\"", 64), ["tcp", "tipc", "udp"]);
+    assert_eq!(order("\"udp\", \"tcp\"", 64), ["udp", "tcp", "tipc"]);
+}

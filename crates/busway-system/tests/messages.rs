@@ -253,6 +253,63 @@ fn the_other_order_of_a_link_names_a_length_and_buses_of_the_link() {
 }
 
 #[test]
+fn each_mistake_of_the_other_order_is_told_with_its_place_and_mend() {
+    let range = "write 1 to 4294967295 bytes, such as 64 or \"4KiB\"";
+    for (large, expected) in [
+        ("from = 0, buses = [\"tcp\"]", format!("7:18: link[0].large.from: 0 is out of range; {range}")),
+        ("from = \"4GiB\", buses = [\"tcp\"]", format!("7:18: link[0].large.from: \"4GiB\" is out of range; {range}")),
+        ("from = -1, buses = [\"tcp\"]", format!("7:18: link[0].large.from: -1 is no size; {range}")),
+        ("from = true, buses = [\"tcp\"]", format!("7:18: link[0].large.from: true is not a size; {range}")),
+        (
+            "from = 64, buses = []",
+            "7:30: link[0].large.buses: there is no bus; write buses = [\"tcp\"]".into(),
+        ),
+        (
+            "from = 64, buses = [\"tcp\", \"tcp\"]",
+            "7:38: link[0].large.buses[1]: \"tcp\" is named twice; name each bus once, the best first".into(),
+        ),
+        (
+            "from = 64, buses = [\"tcp\", \"udp\"]",
+            "7:38: link[0].large.buses: the link has no bus \"udp\"; add \"udp\" to the link's `buses` and give it a table, or remove it here".into(),
+        ),
+        (
+            "from = 64, buses = \"tcp\"",
+            "7:30: link[0].large.buses: \"tcp\" is not a list of texts; write buses = [\"tcp\"]".into(),
+        ),
+    ] {
+        // A link with two buses, whose other one is the first: else a warning would stand beside the error.
+        let text = RIGHT.replace("[\"tcp\"]", "[\"tipc\", \"tcp\"]");
+        says(&format!("{text}large = {{ {large} }}\n"), &[&format!("s.toml:{expected}")]);
+    }
+}
+
+#[test]
+fn an_other_order_without_effect_is_a_warning() {
+    let mend = "name a bus first that the link does not have first, or remove `large`";
+    adding(
+        "large = { from = \"64KiB\", buses = [\"tcp\"] }\n",
+        &[&format!(
+            "s.toml:7:9: warning: link[0].large: no effect: \"tcp\" is the link's only bus; {mend}"
+        )],
+    );
+    let two = RIGHT.replace("[\"tcp\"]", "[\"tipc\", \"tcp\"]");
+    for (buses, is_same) in [
+        ("\"tipc\", \"tcp\"", true),
+        ("\"tipc\"", true),
+        ("\"tcp\"", false),
+        ("\"tcp\", \"tipc\"", false),
+    ] {
+        let warning =
+            format!("s.toml:7:9: warning: link[0].large: no effect: it is the link's own order; {mend}");
+        let expected: &[&str] = if is_same { &[&warning] } else { &[] };
+        says(
+            &format!("{two}large = {{ from = 1, buses = [{buses}] }}\n"),
+            expected,
+        );
+    }
+}
+
+#[test]
 fn a_link_has_no_other_keys() {
     adding(
         "memory = { path = \"/dev/shm/x\" }\ntpc = 3\n",

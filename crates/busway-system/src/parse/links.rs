@@ -177,7 +177,7 @@ pub(super) fn bus_list<'a>(table: &Fields<'a, '_>, notes: &mut Notes<'_>) -> Vec
     buses
 }
 
-/// `large = { from, buses }`: another order of `known`, the link's buses, for what is large.
+/// `large = { from, buses }`: another order of `known`, the link's buses, for what is large. Those that it does not name follow, in the link's order.
 fn large(link: &Fields<'_, '_>, known: &[At<&str>], notes: &mut Notes<'_>) -> Option<Large> {
     let table = Fields::of(link.get("large")?, link.key_of("large"), notes)?;
     table.only(&["from", "buses"], notes);
@@ -198,9 +198,31 @@ fn large(link: &Fields<'_, '_>, known: &[At<&str>], notes: &mut Notes<'_>) -> Op
             );
         }
     }
+    let from_bytes = table.size("from", 1..=u64::from(u32::MAX), notes)?;
+    // With nothing named there is nothing to compare: that has been noted.
+    let others = known
+        .iter()
+        .filter(|(bus, _)| !buses.iter().any(|(other, _)| other == bus));
+    let all: Vec<String> = buses
+        .iter()
+        .chain(others)
+        .map(|(bus, _)| bus.to_string())
+        .collect();
+    if !buses.is_empty() && all.iter().eq(known.iter().map(|(bus, _)| *bus)) {
+        let problem = match all.as_slice() {
+            [only] => format!("no effect: {only:?} is the link's only bus"),
+            _ => "no effect: it is the link's own order".to_string(),
+        };
+        notes.warning(
+            &table.span,
+            &table.key,
+            problem,
+            "name a bus first that the link does not have first, or remove `large`",
+        );
+    }
     Some(Large {
-        from_bytes: table.size("from", 1..=u64::from(u32::MAX), notes)?,
-        buses: buses.into_iter().map(|(bus, _)| bus.to_string()).collect(),
+        from_bytes,
+        buses: all,
     })
 }
 
