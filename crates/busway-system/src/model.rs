@@ -94,8 +94,15 @@ pub struct ServiceRule {
     pub keep: Option<KeepRule>,
     /// Name of a lane; `None`: the lane whose own `services` match, else the default lane.
     pub lane: Option<String>,
-    /// The buses that may carry it, the best first; empty: all of the links, in their order.
+    /// The buses that may carry it, the best first, whatever its messages' length; empty: all of the links, in their order.
     pub buses: Vec<String>,
+}
+
+impl ServiceRule {
+    /// Whether a bus may carry the services at all, where a link has it.
+    pub fn may_take(&self, bus: &str) -> bool {
+        self.buses.is_empty() || self.buses.iter().any(|named| named == bus)
+    }
 }
 
 /// How a lane waits while none of its channels has work.

@@ -1,4 +1,4 @@
-//! Which way a channel's messages take to each of its destinations.
+//! Which way a channel's messages take to each of its destinations, and between which hosts the services of a rule find none.
 //!
 //! Contract: decided by the system file alone, so every host and every partition comes to the same. Used by ports, the
 //! gateway and `busway check`.
@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::System;
 use crate::link::{Link, LinkBus};
+use crate::model::ServiceRule;
 use crate::ports::{Channel, Clock, PortRef};
 
 /// The way to one destination.
@@ -19,6 +20,9 @@ pub struct Route {
     pub way: Way,
     /// Where they go while `way` is down, the best first. None inside a host, where the source's partition writes the other host's memory itself, and to or from a core.
     pub fallbacks: Vec<Hop>,
+    /// Other buses that the channel or its links name, and that it never takes: the source's partition writes by itself, and moves to no other bus.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unused: Vec<&'static str>,
 }
 
 /// One bus of a link.
@@ -74,6 +78,7 @@ impl System {
                     destination,
                     way: Way::InsideHost,
                     fallbacks: Vec::new(),
+                    unused: Vec::new(),
                 };
             }
             let mut hops = hops_between(self, channel, here, there);
@@ -81,6 +86,11 @@ impl System {
                 .next()
                 .expect("a System's channels have been validated: a link has the bus");
             let carrier = self.carrier(channel, there, link, bus);
+            let (fallbacks, unused) = match carrier {
+                Carrier::Gateways => (hops.collect(), Vec::new()),
+                Carrier::Partition => (Vec::new(), others(bus, hops)),
+                Carrier::Core => (Vec::new(), Vec::new()),
+            };
             Route {
                 destination,
                 way: Way::Link {
@@ -89,13 +99,29 @@ impl System {
                     carrier,
                     clock,
                 },
-                fallbacks: match carrier {
-                    Carrier::Partition | Carrier::Core => Vec::new(),
-                    Carrier::Gateways => hops.collect(),
-                },
+                fallbacks,
+                unused,
             }
         };
         channel.destinations.iter().map(route).collect()
+    }
+
+    /// Pairs of hosts between which the services of a rule do not cross although links join them: none of those has a bus that the rule names.
+    pub fn unreached_by(&self, rule: &ServiceRule) -> Vec<[&str; 2]> {
+        let takes = |(_, link): (usize, &Link)| link.buses.iter().any(|bus| rule.may_take(bus.name()));
+        let mut pairs: Vec<[&str; 2]> = Vec::new();
+        for [one, other] in self
+            .links
+            .iter()
+            .map(|link| link.hosts.each_ref().map(String::as_str))
+        {
+            let is_new = !pairs.contains(&[one, other]) && !pairs.contains(&[other, one]);
+            let has_gateways = !self.is_core(one) && !self.is_core(other);
+            if is_new && has_gateways && !links_between(&self.links, one, other).any(takes) {
+                pairs.push([one, other]);
+            }
+        }
+        pairs
     }
 
     fn carrier(&self, channel: &Channel, there: &str, link: usize, bus: &str) -> Carrier {
@@ -116,6 +142,17 @@ impl System {
             Carrier::Gateways
         }
     }
+}
+
+/// The buses of these hops beside the one that is taken, each once.
+fn others(taken: &str, hops: impl Iterator<Item = Hop>) -> Vec<&'static str> {
+    let mut others: Vec<&str> = Vec::new();
+    for bus in hops.map(|hop| hop.bus) {
+        if bus != taken && !others.contains(&bus) {
+            others.push(bus);
+        }
+    }
+    others
 }
 
 /// The host of a port.

@@ -406,6 +406,37 @@ fn a_service_takes_buses_that_some_link_has() {
 }
 
 #[test]
+fn a_rule_whose_buses_are_those_of_other_hosts_is_a_warning_for_each_pair_of_hosts() {
+    let links = "[host.logger]\n[[link]]\nhosts = [\"control\", \"logger\"]\nbuses = [\"tipc\"]\n\
+                 [[link]]\nhosts = [\"logger\", \"vision\"]\nbuses = [\"udp\"]\nudp.vision = { listen = \"192.0.2.1:7402\" }\nudp.logger = { address = \"192.0.2.3\" }\n";
+    let rule = |buses: &str| format!("{links}[[service]]\nname = \"camera/*\"\nbuses = [{buses}]\n");
+    let warning = |one: &str, other: &str, theirs: &str, named: &str| {
+        format!(
+            "s.toml:18:9: warning: service[0].buses: \"camera/*\" does not cross between {one:?} and {other:?}, \
+             whose links have none of these buses; add `{theirs}` here, or {named} to a link between the two"
+        )
+    };
+    adding(
+        &rule("\"tipc\""),
+        &[
+            &warning("vision", "control", "tcp", "`tipc`"),
+            &warning("logger", "vision", "udp", "`tipc`"),
+        ],
+    );
+    adding(
+        &rule("\"tipc\", \"tcp\""),
+        &[&warning("logger", "vision", "udp", "`tipc` or `tcp`")],
+    );
+    adding(&rule("\"tipc\", \"tcp\", \"udp\""), &[]);
+    // A parallel link is as good.
+    let parallel = "[[link]]\nhosts = [\"control\", \"vision\"]\nbuses = [\"tipc\"]\n";
+    adding(
+        &format!("{}{parallel}", rule("\"tipc\"")),
+        &[&warning("logger", "vision", "udp", "`tipc`")],
+    );
+}
+
+#[test]
 fn lanes_are_named_once_known_and_used() {
     adding(
         "[[service]]\nname = \"a\"\nlane = \"contrl\"\n[[lane]]\nname = \"control\"\n",

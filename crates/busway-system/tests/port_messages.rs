@@ -453,9 +453,37 @@ fn a_channel_that_the_gateways_move_has_the_other_buses_to_fall_back_on() {
 }
 
 #[test]
+fn buses_behind_one_that_the_source_s_own_process_writes_are_never_used() {
+    let ends = "source = \"p/OUT\"\ndestinations = [\"q/IN\"]\n";
+    channel(
+        &format!("{ends}buses = [\"memory\", \"tcp\"]\n"),
+        &[
+            "s.toml:20:20: warning: channel[0].buses: \"p/OUT\" never takes `tcp`: over \"memory\" the source's own process writes into the \
+             other host's memory, and moves to no other bus; name \"tcp\" first for fail-over, or name \"memory\" alone if that is meant",
+        ],
+    );
+    // Meant so, moved by the gateways, or left to the link, of which `busway check` says it without a warning.
+    for more in ["bus = \"memory\"\n", "buses = [\"tcp\", \"memory\"]\n", ""] {
+        channel(&format!("{ends}{more}"), &[]);
+    }
+    let unused = |more: &str| {
+        let text = format!("{HOSTS}{PORTS}[[channel]]\n{ends}{more}");
+        let system = System::parse(&text, Path::new("s.toml")).unwrap_or_else(|error| panic!("{error}"));
+        system.routes_of(&system.channels[0]).remove(0).unused
+    };
+    assert_eq!(unused(""), ["tcp"]);
+    assert!(unused("bus = \"memory\"").is_empty() && unused("buses = [\"tcp\", \"memory\"]").is_empty());
+    // Queues are always moved by the gateways.
+    module(
+        &format!("{QUEUES}[[channel]]\n{ends}buses = [\"memory\", \"tcp\"]\n"),
+        &[],
+    );
+}
+
+#[test]
 fn what_is_as_long_as_the_link_says_takes_its_other_order() {
-    let bus = |max_size: u32, channel: &str| {
-        let hosts = format!("{HOSTS}large = {{ from = \"1KiB\", buses = [\"tcp\", \"memory\"] }}\n");
+    let with = |large: &str, max_size: u32, channel: &str| {
+        let hosts = format!("{HOSTS}large = {{ from = \"1KiB\", buses = [{large}] }}\n");
         let ports = QUEUES.replace("max_size = 64", &format!("max_size = {max_size}"));
         let text =
             format!("{hosts}{ports}[[channel]]\nsource = \"p/OUT\"\ndestinations = [\"q/IN\"]\n{channel}");
@@ -469,7 +497,10 @@ fn what_is_as_long_as_the_link_says_takes_its_other_order() {
             other => panic!("{other:?}"),
         }
     };
+    let bus = |max_size, channel| with("\"tcp\", \"memory\"", max_size, channel);
     assert_eq!(bus(1023, ""), ("memory", "tcp"));
     assert_eq!(bus(1024, ""), ("tcp", "memory"));
     assert_eq!(bus(1024, "buses = [\"memory\", \"tcp\"]"), ("memory", "tcp"));
+    // What the other order leaves out is still there to fall back on.
+    assert_eq!(with("\"tcp\"", 1024, ""), ("tcp", "memory"));
 }

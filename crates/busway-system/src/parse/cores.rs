@@ -20,9 +20,9 @@ pub(super) fn check(system: &System, root: &Fields<'_, '_>, draft: &Draft, notes
     for host in system.hosts.iter().filter(|host| !host.gateway) {
         check_links(system, host, root, notes);
     }
-    for (channel, written) in system.channels.iter().zip(&draft.channels) {
-        let problems = problems(system, channel);
-        for (problem, mend) in problems {
+    for channel in &system.channels {
+        for (problem, mend) in problems(system, channel) {
+            let written = draft.written(system, channel).expect("each channel was written");
             notes.error_at(&written.spot.place, &written.spot.key, problem, mend);
         }
     }

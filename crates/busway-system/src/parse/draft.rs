@@ -3,14 +3,27 @@
 //! Contract: what can be judged of a thing alone has been judged and noted by its reader; places and keys are kept for what can
 //! only be judged together.
 
+use crate::System;
 use crate::diagnostic::{Notes, Place};
-use crate::ports::{MAX_NAME_BYTES, Port, WhenFull};
+use crate::ports::{Channel, MAX_NAME_BYTES, Port, WhenFull};
 
 /// Everything found in a system file and in the module file that it includes.
 #[derive(Debug, Default)]
 pub(crate) struct Draft {
     pub(crate) partitions: Vec<DraftPartition>,
     pub(crate) channels: Vec<DraftChannel>,
+}
+
+impl Draft {
+    /// What was written of a channel; by its source, which no other channel has.
+    pub(crate) fn written(&self, system: &System, channel: &Channel) -> Option<&DraftChannel> {
+        let partition = &system.partitions[channel.source.partition];
+        let source = (partition.name.as_str(), system.port(channel.source).name.as_str());
+        self.channels.iter().find(|written| {
+            let end = written.source.as_ref();
+            end.is_some_and(|end| (end.partition.as_str(), end.port.as_str()) == source)
+        })
+    }
 }
 
 /// Where something stands, and how it is called in messages.

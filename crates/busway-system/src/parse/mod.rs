@@ -10,6 +10,7 @@ mod links;
 mod module;
 mod partitions;
 mod rules;
+mod unused;
 
 use std::path::Path;
 
@@ -88,6 +89,7 @@ pub(crate) fn system(text: &str, file: &Path, files: &mut Files<'_>) -> Result<S
         warnings: Vec::new(),
     };
     cores::check(&system, &root, &draft, &mut notes);
+    unused::check(&system, &root, &draft, &mut notes);
     system.warnings = notes.finish()?;
     Ok(system)
 }

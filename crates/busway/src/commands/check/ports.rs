@@ -45,6 +45,9 @@ pub struct RouteReport<'a> {
     /// Where messages go while that way is down, the best first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fallbacks: Vec<Hop>,
+    /// Other buses that are named, and that it never takes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unused: Vec<&'static str>,
 }
 
 /// The register of a sampling channel.
@@ -117,6 +120,7 @@ fn report<'a>(
         to: end(system, route.destination),
         way: route.way,
         fallbacks: route.fallbacks,
+        unused: route.unused,
     });
     let routes: Vec<RouteReport<'_>> = routes.collect();
     let crosses = routes.iter().any(|route| matches!(route.way, Way::Link { .. }));

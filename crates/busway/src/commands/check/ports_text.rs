@@ -140,10 +140,10 @@ fn way_text(route: &RouteReport<'_>, is_sampling: bool) -> String {
                 ""
             };
             let others: Vec<&str> = route.fallbacks.iter().map(|hop| hop.bus).collect();
-            let others = if others.is_empty() {
-                String::new()
-            } else {
-                format!("; while that is down over {}", others.join(", then "))
+            let others = match (others.as_slice(), route.unused.as_slice()) {
+                ([], []) => String::new(),
+                ([], unused) => format!(", never over {}", unused.join(" or ")),
+                (others, _) => format!("; while that is down over {}", others.join(", then ")),
             };
             format!("{said} ({bus}{why}), {clock}{others}")
         }

@@ -27,7 +27,7 @@ pub struct Report<'a> {
     /// Pairs of hosts between which nothing crosses, since no link joins them.
     pub not_joined: Vec<[&'a str; 2]>,
     pub gateway: &'a GatewayRules,
-    pub services: &'a [ServiceRule],
+    pub services: Vec<RuleReport<'a>>,
     pub lanes: &'a [Lane],
     pub partitions: Vec<&'a Partition>,
     pub channels: Vec<ChannelReport<'a>>,
@@ -43,6 +43,16 @@ pub struct Broken<'a> {
     ok: bool,
     errors: Vec<&'a Diagnostic>,
     warnings: Vec<&'a Diagnostic>,
+}
+
+/// A `[[service]]`.
+#[derive(Serialize)]
+pub struct RuleReport<'a> {
+    #[serde(flatten)]
+    pub rule: &'a ServiceRule,
+    /// Pairs of hosts that are joined, but by none of its buses: its services don't cross there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_between: Vec<[&'a str; 2]>,
 }
 
 #[derive(Serialize)]
@@ -73,7 +83,7 @@ pub struct LinkReport {
     pub peer: String,
     /// In order of preference.
     pub buses: Vec<BusReport>,
-    /// Another order for what is large.
+    /// Another order of them for what is large.
     pub large: Option<Large>,
 }
 
@@ -144,7 +154,11 @@ impl<'a> Report<'a> {
             joined,
             not_joined,
             gateway: &system.gateway,
-            services: &system.services,
+            services: system
+                .services
+                .iter()
+                .map(|rule| RuleReport::new(system, rule))
+                .collect(),
             lanes: &system.lanes,
             partitions: ports::partitions(system, only),
             channels: ports::channels(system, only),
@@ -162,6 +176,15 @@ fn pairs(system: &System) -> (Vec<[&str; 2]>, Vec<[&str; 2]>) {
             .map(|second| [first.name.as_str(), second.name.as_str()])
     });
     all.partition(|[first, second]| system.links_of(first).any(|link| link.peer == *second))
+}
+
+impl<'a> RuleReport<'a> {
+    fn new(system: &'a System, rule: &'a ServiceRule) -> Self {
+        RuleReport {
+            rule,
+            not_between: system.unreached_by(rule),
+        }
+    }
 }
 
 impl<'a> HostReport<'a> {

@@ -6,7 +6,7 @@ use busway_system::{KeepRule, Lane, Large, Pattern, Policy, ServiceRule, Wait};
 
 use super::ports_text;
 use super::report::{
-    BusReport, ConversationReport, GroupReport, HostReport, NetworkReport, Report, WindowReport,
+    BusReport, ConversationReport, GroupReport, HostReport, NetworkReport, Report, RuleReport, WindowReport,
     WindowsReport,
 };
 
@@ -35,8 +35,12 @@ fn write(report: &Report<'_>, to: &mut String) -> std::fmt::Result {
         "  which      {}",
         which(&report.gateway.allow, &report.gateway.deny)
     )?;
-    for rule in report.services {
-        writeln!(to, "  {:<10} {}", rule.name.as_str(), rule_text(rule))?;
+    for RuleReport { rule, not_between } in &report.services {
+        let not = match not_between.as_slice() {
+            [] => String::new(),
+            pairs => format!(", so not {}", list_pairs(pairs)),
+        };
+        writeln!(to, "  {:<10} {}{not}", rule.name.as_str(), rule_text(rule))?;
     }
     writeln!(
         to,
@@ -58,7 +62,7 @@ fn write(report: &Report<'_>, to: &mut String) -> std::fmt::Result {
             "  {:<10} {}: {}",
             lane.name,
             lane_text(lane),
-            lane_services(lane, report.services)
+            lane_services(lane, &report.services)
         )?;
     }
     writeln!(
@@ -277,9 +281,10 @@ fn lane_text(lane: &Lane) -> String {
     text
 }
 
-fn lane_services(lane: &Lane, rules: &[ServiceRule]) -> String {
+fn lane_services(lane: &Lane, rules: &[RuleReport<'_>]) -> String {
     let named = rules
         .iter()
+        .map(|report| report.rule)
         .filter(|rule| rule.lane.as_ref() == Some(&lane.name))
         .map(|rule| rule.name.as_str());
     named
