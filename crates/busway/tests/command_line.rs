@@ -87,6 +87,74 @@ fn check_says_that_nothing_passes_through_a_third_host() {
 }
 
 #[test]
+fn check_says_between_whom_a_rule_lets_nothing_cross_and_which_order_what_is_large_has() {
+    let system = "[host.a]\n[host.b]\n[host.c]\n[[link]]\nhosts = [\"a\", \"b\"]\nbuses = [\"tipc\", \"tcp\"]\ntcp.b.listen = \"192.0.2.1:1\"\n\
+                  large = { from = 4096, buses = [\"tcp\"] }\n[[link]]\nhosts = [\"b\", \"c\"]\nbuses = [\"tipc\"]\n\
+                  [[service]]\nname = \"x\"\nbuses = [\"tcp\"]\n[[service]]\nname = \"y\"\nbuses = [\"tipc\"]\n";
+    let path = file("rules.toml", system);
+    let path = path.to_str().unwrap();
+    let output = busway(&["check", path]);
+    assert!(output.status.success(), "{output:?}");
+    let said = text(&output.stdout);
+    for expected in [
+        "  x          as the service's own settings ask, over tcp, so not b - c\n",
+        "  y          as the service's own settings ask, over tipc\n",
+        "             what is 4096 B long or longer: tcp, else tipc\n",
+    ] {
+        assert!(said.contains(expected), "{expected:?} is not in\n{said}");
+    }
+    assert!(
+        text(&output.stderr)
+            .contains("warning: service[0].buses: \"x\" does not cross between \"b\" and \"c\"")
+    );
+    let said = busway(&["check", "--json", path]).stdout;
+    let json: serde_json::Value = serde_json::from_slice(&said).expect("one object");
+    assert_eq!(json["services"][0]["name"], "x");
+    assert_eq!(
+        json["services"][0]["not_between"],
+        serde_json::json!([["b", "c"]])
+    );
+    assert_eq!(json["services"][1]["not_between"], serde_json::Value::Null);
+}
+
+#[test]
+fn here_finds_one_memory_under_two_names() {
+    let window = file("window", "");
+    std::fs::File::options()
+        .write(true)
+        .open(&window)
+        .expect("made")
+        .set_len(2 << 20)
+        .expect("room");
+    let link = window.with_file_name("window-link");
+    let _ = std::fs::remove_file(&link);
+    std::os::unix::fs::symlink(&window, &link).expect("a folder of this test run");
+    let system = |offset: &str| {
+        format!(
+            "[host.a]\n[host.b]\n[host.c]\n[[link]]\nhosts = [\"a\", \"b\"]\nbuses = [\"memory\"]\nmemory = {{ path = {window:?}, length = \"1MiB\" }}\n\
+             [[link]]\nhosts = [\"c\", \"a\"]\nbuses = [\"memory\"]\nmemory = {{ path = {link:?}, offset = {offset:?}, length = \"1MiB\" }}\n"
+        )
+    };
+    let check = |name: &str, offset: &str| {
+        let path = file(name, &system(offset));
+        busway(&["check", "--here", "--host", "a", path.to_str().unwrap()])
+    };
+    let output = check("twice.toml", "512KiB");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = text(&output.stdout);
+    let expected = format!(
+        "here: link[1].memory writes {}: its bytes 524288 to 1048576 lie in {} as do bytes 524288 to 1048576, which link[0].memory writes {}; begin at another `offset`",
+        link.display(),
+        window.canonicalize().expect("made").display(),
+        window.display()
+    );
+    assert!(said.contains(&expected), "{expected:?} is not in\n{said}");
+    assert_eq!(said.matches("begin at another").count(), 1, "{said}");
+    let output = check("beside.toml", "1MiB");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
+#[test]
 fn check_says_what_leaves_once_by_which_multicast_group() {
     let output = busway(&["check", &example("one-to-many.toml")]);
     assert!(output.status.success(), "{output:?}");
@@ -110,7 +178,7 @@ fn check_says_which_way_each_channel_goes_and_how_many_slots_it_has() {
         "  sensors    1 on vision\n",
         "    ATTITUDE_OUT  sampling source, 64 B, written every 1 ms at most\n",
         "  attitude   sampling, 64 B, from sensors/ATTITUDE_OUT on vision\n",
-        "    to       navigation/ATTITUDE on control: written by the source's partition into the other host's memory (memory), PTP keeps the clocks together\n",
+        "    to       navigation/ATTITUDE on control: written by the source's partition into the other host's memory (memory), PTP keeps the clocks together, never over tcp\n",
         "    to       recorder/EVENTS on control: moved by the gateways (tcp), PTP keeps the clocks together\n",
         "    slots    3 by default; ",
         "with 16 retries, if nothing interrupts it",

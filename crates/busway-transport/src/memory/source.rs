@@ -46,7 +46,8 @@ impl Source {
         }
     }
 
-    /// Whether both are the same memory, as far as their names tell; how it is mapped does not matter.
+    /// Whether both are the same memory, as far as their names tell; how it is mapped does not matter. What has two names is known as one only on
+    /// its machine: [`file_here`](Source::file_here).
     #[must_use]
     pub fn is_same_memory(&self, other: &Source) -> bool {
         match (self, other) {
@@ -54,6 +55,26 @@ impl Source {
             (Source::Resource(one), Source::Resource(other)) => one.is_same_memory(other),
             (Source::Server(one), Source::Server(other)) => one.socket == other.socket,
             _ => false,
+        }
+    }
+}
+
+impl Source {
+    /// The file behind it on this machine, which is the same for all names of one memory, however it is mapped; `None` if there is none yet.
+    #[must_use]
+    pub fn file_here(&self) -> Option<PathBuf> {
+        let file = match self {
+            Source::File(path) => path.clone(),
+            Source::Resource(resource) => {
+                let found = resource.function.find().ok()?;
+                found.folder.join(format!("resource{}", resource.index))
+            }
+            Source::Server(server) => server.socket.clone(),
+        };
+        let file = file.canonicalize().ok()?;
+        match resource_name(&file) {
+            Some("_wc") => Some(PathBuf::from(file.to_str()?.strip_suffix("_wc")?)),
+            _ => Some(file),
         }
     }
 }

@@ -257,7 +257,7 @@ fn read_id(path: &Path) -> Option<u16> {
 }
 
 impl Resource {
-    /// Whether both are the same memory, as far as their names tell.
+    /// Whether both are the same memory, as far as their names tell, see [`crate::memory::source::Source::is_same_memory`].
     pub(crate) fn is_same_memory(&self, other: &Resource) -> bool {
         self.function.selector == other.function.selector && self.index == other.index
     }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::memory::source::Source;
 use crate::pci::sysfs::tests::Tree;
 
 fn selector(text: &str) -> Selector {
@@ -85,5 +86,36 @@ fn what_this_machine_lists_is_read() {
             Ok(found) => assert_eq!(found.address, address),
             Err(error) => assert!(error.to_string().contains(&address.to_string()), "{error}"),
         }
+    }
+}
+
+#[test]
+fn all_names_of_one_resource_lead_to_one_file_on_its_machine() {
+    let tree = Tree::new();
+    let folder = tree.function("0000:00:04.0", "1af4:1110", &[0x100, 0, 0x100]);
+    tree.function("0000:00:05.0", "8086:10d3", &[0x100, 0, 0x100]);
+    let resource = |text: &str, index, write_combining| {
+        Source::Resource(Resource {
+            function: tree.function_named(text),
+            index,
+            write_combining,
+        })
+    };
+    let kind = resource("1af4:1110", 2, false);
+    let file = kind.file_here().expect("it is there");
+    for same in [
+        resource("00:04.0", 2, true),
+        resource("1af4:1110#0", 2, false),
+        Source::File(folder.join("../0000:00:04.0/resource2")),
+    ] {
+        assert_eq!(same.file_here().as_ref(), Some(&file), "{same}");
+        assert!(!same.is_same_memory(&kind), "{same}: the names alone don't tell");
+    }
+    for other in [
+        resource("1af4:1110", 0, false),
+        resource("00:05.0", 2, false),
+        resource("00:06.0", 2, false),
+    ] {
+        assert_ne!(other.file_here().as_ref(), Some(&file), "{other}");
     }
 }

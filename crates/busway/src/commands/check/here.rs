@@ -3,8 +3,9 @@
 //! Looks only: creates, maps and occupies nothing.
 
 use std::fs::{self, OpenOptions};
-use std::net::{IpAddr, TcpListener};
-use std::path::Path;
+use std::net::{SocketAddr, TcpListener};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 use busway_system::{BusSettings, Host, Lane, System};
 use busway_transport::memory::source::Source;
@@ -52,19 +53,23 @@ pub fn check(system: &System, host: &Host) -> Vec<Finding> {
     if let Some(status) = &host.status {
         note(format!("status file {}", status.display()), has_folder(status));
     }
+    let mut used = Vec::new();
     for link in system.links_of(&host.name) {
         for bus in &link.buses {
             let name = format!("link[{}].{}", link.index, bus.name());
             match bus {
-                BusSettings::Memory(link) => windows(link, &name, &mut note),
-                BusSettings::Pci(link) => windows(link, &name, &mut note),
+                BusSettings::Memory(link) => windows(link, &name, &mut used, &mut note),
+                BusSettings::Pci(link) => windows(link, &name, &mut used, &mut note),
                 other => {
                     let addresses = other.addresses();
                     if let Some(Role::Accept(address)) = addresses.as_ref().map(|it| &it.conversation) {
-                        note(format!("{name} listens on {address}"), is_ours(address.ip()));
+                        note(format!("{name} listens on {address}"), is_ours(*address));
                     }
                     if let Some([own, _]) = addresses.and_then(|it| it.messages) {
-                        note(format!("{name} sends messages from {own}"), is_ours(own));
+                        note(
+                            format!("{name} sends messages from {own}"),
+                            is_ours(SocketAddr::new(own, 0)),
+                        );
                     }
                 }
             }
@@ -77,6 +82,7 @@ pub fn check(system: &System, host: &Host) -> Vec<Finding> {
             }
         }
     }
+    shared_windows(&used, &mut note);
     for lane in &system.lanes {
         for (what, found) in lane_needs(lane) {
             note(format!("lane {} {what}", lane.name), found);
@@ -100,12 +106,29 @@ fn has_folder(path: &Path) -> Result<(), Problem> {
     }
 }
 
-fn windows<H: Table>(link: &LinkSettings<H>, name: &str, note: &mut impl FnMut(String, Result<(), Problem>)) {
+/// A window that this host maps, by the file behind it.
+struct Used {
+    what: String,
+    file: PathBuf,
+    bytes: Range<u64>,
+}
+
+fn windows<H: Table>(
+    link: &LinkSettings<H>,
+    name: &str,
+    used: &mut Vec<Used>,
+    note: &mut impl FnMut(String, Result<(), Problem>),
+) {
     let resolved = link.resolve().expect("a System's links have been validated");
-    for (verb, place, for_writing) in [
-        ("reads", &resolved.read, false),
-        ("writes", &resolved.write, true),
+    for (verb, place, ports, for_writing) in [
+        ("reads", &resolved.read, &resolved.read_ports, false),
+        ("writes", &resolved.write, &resolved.write_ports, true),
     ] {
+        used.extend(place.source.file_here().map(|file| Used {
+            what: format!("{name} {verb} {}", place.source),
+            file,
+            bytes: place.offset..place.offset + place.length + ports.length,
+        }));
         let found = match &place.source {
             Source::File(path) => window(path, place.file_length, for_writing),
             Source::Server(server) => fs::metadata(&server.socket)
@@ -116,6 +139,32 @@ fn windows<H: Table>(link: &LinkSettings<H>, name: &str, note: &mut impl FnMut(S
                 .map_err(|error| (error.to_string(), "the gateway waits for it")),
         };
         note(format!("{name} {verb} {}", place.source), found);
+    }
+}
+
+/// Notes windows that are one memory under two names, which the file alone can't tell: a PCI function by kind and by address, a path that is a link.
+fn shared_windows(used: &[Used], note: &mut impl FnMut(String, Result<(), Problem>)) {
+    for (at, later) in used.iter().enumerate() {
+        for earlier in &used[..at] {
+            let overlaps = earlier.bytes.start < later.bytes.end && later.bytes.start < earlier.bytes.end;
+            if earlier.file == later.file && overlaps {
+                let Range { start, end } = &earlier.bytes;
+                let problem = format!(
+                    "its bytes {} to {} lie in {} as do bytes {start} to {end}, which {}",
+                    later.bytes.start,
+                    later.bytes.end,
+                    later.file.display(),
+                    earlier.what
+                );
+                note(
+                    later.what.clone(),
+                    Err((
+                        problem,
+                        "begin at another `offset`, or name another device or file",
+                    )),
+                );
+            }
+        }
     }
 }
 
@@ -145,10 +194,12 @@ fn window(path: &Path, length_bytes: u64, for_writing: bool) -> Result<(), Probl
 }
 
 /// Whether the address is one of this machine. A port is left alone: a gateway may be using it.
-fn is_ours(address: IpAddr) -> Result<(), Problem> {
-    TcpListener::bind((address, 0)).map(drop).map_err(|error| {
+fn is_ours(mut address: SocketAddr) -> Result<(), Problem> {
+    address.set_port(0);
+    // The whole address: a link-local one is bound on its interface only.
+    TcpListener::bind(address).map(drop).map_err(|error| {
         (
-            format!("{address} is no address of this machine ({error})"),
+            format!("{} is no address of this machine ({error})", address.ip()),
             "correct the address, or set it up (ip address)",
         )
     })
