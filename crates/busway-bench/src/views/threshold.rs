@@ -69,12 +69,12 @@ fn sentence(first: &(&str, &Series<'_>), second: &(&str, &Series<'_>)) -> Option
             names[1 - at(faster)]
         ),
         Verdict::From(bytes, faster) => format!(
-            "{}: faster than {} from {} on, and not below: in a link with both, large = {{ from = {bytes}, buses = [{:?}, {:?}] }}.",
+            "{}: faster than {} from {} on, and not below: to a link with buses = {:?} add large = {{ from = {bytes}, buses = {:?} }}.",
             names[at(faster)],
             names[1 - at(faster)],
             units::size(bytes),
-            buses[at(faster)],
-            buses[1 - at(faster)],
+            [buses[1 - at(faster)], buses[at(faster)]],
+            [buses[at(faster)], buses[1 - at(faster)]],
         ),
         Verdict::Often => format!(
             "{} and {} change places more than once: no threshold follows; more rounds may show one.",
@@ -143,6 +143,53 @@ mod tests {
             judged(&[Undecided, Second, First]),
             Some(Verdict::From(256, First))
         );
+    }
+
+    #[test]
+    fn the_line_that_is_said_is_one_of_the_system_file_and_means_the_same() {
+        let row = |technology: &str, payload_bytes, half_ns| Row {
+            technology: technology.into(),
+            payload_bytes,
+            by_round: [1.0, 1.01, 0.99].map(|drift| Some(drift * half_ns)).into(),
+            ..Row::default()
+        };
+        // Memory is three times as fast at first, tcp at last.
+        let rows = [(64, 100.0, 300.0), (4096, 200.0, 200.0), (65_536, 900.0, 300.0)];
+        let rows = rows.map(|(bytes, memory, tcp)| {
+            [
+                row("channel-memory", bytes, memory),
+                row("channel-tcp", bytes, tcp),
+            ]
+        });
+        let series = [0, 1].map(|at| Series {
+            key: super::super::series::Key {
+                run: 0,
+                technology: &rows[0][at].technology,
+                wait: "",
+                mode: None,
+            },
+            name: rows[0][at].technology.clone(),
+            rows: rows.iter().map(|pair| &pair[at]).collect(),
+        });
+        let [memory, tcp] = &series;
+        let said = sentence(&("memory", memory), &("tcp", tcp)).expect("both have all sizes");
+        let (_, advice) = said.split_once("to a link with ").expect(&said);
+        let (buses, large) = advice.trim_end_matches('.').split_once(" add ").expect(&said);
+        let text = format!(
+            "[host.a]\n[host.b]\n[[link]]\nhosts = [\"a\", \"b\"]\n{buses}\nmemory = {{ path = \"/dev/shm/x\" }}\n\
+             tcp.a = {{ listen = \"192.0.2.1:7400\" }}\n{large}\n"
+        );
+        let system = busway_system::System::parse(&text, "s.toml".as_ref());
+        let system = system.unwrap_or_else(|error| panic!("{error}"));
+        assert!(system.warnings.is_empty(), "{:?}", system.warnings);
+        let order = |bytes| {
+            system.links[0]
+                .buses_for(bytes)
+                .map(|bus| bus.name())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(order(65_535), ["memory", "tcp"], "{said}");
+        assert_eq!(order(65_536), ["tcp", "memory"], "{said}");
     }
 
     #[test]
