@@ -5,10 +5,11 @@ use std::path::Path;
 use busway_system::System;
 use proptest::prelude::*;
 
-const EXAMPLES: [&str; 7] = [
+const EXAMPLES: [&str; 8] = [
     include_str!("../../../examples/two-hosts-memory.toml"),
     include_str!("../../../examples/two-hosts-tcp.toml"),
     include_str!("../../../examples/triangle.toml"),
+    include_str!("../../../examples/two-buses.toml"),
     include_str!("../../../examples/ports.toml"),
     include_str!("../../../examples/core.toml"),
     include_str!("../../../examples/arinc653.toml"),
