@@ -112,7 +112,7 @@ pub struct Channel {
     pub source: PortRef,
     /// At least one, all of the source's kind and size.
     pub destinations: Vec<PortRef>,
-    /// The buses that may carry it between hosts, the best first; empty: all of the links, in their order.
+    /// The buses that may carry it between hosts, the best first, whatever its length; empty: all of the links, in their order.
     pub buses: Vec<String>,
     /// Slots of the register of a sampling channel, 3 to 4096; `None` for a queuing channel. Every host computes the same.
     pub slots: Option<u32>,

@@ -12,7 +12,7 @@
 //! | [`lane`]       | lanes that fall asleep, and what wakes them                              | both           |
 //! | `opens`      | channels on their way to being open                                      | control thread |
 //! | [`link`]       | the link: a TCP link's conversation, and channels of a [`flavour`]         | control thread |
-//! | [`write`]      | the bus `rdma-write`: the remote-write protocols                         | lanes          |
+//! | [`write`](mod@write)| the bus `rdma-write`: the remote-write protocols                         | lanes          |
 //! | [`send`]       | the bus `rdma-send`: SEND and RECV with credits                          | lanes          |
 //!
 //! Nothing here is needed to build, and a process without an RDMA link never looks for a library.
