@@ -155,11 +155,15 @@ impl HostSettings {
 /// What makes a group no good for the datagrams of a bus: its address is `ff`, four flags, four bits of scope, and its number (RFC 4291, 2.7).
 fn ipv6_group_problem(group: Ipv6Addr) -> Option<String> {
     let [_, flags_and_scope, ..] = group.octets();
+    let number = u128::from(group) & (u128::MAX >> 16);
+    // Without the flag T numbers are given away for good: to protocols these (IANA, IPv6 Multicast Address Space), and those of solicited nodes.
+    let is_given_away = matches!(number, 0..0x1000 | 0x1_0000..0x3_0000 | 0x1_ff00_0000..=0x1_ffff_ffff);
     match (flags_and_scope >> 4, flags_and_scope & 0xf) {
         (_, 0 | 0xf) => Some(format!("{group} has a reserved scope")),
         (_, 1) => Some(format!("nothing that is sent to {group} leaves the host")),
-        // The flag T is not set: given away for good, to routing protocols and the like.
-        (flags, _) if flags & 1 == 0 => Some(format!("{group} belongs to the network's own protocols")),
+        (flags, _) if flags & 1 == 0 && is_given_away => {
+            Some(format!("{group} belongs to the network's own protocols"))
+        }
         _ => None,
     }
 }
@@ -330,6 +334,8 @@ mod tests {
             "ff02::5",
             "ff05::2",
             "ff0e::101",
+            "ff02::1:3",
+            "ff02::1:ff00:7",
             "ff1f::1",
             "fd00::7",
             "239.192.7.1",
@@ -343,6 +349,7 @@ mod tests {
             "ff15::7:1",
             "ff18::7:1",
             "ff1e::7:1",
+            "ff05::1234",
             "ff35:40:fd00::7",
         ] {
             let own = host(&format!("{listen}\nmulticast = '{group}'"));
