@@ -126,6 +126,9 @@ pub struct Report {
     pub seen: BTreeMap<u64, Seen>,
     /// Messages whose bytes were wrong.
     pub corrupt: u64,
+    /// The longest time before a message without another one, of those that have come since the last report.
+    #[serde(default)]
+    pub longest_silence_us: u64,
     /// The publisher has sent all that it should.
     pub done: bool,
 }

@@ -37,6 +37,7 @@ impl Reporter {
     fn tell(&mut self) {
         self.last = Instant::now();
         println!("{}", serde_json::to_string(&self.report).expect("plain data"));
+        self.report.longest_silence_us = 0;
     }
 }
 
@@ -155,11 +156,18 @@ fn subscribe(
     gap_us: u64,
     reporter: &mut Reporter,
 ) -> Result<(), Failure> {
+    let mut last_at = None;
     while reporter.turn() {
         let Some(sample) = subscriber.receive()? else {
             sleep(Duration::from_micros(50));
             continue;
         };
+        let now = Instant::now();
+        let silence = last_at
+            .replace(now)
+            .map_or(Duration::ZERO, |last_at| now - last_at);
+        let longest = &mut reporter.report.longest_silence_us;
+        *longest = (*longest).max(silence.as_micros() as u64);
         match check(sample.payload()) {
             Some((origin, number)) => note(reporter.report.seen.entry(origin).or_default(), number),
             None => reporter.report.corrupt += 1,
