@@ -54,8 +54,9 @@ impl Programs {
     }
 }
 
-/// The lines of a system file for guests `a` and `b` joined by a bus. What a bus of windows needs comes first in `more`.
-pub fn system_file(bus: &str, more: &str) -> String {
+/// The lines of a system file for guests `a` and `b` joined by buses, the settings of the first with it. What a bus of windows needs, and what the others need, comes first in `more`.
+pub fn system_file(buses: &[&str], more: &str) -> String {
+    let bus = buses[0];
     let settings = match bus {
         "tipc" | "pci" | "memory" => String::new(),
         "tcp" => "tcp.a = { listen = \"10.77.0.1:7400\" }\n".to_owned(),
@@ -64,50 +65,51 @@ pub fn system_file(bus: &str, more: &str) -> String {
             "{bus}.a = {{ listen = \"10.77.0.1:7400\" }}\n{bus}.b = {{ listen = \"10.77.0.2:7400\" }}\n"
         ),
     };
-    format!("[host.a]\n[host.b]\n[[link]]\nhosts = [\"a\", \"b\"]\nbuses = [{bus:?}]\n{settings}{more}")
+    format!("[host.a]\n[host.b]\n[[link]]\nhosts = [\"a\", \"b\"]\nbuses = {buses:?}\n{settings}{more}")
 }
 
 /// Gateways at work on both guests of a pair.
 #[derive(Debug)]
 pub struct Gateways<'a> {
     guests: [&'a Guest; 2],
-    bus: String,
+    buses: Vec<String>,
     /// Those of `a` and `b`.
     pub running: [Program<'a>; 2],
 }
 
 impl<'a> Gateways<'a> {
-    /// Starts them, for a system file that `busway check` accepts, and waits until the link is up on both.
+    /// Starts them, for a system file that `busway check` accepts, and waits until the link is up over each of its buses on both.
     ///
     /// # Errors
     /// The file is refused, or the link does not come up.
-    pub fn start(guests: [&'a Guest; 2], bus: &str, more: &str) -> Result<Gateways<'a>> {
+    pub fn start(guests: [&'a Guest; 2], buses: &[&str], more: &str) -> Result<Gateways<'a>> {
         for guest in guests {
-            guest.write(SYSTEM, 0o644, system_file(bus, more).as_bytes())?;
+            guest.write(SYSTEM, 0o644, system_file(buses, more).as_bytes())?;
         }
         guests[0].shell(&format!("busway check {SYSTEM}"), LIMIT)?;
         let running = [gateway(guests[0])?, gateway(guests[1])?];
         let gateways = Gateways {
             guests,
-            bus: bus.to_owned(),
+            buses: buses.iter().map(|&bus| bus.to_owned()).collect(),
             running,
         };
         gateways.linked()?;
         Ok(gateways)
     }
 
-    /// Waits until each gateway's newest word on the link is that it is up.
+    /// Waits until each gateway's newest word on the link is that it is up, over each bus.
     ///
     /// # Errors
     /// It is not, in time: the message has the gateways' logs.
     pub fn linked(&self) -> Result<()> {
         let deadline = Instant::now() + LIMIT;
-        while !self.running.iter().all(|gateway| is_up(gateway, &self.bus)) {
+        let is_linked = |gateway| self.buses.iter().all(|bus| is_up(gateway, bus));
+        while !self.running.iter().all(is_linked) {
             if Instant::now() > deadline || self.running.iter().any(Program::has_ended) {
                 let [a, b] = self.running.each_ref().map(Program::error_so_far);
                 bail!(
                     "the link over {} does not come up; the gateway of a:\n{a}the gateway of b:\n{b}",
-                    self.bus
+                    self.buses.join(" and ")
                 );
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -138,7 +140,7 @@ impl<'a> Gateways<'a> {
         self.linked()
     }
 
-    /// Waits until a gateway's newest word on the link is that it is down; gives its reason.
+    /// Waits until a gateway's newest word on the link over its first bus is that it is down; gives its reason.
     ///
     /// # Errors
     /// It is not, in time: the message has its log.
@@ -146,7 +148,7 @@ impl<'a> Gateways<'a> {
         let deadline = Instant::now() + LIMIT;
         loop {
             let said = self.running[host].error_so_far();
-            let about = format!("over {} is ", self.bus);
+            let about = format!("over {} is ", self.buses[0]);
             let newest = said
                 .lines()
                 .rev()
@@ -159,7 +161,7 @@ impl<'a> Gateways<'a> {
                 Instant::now() < deadline && !self.running[host].has_ended(),
                 "the gateway of {} does not notice that the link over {} is down:\n{said}",
                 self.guests[host].plan.name,
-                self.bus
+                self.buses[0]
             );
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -172,14 +174,7 @@ impl<'a> Gateways<'a> {
     pub fn counts_losses(&self, host: usize, service: &str, missing: u64) -> Result<()> {
         let deadline = Instant::now() + LIMIT;
         loop {
-            let status = self.status(host)?;
-            let services = status["services"]
-                .as_array()
-                .context("the status file lists services")?;
-            let found = services
-                .iter()
-                .find(|found| found["name"] == service)
-                .context("it lists the stream")?;
+            let found = self.service(host, service)?;
             if found["counters"]["lost"] == missing {
                 return Ok(());
             }
@@ -189,6 +184,85 @@ impl<'a> Gateways<'a> {
                 found["counters"]
             );
             std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Waits until the gateway of `host` has taken all that was `published` of `service`, and tells where what is `missing` at the other host went. Not to the message: while
+    /// one side only knows of an outage, messages are handed to both buses.
+    ///
+    /// # Errors
+    /// It has not, in time, or more is missing.
+    pub fn took(&self, host: usize, service: &str, published: u64, missing: u64) -> Result<()> {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let counters = self.service(host, service)?["counters"].take();
+            let sum = |names: &[&str]| {
+                names
+                    .iter()
+                    .filter_map(|name| counters[name].as_u64())
+                    .sum::<u64>()
+            };
+            let kept_back = sum(&["overflowed", "dropped_full", "dropped_link_down", "refused"]);
+            if kept_back + sum(&["sent"]) >= published {
+                let most = kept_back + sum(&["in_doubt"]);
+                ensure!(
+                    missing <= most,
+                    "{missing} messages of {service} are missing, its sender counts {most}: {counters}"
+                );
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "{published} messages of {service} were published, its sender counts {counters}"
+            );
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Waits until both gateways say that `service` goes over `bus`, and no other.
+    ///
+    /// # Errors
+    /// They don't, in time.
+    pub fn goes_over(&self, service: &str, bus: &str) -> Result<()> {
+        let deadline = Instant::now() + LIMIT;
+        for host in [0, 1] {
+            loop {
+                let over = &self.service(host, service)?["over"];
+                if *over == json!([bus]) {
+                    break;
+                }
+                ensure!(
+                    Instant::now() < deadline,
+                    "{service} does not go over {bus}, as the gateway of {} says, but over {over}",
+                    self.guests[host].plan.name
+                );
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+        Ok(())
+    }
+
+    /// What a gateway's status file says of a service. It is written once a second: it may have to come, or to list the service.
+    ///
+    /// # Errors
+    /// It does not, in time.
+    pub fn service(&self, host: usize, name: &str) -> Result<Value> {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let status = self.status(host);
+            let services = status
+                .as_ref()
+                .ok()
+                .and_then(|status| status["services"].as_array());
+            if let Some(found) = services.and_then(|all| all.iter().find(|found| found["name"] == name)) {
+                return Ok(found.clone());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "the status file of {} does not list {name}: {status:?}",
+                self.guests[host].plan.name
+            );
+            std::thread::sleep(Duration::from_millis(50));
         }
     }
 
@@ -324,7 +398,7 @@ const MESSAGES: u64 = 140;
 /// # Errors
 /// Any of that does not hold.
 pub fn end_to_end(guests: [&Guest; 2], bus: &str, more: &str) -> Result<Value> {
-    let mut gateways = Gateways::start(guests, bus, more)?;
+    let mut gateways = Gateways::start(guests, &[bus], more)?;
     let [a, b] = guests;
     let whole = |service| Stream {
         service,

@@ -64,6 +64,20 @@ impl Wire {
             Wire { local: b, remote: a },
         ]
     }
+
+    /// The words for QEMU that give guest `number` this end as its card number `card`, from 0 on.
+    pub fn words(&self, number: u8, card: u8) -> [String; 4] {
+        [
+            "-netdev".to_owned(),
+            format!(
+                "dgram,id=wire{card},local.type=unix,local.path={},remote.type=unix,remote.path={}",
+                self.local.display(),
+                self.remote.display()
+            ),
+            "-device".to_owned(),
+            format!("virtio-net-pci,netdev=wire{card},romfile=,mac=52:54:00:77:{card:02x}:{number:02x}"),
+        ]
+    }
 }
 
 impl Plan {
@@ -171,15 +185,7 @@ pub(super) fn qemu(plan: &Plan, kernel: &Kernel, initramfs: &Path, socket: &Path
         .arg(format!("virtserialport,chardev=agent,name={PORT}"));
     if let Some(wire) = &plan.wire {
         let _ = fs::remove_file(&wire.local);
-        command.arg("-netdev").arg(format!(
-            "dgram,id=wire,local.type=unix,local.path={},remote.type=unix,remote.path={}",
-            wire.local.display(),
-            wire.remote.display()
-        ));
-        let mac = format!("52:54:00:77:00:{:02x}", plan.number);
-        command
-            .arg("-device")
-            .arg(format!("virtio-net-pci,netdev=wire,romfile=,mac={mac}"));
+        command.args(wire.words(plan.number, 0));
     }
     command.args(&plan.qemu_words);
     command

@@ -170,7 +170,7 @@ fn cases(stage: &Stage<'_>, shown: &str) -> impl Iterator<Item = (&'static str, 
 }
 
 fn over(stage: &Stage<'_>, pair: &Pair, bus: &str, shown: &str, rows: &mut Vec<Row>) -> Result<()> {
-    let gateways = Gateways::start(pair.both(), bus, "")?;
+    let gateways = Gateways::start(pair.both(), &[bus], "")?;
     let subscriber = STREAM.subscriber(&pair.guests[1])?;
     let publisher = STREAM.publisher(&pair.guests[0])?;
     with_logs(flows(&publisher, &subscriber, "at first"), &gateways)?;

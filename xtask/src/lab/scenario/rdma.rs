@@ -49,7 +49,7 @@ fn run(stage: &Stage<'_>, preset: Preset) -> Result<Value> {
 
 /// Takes the receiving host's device away while messages flow, then the sending host's; both gateways must live on, and messages flow again once it is back.
 fn device_removed_under_load(pair: &Pair, preset: Preset, bus: &str) -> Result<()> {
-    let gateways = Gateways::start(pair.both(), bus, "")?;
+    let gateways = Gateways::start(pair.both(), &[bus], "")?;
     let stream = Stream {
         service: "lab/removal",
         safe_overflow: None,

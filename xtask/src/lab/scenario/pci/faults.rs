@@ -36,7 +36,7 @@ pub(super) fn run(stage: &Stage<'_>, joined: &Joined) -> Value {
 /// Fills the window with ones while messages flow; who notices first must say so, and messages flow again once it makes sense.
 fn dead_link(stage: &Stage<'_>, joined: &Joined) -> Result<Value> {
     let [a, b] = joined.guests();
-    let gateways = Gateways::start([a, b], "pci", &joined.tables(Join::Shared))?;
+    let gateways = Gateways::start([a, b], &["pci"], &joined.tables(Join::Shared))?;
     let (subscriber, publisher) = (STREAM.subscriber(b)?, STREAM.publisher(a)?);
     with_logs(flows(&publisher, &subscriber, "at first"), &gateways)?;
     let is_back = AtomicBool::new(false);
@@ -92,7 +92,7 @@ fn reset(stage: &Stage<'_>, joined: &Joined) -> Result<Value> {
     let [a, b] = joined.guests();
     // Outlives the gateway that comes to be in it.
     let again;
-    let mut gateways = Gateways::start([a, b], "pci", &joined.tables(Join::Shared))?;
+    let mut gateways = Gateways::start([a, b], &["pci"], &joined.tables(Join::Shared))?;
     let (subscriber, publisher) = (STREAM.subscriber(b)?, STREAM.publisher(a)?);
     with_logs(flows(&publisher, &subscriber, "at first"), &gateways)?;
     b.power_off();

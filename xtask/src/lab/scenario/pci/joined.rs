@@ -203,7 +203,7 @@ pub(super) fn idle(
 
 fn used_while_idle(joined: &Joined, guests: [&Guest; 2], join: Join) -> Result<f64> {
     let [a, b] = guests;
-    let gateways = Gateways::start(guests, "pci", &(joined.tables(join) + EVENT))?;
+    let gateways = Gateways::start(guests, &["pci"], &(joined.tables(join) + EVENT))?;
     let one = Stream {
         service: "lab/idle",
         safe_overflow: Some(false),
