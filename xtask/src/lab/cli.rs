@@ -30,7 +30,7 @@ pub struct Lab {
     /// For the faults of wires: the same seed decides alike
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Of `faulty-wire`, only rows in whose bus and fault, such as "rdma-send over RoCE: delay of 20 ms", this text stands; of `speed`, in whose medium
+    /// Of `faulty-wire`, only rows in whose bus and fault, such as "rdma-send over RoCE: delay of 20 ms", this text stands; of `failover`, only buses; of `speed`, in whose medium
     #[arg(long, default_value = "")]
     only: String,
 }

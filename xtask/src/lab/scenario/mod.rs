@@ -1,5 +1,6 @@
 //! Named scenarios: each is one file, and one entry of [`ALL`].
 
+mod failover;
 mod faulty_wire;
 mod parts;
 mod pci;
@@ -82,6 +83,13 @@ pub const ALL: &[Scenario] = &[
         is_by_name_only: false,
         is_timed: false,
         run: preempt_rt::run,
+    },
+    Scenario {
+        name: "failover",
+        about: "TCP and another bus, TIPC, RDMA or a PCI window, in one link: either is cut under load and comes back, in both orders",
+        is_by_name_only: false,
+        is_timed: false,
+        run: failover::run,
     },
     Scenario {
         name: "faulty-wire",
