@@ -27,6 +27,12 @@
 //! P rings once a wish at most, and S writes a new wish only after the ring for the last one has come and its RECV is posted
 //! anew. So one SEND is under way at most, and iWARP, which breaks a connection for one SEND too many, gets none.
 //!
+//! # The one that was connected to speaks second
+//!
+//! Over iWARP whoever accepted a connection must send nothing before something of the other side has arrived (RFC 5044, section 7.1); `siw` breaks the
+//! connection else, if what is sent arrives with the answer to the opening. So the sender, which connects, rings once unasked, and the receiver begins as if it
+//! had wished for that ring.
+//!
 //! Contract: one [`Rest`] a pipe, on a lane. A peer that writes what it likes into the words makes needless rings and looks, or is not
 //! woken: its own affair.
 
@@ -70,6 +76,15 @@ impl Sleeper {
             reading: None,
             is_stale: false,
             is_sure: false,
+        }
+    }
+
+    /// A ring comes unasked, before which nothing may be written.
+    fn greeted() -> Sleeper {
+        Sleeper {
+            is_rung: false,
+            is_sure: true,
+            ..Sleeper::new()
         }
     }
 
@@ -159,6 +174,12 @@ impl Rest {
         }
     }
 
+    /// The other end [greets](Pipe::greet) before this one writes anything.
+    pub fn greeted(mut self) -> Rest {
+        self.sleeper = Sleeper::greeted();
+        self
+    }
+
     /// The ring for the wish has come.
     pub(super) fn rung(&mut self) {
         self.sleeper.rung();
@@ -178,6 +199,12 @@ impl Rest {
 }
 
 impl Pipe {
+    /// Rings unasked, once the connection stands: see the module.
+    pub fn greet(&mut self) {
+        self.gather_ring();
+        self.post();
+    }
+
     fn ring_for(&mut self, mark: u64) {
         let _ = self.rest.line.store(MARK_AT, mark);
         // Partner: the order of WRITE and READ in the other end's queue pair, see the module.

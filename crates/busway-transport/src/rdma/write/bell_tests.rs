@@ -51,12 +51,19 @@ struct Model {
     to_sleeper: VecDeque<Work>,
     to_publisher: VecDeque<Work>,
     answer: Option<u64>,
+    /// Something of the publisher has arrived.
+    has_heard: bool,
 }
 
 impl Model {
-    fn new() -> Model {
+    /// Between two ends that may both speak first, or where the publisher `greets`.
+    fn new(greets: bool) -> Model {
         Model {
-            sleeper: Sleeper::new(),
+            sleeper: if greets {
+                Sleeper::greeted()
+            } else {
+                Sleeper::new()
+            },
             at: At::Looks,
             arrived: 0,
             seen: 0,
@@ -67,9 +74,10 @@ impl Model {
             posted: 0,
             mark: 0,
             want: 0,
-            to_sleeper: VecDeque::new(),
+            to_sleeper: greets.then_some(Work::Ring).into_iter().collect(),
             to_publisher: VecDeque::new(),
             answer: None,
+            has_heard: !greets,
         }
     }
 
@@ -141,6 +149,7 @@ impl Model {
     fn wire_steps(&self) -> impl Iterator<Item = Model> {
         let mut nexts = Vec::new();
         let mut next = self.clone();
+        next.has_heard |= !next.to_sleeper.is_empty();
         match next.to_sleeper.pop_front() {
             Some(Work::Message(number)) => {
                 next.arrived = number;
@@ -180,11 +189,15 @@ impl Model {
 }
 
 /// Goes through all states that can be reached; how many there are.
-fn explore(reads: bool) -> usize {
+fn explore(greets: bool, reads: bool) -> usize {
     let mut known = HashSet::new();
-    let mut open = vec![Model::new()];
+    let mut open = vec![Model::new(greets)];
     while let Some(model) = open.pop() {
         assert!(model.rings_under_way() <= 1, "one SEND too many: {model:?}");
+        assert!(
+            model.has_heard || model.to_publisher.is_empty(),
+            "it speaks first: {model:?}"
+        );
         let before = open.len();
         let steps = [model.sleeper_steps(reads), model.publisher_steps()];
         open.extend(steps.into_iter().flatten().chain(model.wire_steps()));
@@ -204,11 +217,13 @@ fn explore(reads: bool) -> usize {
 
 #[test]
 fn in_no_order_of_steps_a_wake_up_is_lost_or_a_ring_finds_no_recv() {
-    assert!(explore(true) > 1000);
+    for greets in [false, true] {
+        assert!(explore(greets, true) > 1000);
+    }
 }
 
 #[test]
 #[should_panic(expected = "it sleeps for ever")]
 fn a_sleeper_that_does_not_read_back_what_is_published_may_sleep_for_ever() {
-    explore(false);
+    explore(false, false);
 }

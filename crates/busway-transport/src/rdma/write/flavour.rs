@@ -165,7 +165,8 @@ impl<C: Checking> Flavour for OneSided<C> {
             SENDER_BELL_AT,
             place.tag,
             Arc::clone(&lane),
-        );
+        )
+        .greeted();
         let pipe = Pipe::new(Arc::clone(&pair), far, region, staging, rest).map_err(refused)?;
         lane.watch(pipe.fd()).map_err(text)?;
         let handle = Handle::new(pipe, None);
@@ -274,7 +275,10 @@ impl<C: Checking> Flavour for OneSided<C> {
             }
         };
         Ok(Asking {
-            finish: Box::new(move |_answer| Ok(sender)),
+            finish: Box::new(move |_answer| {
+                handle.with(Pipe::greet);
+                Ok(sender)
+            }),
             pair,
             request,
         })
