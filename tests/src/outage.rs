@@ -58,16 +58,16 @@ impl Outage {
                 Outage::Header(stop, vandal)
             }
         };
-        outage.is_noticed(rig, bus)
+        outage.until_noticed(rig, bus)
     }
 
     /// The same, where a firewall keeps datagrams out of one host.
     pub fn of_datagrams(rig: &Rig) -> Outage {
         rig.hosts.set_datagrams(1, 0, false).expect("namespaces");
-        Outage::Datagrams.is_noticed(rig, Bus::Udp)
+        Outage::Datagrams.until_noticed(rig, Bus::Udp)
     }
 
-    fn is_noticed(self, rig: &Rig, bus: Bus) -> Outage {
+    fn until_noticed(self, rig: &Rig, bus: Bus) -> Outage {
         for host in [0, 1] {
             eventually(&format!("host {host} sees that its link is lost"), || {
                 rig.is_up(host, bus).filter(|up| !up)
