@@ -101,49 +101,20 @@ fn the_headers_compile_without_warnings_for_cortex_m() {
     );
 }
 
-const LINK: &str = r#"
-[host.linux]
-[host.core]
-gateway = false
-[[link]]
-hosts = ["linux", "core"]
-buses = ["memory"]
-memory = { path = "/dev/shm/x", length = "256KiB" }
-clock = "ptp"
-[[partition]]
-name = "p"
-host = "linux"
-ports = [
-  { name = "Q", kind = "queuing", direction = "source", max_size = 64, max_messages = 10 },
-  { name = "S", kind = "sampling", direction = "source", max_size = 64 },
-]
-[[partition]]
-name = "c"
-host = "core"
-ports = [
-  { name = "queue", kind = "queuing", direction = "destination", max_size = 64, max_messages = 10 },
-  { name = "latest", kind = "sampling", direction = "destination", max_size = 64, refresh_period = "1s" },
-]
-[[channel]]
-source = "p/Q"
-destinations = ["c/queue"]
-[[channel]]
-source = "p/S"
-destinations = ["c/latest"]
-"#;
+const SYSTEM: &str = include_str!("../../../examples/core.toml");
 
 /// What `busway check --places` writes, and a program that ends with 0 if each member of a place is what its name says.
 fn places() -> String {
-    let system = busway_system::System::parse(LINK, "s.toml".as_ref()).expect("a system");
-    let header = busway_port::places::header(&system, "core").expect("places");
+    let system = busway_system::System::parse(SYSTEM, "core.toml".as_ref()).expect("a system");
+    let header = busway_port::places::header(&system, "engine").expect("places");
     format!(
         "{header}\n\
          static bool is_aligned(size_t at)\n{{\n    return at != 0 && at % 64 == 0;\n}}\n\
-         int main(void)\n{{\n    const struct busway_place *queue = &BUSWAY_QUEUE, *latest = &BUSWAY_LATEST;\n    \
+         int main(void)\n{{\n    const struct busway_place *queue = &BUSWAY_EVENTS, *latest = &BUSWAY_SETPOINT;\n    \
          return queue->key > UINT32_MAX && is_aligned(queue->source_at) && is_aligned(queue->destination_at)\n        \
-         && queue->max_size_bytes == 64 && queue->data_bytes == 1024 && queue->count == 16\n        \
+         && queue->max_size_bytes == 64 && queue->data_bytes == 4096 && queue->count == 32\n        \
          && latest->key > UINT32_MAX && is_aligned(latest->source_at) && latest->destination_at == 0\n        \
-         && latest->max_size_bytes == 64 && latest->data_bytes == 0 && latest->count < 16 ? 0 : 1;\n}}\n"
+         && latest->max_size_bytes == 32 && latest->data_bytes == 0 && latest->count < 16 ? 0 : 1;\n}}\n"
     )
 }
 
