@@ -63,11 +63,17 @@ impl Outage {
 
     /// The same, where a firewall keeps datagrams out of one host.
     pub fn of_datagrams(rig: &Rig) -> Outage {
-        rig.hosts.set_datagrams(1, 0, false).expect("namespaces");
-        Outage::Datagrams.until_noticed(rig, Bus::Udp)
+        Outage::of_datagrams_unnoticed(rig).until_noticed(rig, Bus::Udp)
     }
 
-    fn until_noticed(self, rig: &Rig, bus: Bus) -> Outage {
+    /// The same, without the wait.
+    pub fn of_datagrams_unnoticed(rig: &Rig) -> Outage {
+        rig.hosts.set_datagrams(1, 0, false).expect("namespaces");
+        Outage::Datagrams
+    }
+
+    /// Waits until both gateways have noticed.
+    pub fn until_noticed(self, rig: &Rig, bus: Bus) -> Outage {
         for host in [0, 1] {
             eventually(&format!("host {host} sees that its link is lost"), || {
                 rig.is_up(host, bus).filter(|up| !up)

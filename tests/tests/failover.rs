@@ -111,6 +111,24 @@ fn of_three_buses_the_best_that_is_left_is_taken_in_whatever_order_they_fail_and
     losses_are_in_the_books(&rig, SERVICE, published, &seen);
 }
 
+#[test]
+fn what_a_bus_has_swallowed_before_its_channel_returned_to_a_better_one_is_counted() {
+    // Of all buses UDP alone can lose what it carries while its conversation, by which the move is agreed on, stands.
+    let Some(mut rig) = links_over([Bus::Memory, Bus::Udp], "") else {
+        return;
+    };
+    start(&mut rig);
+    let (publisher, subscriber) = stream(&rig, SERVICE, DEEP);
+    let memory = Outage::begin(&rig, 0, Bus::Memory);
+    goes_over(&rig, SERVICE, &[Bus::Udp]);
+    let datagrams = Outage::of_datagrams_unnoticed(&rig);
+    memory.mend(&rig);
+    goes_over(&rig, SERVICE, &[Bus::Memory]);
+    datagrams.until_noticed(&rig, Bus::Udp).end(&rig);
+    let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
+    losses_are_in_the_books(&rig, SERVICE, published, &seen);
+}
+
 fn losing_the_link_that_is_not_used_loses_nothing(preferred: Bus) {
     let Some(mut rig) = two_links(preferred, "") else {
         return;

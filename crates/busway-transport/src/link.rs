@@ -118,6 +118,9 @@ pub trait Link<M: Message>: Send {
     /// The bus's name as in the system file, such as `tcp`.
     fn bus(&self) -> &'static str;
 
+    /// How long a peer may be silent before the link goes down, as far as the bus's settings say.
+    fn patience(&self) -> Duration;
+
     /// Whether a channel that keeps all messages may lose some although the link stands.
     fn may_lose(&self) -> bool {
         false

@@ -9,8 +9,9 @@ use super::Gateway;
 use super::large::LargeOpening;
 use super::links::{LinkState, REOFFER, lane_of};
 use super::service::{InLane, InPhase, OutChannel, OutPhase};
+use crate::counters::add;
 use crate::iox::ports::Outgoing;
-use crate::lane::{ChannelKey, Command, Ending};
+use crate::lane::{ChannelKey, Command, Ending, FlowId};
 use crate::protocol::Say;
 
 impl Gateway<'_> {
@@ -92,6 +93,21 @@ impl Gateway<'_> {
             }
             OutPhase::Opening => self.sender_ended(key, None),
             OutPhase::Ending => {}
+        }
+    }
+
+    /// So many messages had not been confirmed when the channel was given up: in doubt, if its link is lost or about to be.
+    pub(super) fn hold_unconfirmed(&mut self, flow: FlowId, key: ChannelKey, messages: u64, now: Instant) {
+        let service = self.names.get(&flow).and_then(|name| self.services.get(name));
+        let Some(service) = service else { return };
+        if self.channels.contains_key(&(Direction::Send, key)) {
+            let link = &mut self.links[key.link];
+            // Twice: a host that was held up itself listens once more before it gives the peer up.
+            let until = now + 2 * link.link.patience();
+            link.unconfirmed.hold(messages, &service.counters, until, now);
+        } else {
+            // The link was lost while the channel was given up.
+            add(&service.counters.in_doubt, messages);
         }
     }
 

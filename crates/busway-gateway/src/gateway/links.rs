@@ -11,6 +11,7 @@ use super::large::LargeOpening;
 use super::port_channel::Asked;
 use super::ports::Ports;
 use super::service::InLane;
+use super::unconfirmed::Unconfirmed;
 use crate::clock::{measured, monotonic_ns};
 use crate::iox::description::ServiceDescription;
 use crate::iox::ports::Outgoing;
@@ -48,6 +49,8 @@ pub struct LinkState {
     pub compatible: bool,
     /// By service.
     pub offers: HashMap<String, RemoteOffer>,
+    /// What channels that were given up had not been confirmed.
+    pub(super) unconfirmed: Unconfirmed,
     next_channel: u32,
     lanes_with_doorbell: HashSet<u32>,
 }
@@ -63,6 +66,7 @@ impl LinkState {
             reason: None,
             compatible: false,
             offers: HashMap::new(),
+            unconfirmed: Unconfirmed::default(),
             next_channel: 0,
             lanes_with_doorbell: HashSet::new(),
         }
@@ -211,6 +215,7 @@ impl Gateway<'_> {
         );
         link.up = None;
         link.reason = Some(reason);
+        link.unconfirmed.lost(now);
         for offer in link.offers.values_mut() {
             offer.lapses_at = Some(now + OUTAGE_HOLD);
         }
@@ -392,7 +397,10 @@ impl Gateway<'_> {
                 continue;
             }
             match kind {
-                ReportKind::SenderEnded => self.sender_ended(key, reason),
+                ReportKind::SenderEnded { unconfirmed } => {
+                    self.hold_unconfirmed(flow, key, unconfirmed, now);
+                    self.sender_ended(key, reason);
+                }
                 ReportKind::ReceiverEnded => self.receiver_ended(key, reason),
                 ReportKind::ReceiverAdded => self.receiver_added(key),
                 ReportKind::InletSpoilt => {

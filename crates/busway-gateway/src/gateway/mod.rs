@@ -23,6 +23,7 @@ mod ports;
 mod reconcile;
 mod rest;
 mod service;
+mod unconfirmed;
 mod ways;
 
 use std::collections::{BTreeSet, HashMap};

@@ -83,7 +83,10 @@ pub struct Report {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportKind {
     /// The sending end is gone.
-    SenderEnded,
+    SenderEnded {
+        /// Messages whose receipt was not confirmed. After a failure none: they are counted already.
+        unconfirmed: u64,
+    },
     /// The lane has the receiving end: what is sent from now on is not passed over.
     ReceiverAdded,
     /// The receiving end is gone, and all that had arrived was taken.

@@ -31,8 +31,14 @@ pub struct LargeOut {
     pub sender: Box<dyn Sender<Outgoing>>,
 }
 
-/// Why a channel is given up, if it has failed.
-pub(super) type Ended = (ChannelKey, Option<String>);
+/// A channel that is given up.
+pub(super) struct Ended {
+    pub(super) key: ChannelKey,
+    /// Why, if it has failed.
+    pub(super) reason: Option<String>,
+    /// See [`ReportKind::SenderEnded`](super::ReportKind::SenderEnded).
+    pub(super) unconfirmed: u64,
+}
 
 /// One channel.
 struct Leg {
@@ -137,10 +143,18 @@ impl Leg {
     fn has_ended(&mut self, now: Instant, idle: bool, counters: &ServiceCounters) -> Option<Ended> {
         let ended = self.drain_until.is_some_and(|until| idle || now >= until);
         let failed = self.failed.take();
-        if failed.is_some() {
-            add(&counters.in_doubt, self.sender.outstanding());
+        if failed.is_none() && !ended {
+            return None;
         }
-        (failed.is_some() || ended).then(|| (self.key, failed.map(|error| error.to_string())))
+        let mut unconfirmed = self.sender.outstanding();
+        if failed.is_some() {
+            add(&counters.in_doubt, std::mem::take(&mut unconfirmed));
+        }
+        Some(Ended {
+            key: self.key,
+            reason: failed.map(|error| error.to_string()),
+            unconfirmed,
+        })
     }
 
     fn count_copied(&mut self, counters: &ServiceCounters) {
@@ -356,10 +370,15 @@ impl Out {
             return false;
         };
         if let Some(large) = self.large.take() {
-            if end.1.is_some() {
-                add(&counters.in_doubt, large.leg.sender.outstanding());
+            let mut unconfirmed = large.leg.sender.outstanding();
+            if end.reason.is_some() {
+                add(&counters.in_doubt, std::mem::take(&mut unconfirmed));
             }
-            ended((large.leg.key, None));
+            ended(Ended {
+                key: large.leg.key,
+                reason: None,
+                unconfirmed,
+            });
         }
         if self.pending.take().is_some() {
             add(&counters.dropped_link_down, 1);

@@ -125,7 +125,7 @@ impl Way {
         let mut ended = Vec::new();
         let is_gone = self
             .out
-            .remove_ended(Instant::now(), false, &self.counters, |end| ended.push(end.0));
+            .remove_ended(Instant::now(), false, &self.counters, |end| ended.push(end.key));
         (ended, is_gone)
     }
 

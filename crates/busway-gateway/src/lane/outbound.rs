@@ -140,7 +140,7 @@ impl Outbound {
             None => reports.push(Report {
                 flow,
                 key: large.key,
-                kind: ReportKind::SenderEnded,
+                kind: ReportKind::SenderEnded { unconfirmed: 0 },
                 reason: None,
             }),
         }
@@ -320,12 +320,14 @@ impl Outbound {
         let counters = &self.setup.counters;
         let has_failed = self.outs.iter().any(Out::has_failed);
         self.outs.retain_mut(|out| {
-            let is_gone = out.remove_ended(now, emptied, counters, |(key, reason)| {
+            let is_gone = out.remove_ended(now, emptied, counters, |ended| {
                 reports.push(Report {
                     flow,
-                    key,
-                    kind: ReportKind::SenderEnded,
-                    reason,
+                    key: ended.key,
+                    kind: ReportKind::SenderEnded {
+                        unconfirmed: ended.unconfirmed,
+                    },
+                    reason: ended.reason,
                 });
             });
             !is_gone

@@ -137,7 +137,8 @@ impl PortFan {
             reports.push(Report {
                 flow: leg.flow,
                 key: leg.out.key(),
-                kind: ReportKind::SenderEnded,
+                // The messages stay in their queue until they are confirmed.
+                kind: ReportKind::SenderEnded { unconfirmed: 0 },
                 reason,
             });
             false
@@ -393,7 +394,7 @@ mod tests {
         let report = host.reports.pop().expect("it has failed");
         assert_eq!(
             (report.flow, report.key, report.kind),
-            (1, key(1), ReportKind::SenderEnded)
+            (1, key(1), ReportKind::SenderEnded { unconfirmed: 0 })
         );
         assert!(report.reason.is_some());
         host.send(2);

@@ -281,6 +281,10 @@ impl<M: Message> Link<M> for MemoryLink<M> {
         self.bus
     }
 
+    fn patience(&self) -> Duration {
+        self.settings.timeout
+    }
+
     fn poll(&mut self, now: Instant) -> Option<LinkEvent<M>> {
         if self.events.is_empty() {
             self.work(now);

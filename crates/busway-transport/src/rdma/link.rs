@@ -318,6 +318,10 @@ impl<F: Flavour, M: Message> Link<M> for RdmaLink<F, M> {
         F::NAME
     }
 
+    fn patience(&self) -> Duration {
+        self.settings.local.timeout
+    }
+
     fn poll(&mut self, now: Instant) -> Option<LinkEvent<M>> {
         if self.outbox.is_empty() {
             self.work(now);

@@ -364,6 +364,10 @@ impl<B: Bus, M: Message> Link<M> for StreamLink<B, M> {
         B::NAME
     }
 
+    fn patience(&self) -> Duration {
+        self.bus.patience()
+    }
+
     fn poll(&mut self, now: Instant) -> Option<LinkEvent<M>> {
         if self.events.is_empty() {
             self.work(now);

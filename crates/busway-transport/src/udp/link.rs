@@ -332,6 +332,10 @@ impl<M: Message> Link<M> for UdpLink<M> {
         super::NAME
     }
 
+    fn patience(&self) -> Duration {
+        self.settings.local.timeout
+    }
+
     fn may_lose(&self) -> bool {
         let settings = &self.settings;
         [&settings.local, &settings.peer]

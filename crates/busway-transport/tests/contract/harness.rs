@@ -436,6 +436,9 @@ impl Link<Buffer> for Silent {
     fn bus(&self) -> &'static str {
         "none"
     }
+    fn patience(&self) -> Duration {
+        Duration::MAX
+    }
     fn poll(&mut self, _: Instant) -> Option<LinkEvent<Buffer>> {
         None
     }
