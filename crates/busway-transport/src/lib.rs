@@ -54,7 +54,8 @@ pub use channel::{
     ChannelEnd, ChannelError, Flushed, Landing, Receiver, Refused, Sender, Sink, Verdict, WaitFor,
 };
 pub use link::{
-    ChannelId, ChannelSpec, Direction, Doorbell, Keep, Link, LinkEvent, LinkIdentity, OpenError, PeerHello,
+    ChannelId, ChannelSpec, Direction, Doorbell, Keep, LINGER, Link, LinkEvent, LinkIdentity, OpenError,
+    PeerHello,
 };
 #[cfg(not(loom))]
 pub use udp::Company;

@@ -113,6 +113,9 @@ pub trait Doorbell: Send {
     fn disarm(&mut self);
 }
 
+/// How long the last bytes of a sending end that was dropped may take to arrive, while the link stands.
+pub const LINGER: Duration = Duration::from_secs(2);
+
 /// A link to one peer over one bus.
 pub trait Link<M: Message>: Send {
     /// The bus's name as in the system file, such as `tcp`.

@@ -318,17 +318,23 @@ pub(crate) fn validate_heartbeat(
     Ok(())
 }
 
+/// The longest duration in the settings of a bus. Sums of a few of them are moments that the clock knows.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Serde helper for durations written as text, such as `"200ms"`: `#[serde(deserialize_with = "registry::duration")]`.
 ///
 /// # Errors
-/// What is no duration, with an example of one.
+/// What is no duration or longer than a day, with an example of one.
 pub fn duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = <std::borrow::Cow<'de, str> as serde::Deserialize>::deserialize(deserializer)?;
-    humantime::parse_duration(&text).map_err(|error| {
-        serde::de::Error::custom(format!(
-            "`{text}` is no duration ({error}); write for example \"200ms\" or \"2s\""
-        ))
-    })
+    let problem = match humantime::parse_duration(&text) {
+        Ok(duration) if duration <= LONGEST => return Ok(duration),
+        Ok(_) => "is longer than a day".into(),
+        Err(error) => format!("is no duration ({error})"),
+    };
+    Err(serde::de::Error::custom(format!(
+        "`{text}` {problem}; write for example \"200ms\" or \"2s\""
+    )))
 }
 
 #[cfg(test)]
@@ -356,8 +362,15 @@ mod tests {
 
     #[test]
     fn a_bad_duration_is_an_error_that_shows_a_good_one() {
-        let error = table("heartbeat = 'soon'").expect_err("no duration");
-        assert!(error.contains("soon") && error.contains("200ms"), "{error}");
+        for (text, problem) in [
+            ("soon", "no duration"),
+            ("25h", "longer than a day"),
+            ("400000000000y", "longer than a day"),
+        ] {
+            let error = table(&format!("heartbeat = '{text}'")).expect_err("no duration, or too long");
+            let told = [text, problem, "200ms"];
+            assert!(told.iter().all(|part| error.contains(part)), "{error}");
+        }
     }
 
     #[test]

@@ -102,9 +102,8 @@ impl Gateway<'_> {
         let Some(service) = service else { return };
         if self.channels.contains_key(&(Direction::Send, key)) {
             let link = &mut self.links[key.link];
-            // Twice: a host that was held up itself listens once more before it gives the peer up.
-            let until = now + 2 * link.link.patience();
-            link.unconfirmed.hold(messages, &service.counters, until, now);
+            let patience = link.link.patience();
+            link.unconfirmed.hold(messages, &service.counters, patience, now);
         } else {
             // The link was lost while the channel was given up.
             add(&service.counters.in_doubt, messages);

@@ -4,7 +4,7 @@
 //! than it bears silence has carried them. Plain state of one link, asked by `links` on the control thread.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::counters::{ServiceCounters, add};
 
@@ -15,32 +15,40 @@ pub(super) struct Unconfirmed(Vec<Held>);
 struct Held {
     messages: u64,
     counters: Arc<ServiceCounters>,
-    /// The link stands still: they have arrived.
-    until: Instant,
+    since: Instant,
+    patience: Duration,
+}
+
+impl Held {
+    /// Whether it is not known yet that the link stands. Twice its patience: a host that was held up itself listens once more before it gives the peer up.
+    fn is_open(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) < self.patience.saturating_mul(2)
+    }
 }
 
 impl Unconfirmed {
-    /// So many messages of a service left by the link.
+    /// So many messages of a service have left by the link, which bears silence for `patience`.
     pub(super) fn hold(
         &mut self,
         messages: u64,
         counters: &Arc<ServiceCounters>,
-        until: Instant,
+        patience: Duration,
         now: Instant,
     ) {
-        self.0.retain(|held| now < held.until);
+        self.0.retain(|held| held.is_open(now));
         if messages > 0 {
             self.0.push(Held {
                 messages,
                 counters: counters.clone(),
-                until,
+                since: now,
+                patience,
             });
         }
     }
 
     /// The link is lost.
     pub(super) fn lost(&mut self, now: Instant) {
-        for held in self.0.drain(..).filter(|held| now < held.until) {
+        for held in self.0.drain(..).filter(|held| held.is_open(now)) {
             add(&held.counters.in_doubt, held.messages);
         }
     }
@@ -48,8 +56,6 @@ impl Unconfirmed {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -57,14 +63,18 @@ mod tests {
         let (mut unconfirmed, counters) = (Unconfirmed::default(), Arc::default());
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
+        let patience = Duration::from_secs(1);
         let in_doubt = |counters: &Arc<ServiceCounters>| counters.snapshot().in_doubt;
-        unconfirmed.hold(5, &counters, at(2), at(0));
-        unconfirmed.hold(7, &counters, at(4), at(2));
+        unconfirmed.hold(5, &counters, patience, at(0));
+        unconfirmed.hold(7, &counters, patience, at(2));
         unconfirmed.lost(at(3));
         assert_eq!(in_doubt(&counters), 7);
         unconfirmed.lost(at(3));
-        unconfirmed.hold(1, &counters, at(5), at(3));
+        unconfirmed.hold(1, &counters, patience, at(3));
         unconfirmed.lost(at(5));
         assert_eq!(in_doubt(&counters), 7);
+        unconfirmed.hold(2, &counters, Duration::MAX, at(5));
+        unconfirmed.lost(at(500));
+        assert_eq!(in_doubt(&counters), 9);
     }
 }

@@ -8,9 +8,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use busway_transport::{ChannelError, Head, Kind, Landing, Receiver, SegmentId, Sink, Verdict, WaitFor};
+use busway_transport::{
+    ChannelError, Head, Kind, LINGER, Landing, Receiver, SegmentId, Sink, Verdict, WaitFor,
+};
 
 use super::{ChannelKey, FlowId, Report, ReportKind};
 use crate::counters::{ServiceCounters, add};
@@ -20,9 +22,6 @@ use crate::iox::ports::{Inlet, Patience, Place};
 
 /// Messages taken from one channel before the others of the lane get their turn.
 const BUDGET: usize = 256;
-
-/// How long an ending channel that says nothing is listened to.
-const END_LIMIT: Duration = Duration::from_millis(500);
 
 /// What an inbound half is made of.
 pub struct InboundSetup {
@@ -92,8 +91,8 @@ struct In {
     place: Option<Place>,
     /// epoll has said that there is something; descriptors are not read without reason.
     ready: bool,
-    /// The sender is gone: what has arrived is taken until the channel says that it has ended, at the latest until then (put off by
-    /// each message that still comes).
+    /// The sender is gone: its messages are taken until the channel says that it has ended, at the latest until then, since what has not arrived
+    /// by then does not come any more (put off by each message that does).
     ending_at: Option<Instant>,
     /// What the receiver has counted of copies, see [`Receiver::copied`].
     copied: u64,
@@ -180,7 +179,7 @@ impl Inbound {
     /// Ends a source after what has arrived is taken.
     pub fn end(&mut self, key: ChannelKey, now: Instant) {
         for input in self.ins.iter_mut().filter(|input| input.key == key) {
-            input.ending_at = Some(now + END_LIMIT);
+            input.ending_at = Some(now + LINGER);
         }
     }
 
@@ -252,7 +251,7 @@ impl Inbound {
             input.copied = copied;
             input.ready = moved == BUDGET;
             if moved > 0 || input.waits {
-                input.ending_at = input.ending_at.map(|_| now + END_LIMIT);
+                input.ending_at = input.ending_at.map(|_| now + LINGER);
             }
             let error = match error {
                 None if input.ending_at.is_some_and(|at| now >= at) => Some(ChannelError::Closed),

@@ -24,7 +24,9 @@ use super::lane::Lanes;
 use super::opens::{Context, Done, Opens};
 use super::settings::LinkSettings;
 use crate::attic::{Attic, Lingering};
-use crate::link::{ChannelId, ChannelSpec, Direction, Doorbell, Link, LinkEvent, LinkIdentity, OpenError};
+use crate::link::{
+    ChannelId, ChannelSpec, Direction, Doorbell, LINGER, Link, LinkEvent, LinkIdentity, OpenError,
+};
 use crate::message::Message;
 use crate::place::Landing;
 use crate::stream::{Interest, Poller};
@@ -32,8 +34,6 @@ use crate::tcp;
 
 /// Time between two looks for a device that is not there.
 const DEVICE_PAUSE: Duration = Duration::from_millis(500);
-/// How long a dropped sender's last bytes may take to arrive.
-const LINGER: Duration = Duration::from_secs(2);
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 /// Events of the conversation taken in one go.

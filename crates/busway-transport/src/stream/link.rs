@@ -22,7 +22,7 @@ use super::sender::StreamSender;
 use super::{Bus, Heartbeat, Role, Sighting, Socket, WATCHED};
 use crate::channel::ChannelEnd;
 use crate::link::{
-    ChannelId, ChannelSpec, Direction, Doorbell, Link, LinkEvent, LinkIdentity, OpenError, PeerHello,
+    ChannelId, ChannelSpec, Direction, Doorbell, LINGER, Link, LinkEvent, LinkIdentity, OpenError, PeerHello,
 };
 use crate::message::Message;
 
@@ -31,8 +31,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// How long a link that expects nothing sleeps at most.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
-/// How long a dropped sender's stream may take to leave.
-const LINGER: Duration = Duration::from_secs(2);
 
 /// Tokens of the link's poller.
 pub(super) const CONTROL: u64 = 1;

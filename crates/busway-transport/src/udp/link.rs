@@ -18,15 +18,14 @@ use super::path::{Passing, Path};
 use super::settings::{Delivery, HostSettings, LinkSettings};
 use crate::attic::{Attic, Lingering};
 use crate::link::{
-    ChannelId, ChannelSpec, Direction, Doorbell, Keep, Link, LinkEvent, LinkIdentity, OpenError, PeerHello,
+    ChannelId, ChannelSpec, Direction, Doorbell, Keep, LINGER, Link, LinkEvent, LinkIdentity, OpenError,
+    PeerHello,
 };
 use crate::message::Message;
 use crate::place::Landing;
 use crate::stream::{Interest, Poller};
 use crate::tcp;
 
-/// How long a dropped sender's last bytes may take to arrive.
-const LINGER: Duration = Duration::from_secs(2);
 /// Events of the conversation taken in one go.
 const ROUND: usize = 64;
 /// Between two lines in the log about strangers.
