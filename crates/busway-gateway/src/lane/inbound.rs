@@ -8,11 +8,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use busway_transport::{
-    ChannelError, Head, Kind, LINGER, Landing, Receiver, SegmentId, Sink, Verdict, WaitFor,
-};
+use busway_transport::{ChannelError, Head, Kind, Landing, Receiver, SegmentId, Sink, Verdict, WaitFor};
 
 use super::{ChannelKey, FlowId, Report, ReportKind};
 use crate::counters::{ServiceCounters, add};
@@ -22,6 +20,9 @@ use crate::iox::ports::{Inlet, Patience, Place};
 
 /// Messages taken from one channel before the others of the lane get their turn.
 const BUDGET: usize = 256;
+
+/// How long an ending channel that says nothing is listened to.
+const END_LIMIT: Duration = Duration::from_millis(500);
 
 /// What an inbound half is made of.
 pub struct InboundSetup {
@@ -91,8 +92,8 @@ struct In {
     place: Option<Place>,
     /// epoll has said that there is something; descriptors are not read without reason.
     ready: bool,
-    /// The sender is gone: its messages are taken until the channel says that it has ended, at the latest until then, since what has not arrived
-    /// by then does not come any more (put off by each message that does).
+    /// The sender is gone: what has arrived is taken until the channel says that it has ended, at the latest until then (put off by
+    /// each message that still comes).
     ending_at: Option<Instant>,
     /// What the receiver has counted of copies, see [`Receiver::copied`].
     copied: u64,
@@ -179,7 +180,7 @@ impl Inbound {
     /// Ends a source after what has arrived is taken.
     pub fn end(&mut self, key: ChannelKey, now: Instant) {
         for input in self.ins.iter_mut().filter(|input| input.key == key) {
-            input.ending_at = Some(now + LINGER);
+            input.ending_at = Some(now + END_LIMIT);
         }
     }
 
@@ -251,7 +252,7 @@ impl Inbound {
             input.copied = copied;
             input.ready = moved == BUDGET;
             if moved > 0 || input.waits {
-                input.ending_at = input.ending_at.map(|_| now + LINGER);
+                input.ending_at = input.ending_at.map(|_| now + END_LIMIT);
             }
             let error = match error {
                 None if input.ending_at.is_some_and(|at| now >= at) => Some(ChannelError::Closed),
