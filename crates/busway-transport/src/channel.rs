@@ -125,6 +125,9 @@ pub trait Receiver: Send {
     /// The channel has ended or failed; everything that arrived whole before has been delivered.
     fn poll(&mut self, sink: &mut dyn Sink, budget: usize) -> Result<usize, ChannelError>;
 
+    /// Gives back all credits that [`poll`](Self::poll) owes for messages that were taken, however few: the sender is about to end, and waits for them. Nothing to do for a bus whose `poll` owes none.
+    fn confirm(&mut self) {}
+
     /// Of the messages delivered since the end was opened, those whose payload this process's processor copied between the memory that the bus writes and the landing; `None` where the bus does not count (a
     /// socket's copies are the kernel's).
     fn copied(&self) -> Option<u64> {

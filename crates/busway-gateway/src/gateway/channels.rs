@@ -7,8 +7,8 @@ use busway_transport::{ChannelEnd, ChannelId, ChannelSpec, Direction};
 
 use super::Gateway;
 use super::large::LargeOpening;
-use super::links::{LinkState, REOFFER, lane_of};
-use super::service::{InLane, InPhase, OutChannel, OutPhase};
+use super::links::{LinkState, OUTAGE_HOLD, REOFFER, lane_of};
+use super::service::{Hold, InLane, InPhase, OutChannel, OutPhase};
 use crate::counters::add;
 use crate::iox::ports::Outgoing;
 use crate::lane::{ChannelKey, Command, Ending, FlowId};
@@ -70,6 +70,7 @@ impl Gateway<'_> {
         let key = ChannelKey { link: index, channel };
         let name = self.channels.get(&(Direction::Send, key));
         let Some(service) = name.and_then(|name| self.services.get_mut(name)) else {
+            self.forget_move(key);
             return self.links[index].say(&Say::Closed {
                 channel,
                 reason: None,
@@ -81,18 +82,43 @@ impl Gateway<'_> {
         let Some(state) = out.channels.get_mut(&key) else {
             return;
         };
-        if drain && out.publishers > 0 && state.is_main() {
-            // It moves to a better link: our subscriber stays until it has.
-            out.lost.insert(state.peer.clone(), Instant::now() + REOFFER);
+        let moves = drain && out.publishers > 0 && state.is_main();
+        if moves {
+            // To a better link: our subscriber stays until it has.
+            let hold = Hold {
+                until: Instant::now() + OUTAGE_HOLD,
+                moves: Some(key),
+            };
+            out.lost.insert(state.peer.clone(), hold);
+        } else {
+            out.lost.retain(|_, hold| hold.moves != Some(key));
         }
         match state.phase {
-            OutPhase::Active => {
+            // Also one that ends already: its host may have changed its mind about what is left.
+            OutPhase::Active | OutPhase::Ending => {
                 state.phase = OutPhase::Ending;
-                let ending = if drain { Ending::Drained } else { Ending::Now };
+                let ending = match (drain, moves) {
+                    (_, true) => Ending::Moved,
+                    (true, false) => Ending::Drained,
+                    (false, false) => Ending::Now,
+                };
                 self.lanes[service.plan.lane].tell(Command::EndSender(service.flow, key, ending));
             }
             OutPhase::Opening => self.sender_ended(key, None),
-            OutPhase::Ending => {}
+        }
+    }
+
+    /// The host by whose wish this channel moved wants no other one.
+    fn forget_move(&mut self, key: ChannelKey) {
+        for (name, service) in &mut self.services {
+            let Some(out) = &mut service.outbound else {
+                continue;
+            };
+            let holds = out.lost.len();
+            out.lost.retain(|_, hold| hold.moves != Some(key));
+            if out.lost.len() < holds {
+                self.dirty.insert(name.clone());
+            }
         }
     }
 
@@ -126,7 +152,11 @@ impl Gateway<'_> {
                 && !out.reaches(&channel.peer)
             {
                 // It failed under a standing link: the peer will ask again, and what it misses until then is counted.
-                out.lost.insert(channel.peer, Instant::now() + REOFFER);
+                let hold = Hold {
+                    until: Instant::now() + REOFFER,
+                    moves: None,
+                };
+                out.lost.insert(channel.peer, hold);
             }
         }
         let link = &mut self.links[key.link];
@@ -154,6 +184,10 @@ impl Gateway<'_> {
             return;
         };
         let in_lane = matches!(state.phase, InPhase::Active | InPhase::Closing);
+        if state.phase == InPhase::Draining {
+            // Said already.
+            return;
+        }
         if in_lane {
             state.phase = InPhase::Draining;
             lane_of(&self.lanes, &inbound.lane).tell(Command::EndReceiver(service.flow, key));

@@ -10,7 +10,7 @@ use super::cores::Cores;
 use super::large::LargeOpening;
 use super::port_channel::Asked;
 use super::ports::Ports;
-use super::service::InLane;
+use super::service::{Hold, InLane};
 use super::unconfirmed::Unconfirmed;
 use crate::clock::{measured, monotonic_ns};
 use crate::iox::description::ServiceDescription;
@@ -183,25 +183,31 @@ impl Gateway<'_> {
                 });
             }
             // The peer asks over this link, if it still wants the service: not over one that may not carry it.
-            if let Some(until) = service.outbound.as_mut().and_then(|out| out.lost.get_mut(&peer))
+            if let Some(hold) = service.outbound.as_mut().and_then(|out| out.lost.get_mut(&peer))
+                && hold.moves.is_none()
                 && service.plan.may_take(link.bus())
             {
-                *until = (*until).min(now + REOFFER);
+                hold.until = hold.until.min(now + REOFFER);
             }
             self.dirty.insert(name.clone());
         }
     }
 
     /// A link to `peer` is lost, perhaps one that was back for a moment only: what it can't ask for over any other link is held as from the beginning.
-    fn hold_for_lost(&mut self, peer: &str, now: Instant) {
+    fn hold_for_lost(&mut self, index: usize, peer: &str, now: Instant) {
         for service in self.services.values_mut() {
-            let Some(until) = service.outbound.as_mut().and_then(|out| out.lost.get_mut(peer)) else {
+            let Some(hold) = service.outbound.as_mut().and_then(|out| out.lost.get_mut(peer)) else {
                 continue;
             };
+            if hold.moves.is_some_and(|key| key.link == index) {
+                // What still came by it does not any more: it asks soon, or never.
+                hold.moves = None;
+                hold.until = hold.until.min(now + REOFFER);
+            }
             let can_ask =
                 |link: &LinkState| link.peer == peer && link.is_usable() && service.plan.may_take(link.bus());
             if !self.links.iter().any(can_ask) {
-                *until = now + OUTAGE_HOLD;
+                hold.until = now + OUTAGE_HOLD;
             }
         }
     }
@@ -221,7 +227,7 @@ impl Gateway<'_> {
         }
         self.dirty.extend(link.offers.keys().cloned());
         let peer = link.peer.clone();
-        self.hold_for_lost(&peer, now);
+        self.hold_for_lost(index, &peer, now);
         let gone: Vec<_> = self
             .channels
             .keys()
@@ -245,7 +251,13 @@ impl Gateway<'_> {
                         let ending = if !channel.is_main() || out.reaches(&peer) {
                             Ending::Replaced
                         } else {
-                            out.lost.insert(peer.clone(), now + OUTAGE_HOLD);
+                            out.lost.insert(
+                                peer.clone(),
+                                Hold {
+                                    until: now + OUTAGE_HOLD,
+                                    moves: None,
+                                },
+                            );
                             Ending::Lost
                         };
                         self.lanes[service.plan.lane].tell(Command::EndSender(service.flow, key, ending));

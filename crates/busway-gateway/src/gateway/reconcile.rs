@@ -314,14 +314,21 @@ impl Gateway<'_> {
             .collect();
         for (key, channel) in &mut inbound.channels {
             let link = wanted.get(&channel.peer);
+            let is_news = link.is_none() && !channel.is_unwanted;
             channel.is_unwanted |= link.is_none();
+            // Its last publisher left, or it moves to a better link: what was published before shall still come this way.
+            let drain = !is_published(key.link) || link.is_some();
+            if matches!(channel.phase, InPhase::Closing | InPhase::Draining) && is_news {
+                // It was about to move.
+                closes.push((*key, drain));
+            }
             if right.contains(key) || !matches!(channel.phase, InPhase::Opening | InPhase::Active) {
                 continue;
             }
-            // Its last publisher left, or it moves to a better link: what was published before shall still come this way.
-            let drain = !is_published(key.link) || link.is_some();
             if channel.phase == InPhase::Active {
                 channel.phase = InPhase::Closing;
+                let lane = lane_of(&self.lanes, &inbound.lane);
+                lane.tell(Command::ConfirmReceiver(service.flow, *key));
             } else {
                 channel.phase = InPhase::Dead;
             }
@@ -522,7 +529,7 @@ impl Gateway<'_> {
         let notifiers = self.catalog.companion(name).map_or(0, |ports| ports.sources);
         let service = self.services.get_mut(name).expect("made by reconcile");
         let Some(out) = &mut service.outbound else { return };
-        out.lost.retain(|_, until| now < *until);
+        out.lost.retain(|_, hold| now < hold.until);
         if publishers != out.publishers {
             out.publishers = publishers;
             self.lanes[service.plan.lane].tell(Command::MeetPublishers(service.flow));

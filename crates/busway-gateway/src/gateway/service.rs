@@ -91,13 +91,22 @@ pub struct OutChannel {
     pub large: Option<LargeOpening>,
 }
 
+/// For how long our subscriber stays for a host that has no channel.
+#[derive(Clone, Copy, Debug)]
+pub struct Hold {
+    /// Until then.
+    pub until: Instant,
+    /// The channel that moves to a better link, if that is why: it may take the host a while to read what came by it.
+    pub moves: Option<ChannelKey>,
+}
+
 /// The outbound half, seen from the control thread.
 pub struct OutState {
     /// The channels.
     pub channels: HashMap<ChannelKey, OutChannel>,
     /// Hosts that wanted the service when their last channel went, with its link or to make room for one over a better link, and until
     /// when we hold our subscriber for them, to count what they miss.
-    pub lost: HashMap<String, Instant>,
+    pub lost: HashMap<String, Hold>,
     /// Our subscriber's id, whom our own publisher must not wait for.
     pub outlet_id: u128,
     /// Whether a companion's ear was given.

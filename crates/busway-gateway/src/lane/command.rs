@@ -31,6 +31,8 @@ pub enum Command {
     DropInbound(FlowId),
     /// One more host sends messages; with `true`, gaps in them are losses.
     AddReceiver(FlowId, ChannelKey, Box<dyn Receiver>, Arc<Continuity>, bool),
+    /// A host's channel is about to end: its sender waits for confirmations.
+    ConfirmReceiver(FlowId, ChannelKey),
     /// A host sends no more; what has arrived is taken first.
     EndReceiver(FlowId, ChannelKey),
     /// The publisher is replaced after a fault.
@@ -60,6 +62,8 @@ pub enum Ending {
     Now,
     /// After what programs have published so far has been sent.
     Drained,
+    /// After what was taken so far has been sent: what follows reaches the host by another channel, which opens then. Where publishers wait for room they wait for that.
+    Moved,
     /// The link is down: what was not confirmed is in doubt, and what follows is counted, until the link is back.
     Lost,
     /// The same, but the host has a channel over another link, by which what follows reaches it.

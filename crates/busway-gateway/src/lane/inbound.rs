@@ -95,6 +95,8 @@ struct In {
     /// The sender is gone: what has arrived is taken until the channel says that it has ended, at the latest until then (put off by
     /// each message that still comes).
     ending_at: Option<Instant>,
+    /// The sender is about to end: it is told at once of all that was taken.
+    confirms: bool,
     /// What the receiver has counted of copies, see [`Receiver::copied`].
     copied: u64,
     /// A head of [`Kind::After`] is kept waiting.
@@ -142,6 +144,7 @@ impl Inbound {
             place: None,
             ready: true,
             ending_at: None,
+            confirms: false,
             copied: 0,
             waits: false,
             beyond: 0,
@@ -175,6 +178,14 @@ impl Inbound {
             return None;
         }
         self.others(at).map(|other| other.beyond).min()
+    }
+
+    /// From now on tells the sender of each message as soon as it is taken.
+    pub fn confirm(&mut self, key: ChannelKey) {
+        for input in self.ins.iter_mut().filter(|input| input.key == key) {
+            input.confirms = true;
+            input.receiver.confirm();
+        }
     }
 
     /// Ends a source after what has arrived is taken.
@@ -245,6 +256,9 @@ impl Inbound {
                 Err(error) => (0, Some(error)),
             };
             taken += moved;
+            if input.confirms && moved > 0 {
+                input.receiver.confirm();
+            }
             // Another one may go on that waits for what does not come by this one any more.
             taken += usize::from(input.beyond > beyond);
             let copied = input.receiver.copied().unwrap_or(0);

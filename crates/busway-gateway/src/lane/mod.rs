@@ -439,6 +439,11 @@ impl Worker {
                 });
                 self.send_reports();
             }
+            Command::ConfirmReceiver(id, key) => {
+                if let Some(inbound) = &mut self.flow(id).inbound {
+                    inbound.confirm(key);
+                }
+            }
             Command::EndReceiver(id, key) => {
                 if let Some(inbound) = &mut self.flow(id).inbound {
                     inbound.end(key, Instant::now());

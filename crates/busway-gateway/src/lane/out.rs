@@ -10,7 +10,7 @@
     reason = "a refused message comes back whole, as `Sender::send` gives it"
 )]
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use busway_transport::{ChannelError, Company, Flushed, Head, Kind, Message, Refused, Sender, WaitFor};
 
@@ -31,6 +31,12 @@ pub struct LargeOut {
     pub sender: Box<dyn Sender<Outgoing>>,
 }
 
+/// How long a channel that ends may still drain, where publishers do not wait for readers.
+const DRAIN_LIMIT: Duration = Duration::from_millis(500);
+
+/// A reader that takes no message for so long is waited for no longer once the bus has everything.
+const SILENCE_LIMIT: Duration = Duration::from_secs(1);
+
 /// A channel that is given up.
 pub(super) struct Ended {
     pub(super) key: ChannelKey,
@@ -50,11 +56,23 @@ struct Leg {
     waiting: bool,
     /// Something was given to the sender since the last flush.
     touched: bool,
-    /// Set when it shall end once everything is sent, at the latest then.
-    drain_until: Option<Instant>,
+    /// Set when it shall end once everything is sent.
+    drain: Option<Drain>,
     failed: Option<ChannelError>,
     /// What the sender has counted of copies, see [`Sender::copied`].
     copied: u64,
+}
+
+/// How a channel ends that is to send what it has.
+#[derive(Clone, Copy)]
+struct Drain {
+    /// At the latest then. `None` where publishers wait for readers, as long as those take: until all is confirmed.
+    until: Option<Instant>,
+    /// What programs publish does not go by it any more.
+    is_move: bool,
+    /// Messages that were not confirmed when that was last asked, and since when so many.
+    unconfirmed: u64,
+    since: Instant,
 }
 
 /// The large channel of a destination.
@@ -84,18 +102,19 @@ impl Leg {
             last: 0,
             waiting: false,
             touched: false,
-            drain_until: None,
+            drain: None,
             failed: None,
             copied: 0,
         }
     }
 
     fn is_ending(&self) -> bool {
-        self.failed.is_some() || self.drain_until.is_some()
+        self.failed.is_some() || self.drain.is_some()
     }
 
     fn awaits_bus(&self) -> bool {
-        self.waiting || self.sender.needs_flush()
+        // One that ends waits for confirmations.
+        self.waiting || self.sender.needs_flush() || self.drain.is_some()
     }
 
     fn send(&mut self, message: Outgoing) -> Result<(), Refused<Outgoing>> {
@@ -131,17 +150,51 @@ impl Leg {
         }
     }
 
-    fn end(&mut self, ending: Ending, now: Instant, drained_by: Instant) {
-        match ending {
-            Ending::Now => self.drain_until = Some(now),
-            Ending::Drained => self.drain_until = Some(drained_by),
-            Ending::Lost | Ending::Replaced => self.failed = Some(ChannelError::Closed),
+    fn end(&mut self, ending: Ending, when_full: WhenFull, now: Instant) {
+        let waits = when_full == WhenFull::Wait;
+        let (until, is_move) = match ending {
+            Ending::Now => (Some(now), false),
+            Ending::Drained | Ending::Moved if !waits => (Some(now + DRAIN_LIMIT), false),
+            Ending::Drained => (None, false),
+            Ending::Moved => (None, true),
+            Ending::Lost | Ending::Replaced => {
+                self.failed = Some(ChannelError::Closed);
+                return;
+            }
+        };
+        self.drain = Some(Drain {
+            until,
+            is_move,
+            unconfirmed: 0,
+            since: now,
+        });
+    }
+
+    /// Whether nothing is left to wait for of a channel that has handed everything to its bus.
+    fn is_settled(&mut self, now: Instant) -> bool {
+        let unconfirmed = self.sender.outstanding();
+        let Some(drain) = &mut self.drain else {
+            return false;
+        };
+        if unconfirmed != drain.unconfirmed {
+            (drain.unconfirmed, drain.since) = (unconfirmed, now);
         }
+        // A bus that loses things may have to send some again; the others have them.
+        let has_all = !self.sender.needs_flush() && now - drain.since >= SILENCE_LIMIT;
+        unconfirmed == 0 || has_all
+    }
+
+    /// Whether what it is to carry before it ends is all there.
+    fn is_moving(&self) -> bool {
+        self.drain.is_some_and(|drain| drain.is_move)
     }
 
     /// Whether it is to be given up now, where `idle` says that nothing waits for it. Counts what is in doubt.
     fn has_ended(&mut self, now: Instant, idle: bool, counters: &ServiceCounters) -> Option<Ended> {
-        let ended = self.drain_until.is_some_and(|until| idle || now >= until);
+        let ended = self.drain.is_some_and(|drain| match drain.until {
+            Some(until) => idle || now >= until,
+            None => idle && self.is_settled(now),
+        });
         let failed = self.failed.take();
         if failed.is_none() && !ended {
             return None;
@@ -200,10 +253,15 @@ impl Out {
     }
 
     /// Ends the channel of this name, if it is one of its own.
-    pub(super) fn end(&mut self, key: ChannelKey, ending: Ending, now: Instant, drained_by: Instant) {
+    pub(super) fn end(&mut self, key: ChannelKey, ending: Ending, when_full: WhenFull, now: Instant) {
         for leg in self.legs_mut().filter(|leg| leg.key == key) {
-            leg.end(ending, now, drained_by);
+            leg.end(ending, when_full, now);
         }
+    }
+
+    /// Whether its main channel takes no more, since another one is to follow.
+    pub(super) fn is_moving(&self) -> bool {
+        self.main.is_moving()
     }
 
     fn legs(&self) -> impl Iterator<Item = &Leg> {
@@ -366,6 +424,7 @@ impl Out {
                 ended(end);
             }
         }
+        let emptied = emptied || self.main.is_moving();
         let Some(end) = self.main.has_ended(now, emptied && is_idle, counters) else {
             return false;
         };

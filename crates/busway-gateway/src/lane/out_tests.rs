@@ -117,7 +117,7 @@ impl Way {
 
     fn end(&mut self, key: ChannelKey, ending: Ending) -> (Vec<ChannelKey>, bool) {
         let now = Instant::now();
-        self.out.end(key, ending, now, now);
+        self.out.end(key, ending, WhenFull::Wait, now);
         self.remove_ended()
     }
 

@@ -24,8 +24,8 @@ const BUDGET_BYTES: usize = 2 << 20;
 const LOOK: Duration = Duration::from_millis(200);
 /// A sample's event is listened for this long at every turn, if the sample was faster.
 const AWAIT_EVENT: Duration = Duration::from_millis(2);
-/// How long a channel that ends may still drain what programs published before.
-const DRAIN_LIMIT: Duration = Duration::from_millis(500);
+/// For so long samples for other hosts wait for the channel that follows one that has moved.
+const MOVE_LIMIT: Duration = Duration::from_secs(2);
 
 /// What happens to a sample when the channel to a host is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +72,8 @@ pub struct Outbound {
     /// The last link that wanted samples is lost: they are taken and counted, so that nobody waits for it. Without that, samples wait for
     /// the first channel.
     is_lost: bool,
+    /// Set while a host's channel moves and publishers wait: samples are taken again once it has its next channel, or then.
+    moves_until: Option<Instant>,
     /// Publishers came or went, or a sample was left behind: iceoryx2 itself must be asked.
     must_look: bool,
     /// When it must be asked in any case.
@@ -93,6 +95,7 @@ impl Outbound {
             unannounced: false,
             ear_ready: true,
             is_lost: false,
+            moves_until: None,
             must_look: true,
             look_at: Instant::now(),
             last_taken: None,
@@ -129,6 +132,7 @@ impl Outbound {
         }
         self.outs.push(out);
         self.is_lost = false;
+        self.moves_until = None;
         self.must_look = true;
     }
 
@@ -151,7 +155,7 @@ impl Outbound {
         // Also where the channel has failed already: the control thread expects its link back.
         self.is_lost |= ending == Ending::Lost;
         for out in &mut self.outs {
-            out.end(key, ending, now, now + DRAIN_LIMIT);
+            out.end(key, ending, self.setup.when_full, now);
         }
     }
 
@@ -189,7 +193,7 @@ impl Outbound {
         // Before samples are taken: a channel that took the place of a failed one must not be counted for twice.
         self.remove_ended(now, false, reports, flow);
         let (taken, emptied) = if look {
-            self.drain_outlet(time_ns)
+            self.drain_outlet(now, time_ns)
         } else {
             (0, true)
         };
@@ -224,9 +228,14 @@ impl Outbound {
     }
 
     /// Returns the number of samples taken, and whether the outlet was left empty.
-    fn drain_outlet(&mut self, time_ns: u64) -> (usize, bool) {
+    fn drain_outlet(&mut self, now: Instant, time_ns: u64) -> (usize, bool) {
         let (mut taken, mut bytes) = (0, 0);
-        if self.outs.is_empty() && !self.is_lost {
+        let awaits_channel = if self.outs.is_empty() {
+            !self.is_lost
+        } else {
+            self.moves_until.is_some_and(|until| now < until) || self.outs.iter().any(Out::is_moving)
+        };
+        if awaits_channel {
             return (0, false);
         }
         while taken < BUDGET && bytes < BUDGET_BYTES {
@@ -319,7 +328,9 @@ impl Outbound {
         }
         let counters = &self.setup.counters;
         let has_failed = self.outs.iter().any(Out::has_failed);
+        let moves_until = &mut self.moves_until;
         self.outs.retain_mut(|out| {
+            let has_moved = out.is_moving() && !out.has_failed();
             let is_gone = out.remove_ended(now, emptied, counters, |ended| {
                 reports.push(Report {
                     flow,
@@ -330,6 +341,9 @@ impl Outbound {
                     reason: ended.reason,
                 });
             });
+            if is_gone && has_moved {
+                *moves_until = Some(now + MOVE_LIMIT);
+            }
             !is_gone
         });
         // Until the control thread has decided, nobody shall wait for the channel that failed.

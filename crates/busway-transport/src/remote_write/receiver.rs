@@ -169,6 +169,10 @@ impl<W: Way> Receiver for QueueReceiver<W> {
         }
     }
 
+    fn confirm(&mut self) {
+        self.inbox.settle();
+    }
+
     fn copied(&self) -> Option<u64> {
         Some(self.inbox.landed())
     }
@@ -359,10 +363,7 @@ impl<W: Way> LatestReceiver<W> {
             put_off = later;
         }
         if self.base.is_due(delivered == 0) {
-            if self.owes {
-                self.tell();
-            }
-            self.inbox.settle();
+            self.confirm();
         }
         Ok((delivered, put_off))
     }
@@ -462,6 +463,13 @@ impl<W: Way> Receiver for LatestReceiver<W> {
             }
             _ => Ok(delivered),
         }
+    }
+
+    fn confirm(&mut self) {
+        if self.owes {
+            self.tell();
+        }
+        self.inbox.settle();
     }
 
     fn copied(&self) -> Option<u64> {

@@ -247,6 +247,11 @@ impl<S: Socket> StreamReceiver<S> {
 }
 
 impl<S: Socket> Receiver for StreamReceiver<S> {
+    fn confirm(&mut self) {
+        // A sender that is gone needs none.
+        let _ = self.give_credits();
+    }
+
     fn poll(&mut self, sink: &mut dyn Sink, budget: usize) -> Result<usize, ChannelError> {
         if let Some(failure) = &self.failure {
             return Err(super::again(failure));

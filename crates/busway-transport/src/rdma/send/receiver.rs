@@ -407,6 +407,10 @@ impl Drop for SendReceiver {
 }
 
 impl Receiver for SendReceiver {
+    fn confirm(&mut self) {
+        self.give_credit();
+    }
+
     fn poll(&mut self, sink: &mut dyn Sink, budget: usize) -> Result<usize, ChannelError> {
         if let Some(failure) = &self.failure {
             return Err(again(failure));
