@@ -71,6 +71,33 @@ fn what_a_publisher_leaves_behind_in_its_queue_is_carried(bus: Bus) {
     assert_eq!(report.seen[&1].received, published, "{report:?}");
 }
 
+fn a_slow_reader_gets_all_that_a_publisher_leaves_behind_in_deep_queues(bus: Bus) {
+    let rig = Rig::pair(bus);
+    let deep = Settings {
+        buffer: Some(500),
+        ..LOSSLESS
+    };
+    let slow = Role::Subscribe {
+        service: "deep".to_owned(),
+        settings: deep,
+        gap_us: 2_500,
+    };
+    let subscriber = rig.run(1, &slow).ready();
+    let mut eager = Role::publish("deep", deep, 1);
+    if let Role::Publish { gap_us, .. } = &mut eager {
+        *gap_us = 0;
+    }
+    let publisher = rig.run(0, &eager);
+    subscriber.until("data flows", |report| {
+        report.seen.get(&1).is_some_and(|seen| seen.last > 50)
+    });
+    let published = publisher.finish().sent;
+    let report = subscriber.until("the last message arrives", |report| {
+        report.seen[&1].last == published
+    });
+    assert_eq!(report.seen[&1].received, published, "{report:?}");
+}
+
 fn the_publisher_does_not_run_ahead_without_bound(bus: Bus) {
     let rig = Rig::pair_with(bus, "[[service]]\nname = \"*\"\nkeep = \"all\"\ndepth = 8\n");
     let subscriber = rig.run(1, &slow("held")).ready();
@@ -185,6 +212,7 @@ fn hosts_that_publish_and_subscribe_at_once_do_not_lock_each_other(bus: Bus) {
 on_each_bus!(
     every_message_reaches_a_slow_reader_in_order,
     what_a_publisher_leaves_behind_in_its_queue_is_carried,
+    a_slow_reader_gets_all_that_a_publisher_leaves_behind_in_deep_queues,
     the_publisher_does_not_run_ahead_without_bound,
     the_publisher_goes_on_when_the_reader_is_killed,
     the_publisher_goes_on_when_the_reader_leaves,

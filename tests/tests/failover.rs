@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use busway_tests::outage::{Outage, cuts, links_over, other, start, two_links};
-use busway_tests::role::Role;
+use busway_tests::role::{Role, Runner, Settings};
 use busway_tests::stream::{DEEP, STRICT, conclude, flows, goes_over, losses_are_in_the_books, stream};
 use busway_tests::{Bus, Rig, holds_for, on_each_bus};
 
@@ -157,6 +157,57 @@ fn a_link_that_comes_back_costs_a_service_without_overflow_nothing(preferred: Bu
     assert_eq!((seen.first, seen.received), (1, published), "{seen:?}");
 }
 
+/// So deep that a reader takes seconds for what is on its way to it.
+const PATIENT: Settings = Settings {
+    safe_overflow: Some(false),
+    history: None,
+    buffer: Some(1_000),
+};
+
+/// A publisher that never pauses, and a reader that is slower, joined by the link that is not preferred, which is down.
+fn slow_stream(rig: &mut Rig, preferred: Bus) -> (Outage, Runner, Runner) {
+    let outage = Outage::from_the_start(rig, 0, preferred);
+    rig.start_gateways();
+    let slow = Role::Subscribe {
+        service: SERVICE.to_owned(),
+        settings: PATIENT,
+        gap_us: 2_500,
+    };
+    let subscriber = rig.run(1, &slow).ready();
+    let mut eager = Role::publish(SERVICE, PATIENT, 1);
+    if let Role::Publish { gap_us, .. } = &mut eager {
+        *gap_us = 0;
+    }
+    let publisher = rig.run(0, &eager);
+    flows(&publisher, &subscriber, 1, "over the link that is left");
+    (outage, publisher, subscriber)
+}
+
+fn a_link_that_comes_back_costs_a_slow_reader_of_a_service_without_overflow_nothing(preferred: Bus) {
+    let Some(mut rig) = two_links(preferred, "") else {
+        return;
+    };
+    let (outage, publisher, subscriber) = slow_stream(&mut rig, preferred);
+    outage.end(&rig);
+    goes_over(&rig, SERVICE, &[preferred]);
+    flows(&publisher, &subscriber, 1, "over the preferred link");
+    let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
+    assert_eq!((seen.first, seen.received), (1, published), "{seen:?}");
+}
+
+fn a_slow_reader_that_leaves_while_its_channel_moves_holds_nobody_up(preferred: Bus) {
+    let Some(mut rig) = two_links(preferred, "") else {
+        return;
+    };
+    let (outage, publisher, subscriber) = slow_stream(&mut rig, preferred);
+    outage.end(&rig);
+    // It takes the reader seconds more to move.
+    holds_for(Duration::from_millis(500), "the channel moves", || true);
+    subscriber.finish();
+    let sent = publisher.report().sent;
+    publisher.until("the publisher goes on", |report| report.sent > sent + 10_000);
+}
+
 fn rule(buses: &[Bus]) -> String {
     let names: Vec<&str> = buses.iter().map(|bus| bus.name()).collect();
     format!("[[service]]\nname = {SERVICE:?}\nbuses = {names:?}\n")
@@ -234,4 +285,6 @@ on_each_bus!(
     data_continues_over_the_other_link_and_every_loss_is_counted,
     losing_the_link_that_is_not_used_loses_nothing,
     a_link_that_comes_back_costs_a_service_without_overflow_nothing,
+    a_link_that_comes_back_costs_a_slow_reader_of_a_service_without_overflow_nothing,
+    a_slow_reader_that_leaves_while_its_channel_moves_holds_nobody_up,
 );

@@ -1,8 +1,10 @@
 //! What a channel does when its receiver is slower than its sender.
 
+use std::time::{Duration, Instant};
+
 use busway_transport::{Flushed, HEAD_BYTES, Refused, Verdict};
 
-use super::harness::{Buffer, Pair, latest, queue};
+use super::harness::{Buffer, PATIENCE, Pair, latest, queue};
 use super::{BusUnderTest, Side};
 
 pub fn a_queue_takes_no_more_than_its_depth_until_the_receiver_has_taken_some<B: BusUnderTest>() {
@@ -76,6 +78,29 @@ pub fn a_full_queue_loses_nothing<B: BusUnderTest>() {
     assert!(refused > 0, "the test has filled the queue");
     assert_eq!(channel.sink.sequences(), (1..=100).collect::<Vec<_>>());
     assert_eq!(channel.sender.overwritten(), 0);
+}
+
+pub fn what_was_taken_is_confirmed_to_a_sender_that_waits_for_it<B: BusUnderTest>() {
+    // Too few messages for credits that are given back by the quarter of a queue.
+    for spec in [queue(64, 3000), latest(3000)] {
+        let mut pair = Pair::<B>::up();
+        let mut channel = pair.open(Side::Two, &spec);
+        for sequence in 1..=5 {
+            channel.send(Buffer::new(sequence, 0, 2000));
+            channel.until_delivered(sequence as usize);
+        }
+        channel.receiver.confirm();
+        let give_up_at = Instant::now() + PATIENCE;
+        while channel.sender.outstanding() > 0 {
+            channel.sender.flush().expect("the sender is well");
+            std::thread::sleep(Duration::from_micros(20));
+            let left = channel.sender.outstanding();
+            assert!(
+                Instant::now() < give_up_at,
+                "{left} of 5 messages are not confirmed"
+            );
+        }
+    }
 }
 
 pub fn the_latest_message_replaces_older_ones_and_they_are_counted<B: BusUnderTest>() {

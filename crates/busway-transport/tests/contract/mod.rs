@@ -101,6 +101,7 @@ macro_rules! contract_tests {
             keeping::a_queue_takes_no_more_than_its_depth_until_the_receiver_has_taken_some;
             keeping::what_a_sender_was_promised_room_for_is_taken;
             keeping::a_full_queue_loses_nothing;
+            keeping::what_was_taken_is_confirmed_to_a_sender_that_waits_for_it;
             keeping::the_latest_message_replaces_older_ones_and_they_are_counted;
             keeping::the_latest_never_goes_back;
             lifecycle::hosts_meet_in_either_order;
