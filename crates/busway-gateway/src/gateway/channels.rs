@@ -97,10 +97,12 @@ impl Gateway<'_> {
             // Also one that ends already: its host may have changed its mind about what is left.
             OutPhase::Active | OutPhase::Ending => {
                 state.phase = OutPhase::Ending;
-                let ending = match (drain, moves) {
-                    (_, true) => Ending::Moved,
-                    (true, false) => Ending::Drained,
-                    (false, false) => Ending::Now,
+                let ending = if moves {
+                    Ending::Moved
+                } else if drain {
+                    Ending::Drained
+                } else {
+                    Ending::Now
                 };
                 self.lanes[service.plan.lane].tell(Command::EndSender(service.flow, key, ending));
             }
@@ -183,11 +185,11 @@ impl Gateway<'_> {
         let Some(state) = inbound.channels.get_mut(&key) else {
             return;
         };
-        let in_lane = matches!(state.phase, InPhase::Active | InPhase::Closing);
         if state.phase == InPhase::Draining {
             // Said already.
             return;
         }
+        let in_lane = matches!(state.phase, InPhase::Active | InPhase::Closing);
         if in_lane {
             state.phase = InPhase::Draining;
             lane_of(&self.lanes, &inbound.lane).tell(Command::EndReceiver(service.flow, key));

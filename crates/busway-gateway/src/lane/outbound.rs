@@ -24,7 +24,7 @@ const BUDGET_BYTES: usize = 2 << 20;
 const LOOK: Duration = Duration::from_millis(200);
 /// A sample's event is listened for this long at every turn, if the sample was faster.
 const AWAIT_EVENT: Duration = Duration::from_millis(2);
-/// For so long samples for other hosts wait for the channel that follows one that has moved.
+/// Where publishers wait for readers, samples for all hosts wait so long at most for the channel that follows one that has moved.
 const MOVE_LIMIT: Duration = Duration::from_secs(2);
 
 /// What happens to a sample when the channel to a host is full.
