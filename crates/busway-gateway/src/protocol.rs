@@ -17,7 +17,7 @@ pub fn application() -> String {
 }
 
 /// Raised whenever a message below changes.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 5;
 
 /// One message of the conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,8 +57,8 @@ pub enum Say {
     Close {
         /// The channel.
         channel: u32,
-        /// Whether what programs have published before shall still come.
-        drain: bool,
+        /// What becomes of the messages that programs have published before.
+        parting: Parting,
     },
     /// My end of this channel, that sends, is gone; its landing place is free.
     Closed {
@@ -92,6 +92,17 @@ pub enum Say {
         /// The same when it answered.
         answered_ns: i64,
     },
+}
+
+/// How a receiver leaves a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Parting {
+    /// Nobody on its host wants what is left.
+    Unwanted,
+    /// What programs have published before shall still come.
+    Drained,
+    /// Its end has failed: what it had not confirmed may be lost, and it asks anew.
+    Failed,
 }
 
 /// [`ChannelSpec`] as it is told to the sender.
@@ -160,6 +171,10 @@ mod tests {
                 large_from_bytes: Some(65536),
             },
             Say::Use { channel: 2 },
+            Say::Close {
+                channel: 3,
+                parting: Parting::Failed,
+            },
             Say::Closed {
                 channel: 7,
                 reason: Some("why".into()),

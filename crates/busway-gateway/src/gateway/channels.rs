@@ -12,7 +12,7 @@ use super::service::{Hold, InLane, InPhase, OutChannel, OutPhase};
 use crate::counters::add;
 use crate::iox::ports::Outgoing;
 use crate::lane::{ChannelKey, Command, Ending, FlowId};
-use crate::protocol::Say;
+use crate::protocol::{Parting, Say};
 
 impl Gateway<'_> {
     /// A peer wants our messages.
@@ -66,11 +66,13 @@ impl Gateway<'_> {
     }
 
     /// A peer wants no more of our messages.
-    pub(super) fn close_sender(&mut self, index: usize, channel: u32, drain: bool) {
+    pub(super) fn close_sender(&mut self, index: usize, channel: u32, parting: Parting) {
         let key = ChannelKey { link: index, channel };
         let name = self.channels.get(&(Direction::Send, key));
         let Some(service) = name.and_then(|name| self.services.get_mut(name)) else {
-            self.forget_move(key);
+            if parting != Parting::Failed {
+                self.forget_move(key);
+            }
             return self.links[index].say(&Say::Closed {
                 channel,
                 reason: None,
@@ -82,31 +84,33 @@ impl Gateway<'_> {
         let Some(state) = out.channels.get_mut(&key) else {
             return;
         };
-        let moves = drain && out.publishers > 0 && state.is_main();
-        if moves {
+        let ending = match parting {
+            Parting::Drained if out.publishers > 0 && state.is_main() => Ending::Moved,
+            Parting::Drained => Ending::Drained,
+            Parting::Unwanted => Ending::Now,
+            Parting::Failed => Ending::Replaced,
+        };
+        if ending == Ending::Moved {
             // To a better link: our subscriber stays until it has.
             let hold = Hold {
                 until: Instant::now() + OUTAGE_HOLD,
                 moves: Some(key),
             };
             out.lost.insert(state.peer.clone(), hold);
-        } else {
+        } else if parting != Parting::Failed {
             out.lost.retain(|_, hold| hold.moves != Some(key));
         }
-        match state.phase {
+        let was_opening = state.phase == OutPhase::Opening;
+        state.phase = if parting == Parting::Failed {
+            OutPhase::Failed
+        } else {
+            OutPhase::Ending
+        };
+        if was_opening {
+            self.sender_ended(key, None);
+        } else {
             // Also one that ends already: its host may have changed its mind about what is left.
-            OutPhase::Active | OutPhase::Ending => {
-                state.phase = OutPhase::Ending;
-                let ending = if moves {
-                    Ending::Moved
-                } else if drain {
-                    Ending::Drained
-                } else {
-                    Ending::Now
-                };
-                self.lanes[service.plan.lane].tell(Command::EndSender(service.flow, key, ending));
-            }
-            OutPhase::Opening => self.sender_ended(key, None),
+            self.lanes[service.plan.lane].tell(Command::EndSender(service.flow, key, ending));
         }
     }
 
@@ -139,7 +143,7 @@ impl Gateway<'_> {
     }
 
     /// Our sending end is gone: the peer may reuse the landing place.
-    pub(super) fn sender_ended(&mut self, key: ChannelKey, reason: Option<String>) {
+    pub(super) fn sender_ended(&mut self, key: ChannelKey, mut reason: Option<String>) {
         let Some(name) = self.channels.remove(&(Direction::Send, key)) else {
             return;
         };
@@ -149,8 +153,11 @@ impl Gateway<'_> {
             .and_then(|service| service.outbound.as_mut())
         {
             let ended = out.channels.remove(&key);
+            let peer_failed = ended
+                .as_ref()
+                .is_some_and(|channel| channel.phase == OutPhase::Failed);
             if let Some(channel) = ended
-                && reason.is_some()
+                && (reason.is_some() || peer_failed)
                 && !out.reaches(&channel.peer)
             {
                 // It failed under a standing link: the peer will ask again, and what it misses until then is counted.
@@ -159,6 +166,10 @@ impl Gateway<'_> {
                     moves: None,
                 };
                 out.lost.insert(channel.peer, hold);
+            }
+            if peer_failed {
+                // The peer has said why itself.
+                reason = None;
             }
         }
         let link = &mut self.links[key.link];
@@ -278,9 +289,12 @@ impl Gateway<'_> {
         };
         self.links[index].give_doorbell(index, lane, number, receiver.wait_for());
         if let Some(state) = inbound.channels.get_mut(&key) {
-            if state.phase == InPhase::Opening {
-                state.phase = InPhase::Active;
-            }
+            let is_wanted = state.phase == InPhase::Opening;
+            state.phase = if is_wanted {
+                InPhase::Active
+            } else {
+                InPhase::Closing
+            };
             let continuity = service.continuity.entry(state.peer.clone()).or_default().clone();
             lane.tell(Command::AddReceiver(
                 service.flow,
@@ -289,6 +303,9 @@ impl Gateway<'_> {
                 continuity,
                 state.keeps_all,
             ));
+            if !is_wanted {
+                lane.tell(Command::ConfirmReceiver(service.flow, key));
+            }
         }
     }
 
@@ -345,10 +362,12 @@ impl Gateway<'_> {
             self.channels.remove(&(Direction::Receive, key));
             link.link.close(Direction::Receive, ChannelId(key.channel));
         } else {
-            if state.phase != InPhase::Closing {
+            // The sender of one that is to end in good order has been told, and may have ended already.
+            let has_told = matches!(state.phase, InPhase::Abandoned | InPhase::Closing);
+            if reason.is_some() || !has_told {
                 link.say(&Say::Close {
                     channel: key.channel,
-                    drain: false,
+                    parting: Parting::Failed,
                 });
             }
             state.phase = InPhase::Dead;

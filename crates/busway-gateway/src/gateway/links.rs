@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use busway_transport::{ChannelId, ChannelSpec, Direction, Link, LinkEvent, PeerHello, WaitFor};
 
 use super::Gateway;
+use super::channels::has_other;
 use super::cores::Cores;
 use super::large::LargeOpening;
 use super::port_channel::Asked;
@@ -43,6 +44,8 @@ pub struct LinkState {
     pub link: Box<dyn Link<Outgoing>>,
     /// The peer's hello, while the conversation stands.
     pub up: Option<PeerHello>,
+    /// When it came up last.
+    up_since: Option<Instant>,
     /// Why it is down or refused.
     pub reason: Option<String>,
     /// Whether the peer speaks our language.
@@ -63,6 +66,7 @@ impl LinkState {
             peer,
             link,
             up: None,
+            up_since: None,
             reason: None,
             compatible: false,
             offers: HashMap::new(),
@@ -165,17 +169,18 @@ impl Gateway<'_> {
             link.reason = Some(reason);
         }
         link.up = Some(hello);
+        link.up_since = Some(now);
         for offer in link.offers.values_mut() {
             offer.lapses_at = Some(now + REOFFER);
         }
         if !link.compatible {
             return;
         }
-        self.ports.link_up(index, &mut self.links);
+        self.ports.link_up(index, &mut self.links, now);
         let link = &mut self.links[index];
         let peer = link.peer.clone();
         for (name, service) in &mut self.services {
-            service.rests.forget(index);
+            service.rests.came_up(index, now);
             if let Some((description, longest_bytes)) = &service.offered {
                 link.say(&Say::Offer {
                     description: description.clone(),
@@ -220,6 +225,9 @@ impl Gateway<'_> {
             link.bus()
         );
         link.up = None;
+        let stood = link
+            .up_since
+            .map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         link.reason = Some(reason);
         link.unconfirmed.lost(now);
         for offer in link.offers.values_mut() {
@@ -227,6 +235,11 @@ impl Gateway<'_> {
         }
         self.dirty.extend(link.offers.keys().cloned());
         let peer = link.peer.clone();
+        for service in self.services.values_mut() {
+            if has_other(&self.links, index, |bus| service.plan.may_take(bus)) {
+                service.rests.went_down(index, stood, now);
+            }
+        }
         self.hold_for_lost(index, &peer, now);
         let gone: Vec<_> = self
             .channels
@@ -274,7 +287,8 @@ impl Gateway<'_> {
             }
             self.dirty.insert(name);
         }
-        self.ports.link_down(index, &mut self.links, &self.lanes);
+        self.ports
+            .link_down((index, stood), &mut self.links, &self.lanes, now);
         // After the ends, so that lanes drain what has arrived first.
         for number in std::mem::take(&mut self.links[index].lanes_with_doorbell) {
             if let Some(lane) = self.lanes.get(number as usize) {
@@ -341,7 +355,7 @@ impl Gateway<'_> {
                 self.open_sender(index, channel, service, &spec, &landing, large);
             }
             Say::Use { channel } => self.may_use(ChannelKey { link: index, channel }),
-            Say::Close { channel, drain } => self.close_sender(index, channel, drain),
+            Say::Close { channel, parting } => self.close_sender(index, channel, parting),
             Say::Closed { channel, reason } => self.sender_closed(index, channel, reason),
             Say::OpenPort { .. } | Say::AskTime { .. } | Say::TellTime { .. } => {}
         }

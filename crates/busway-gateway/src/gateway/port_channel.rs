@@ -157,8 +157,13 @@ impl Channel {
     pub(super) fn fail(&mut self, complaint: String, links: &[LinkState]) {
         self.complain(complaint);
         let link = self.way().link;
-        let is_other = |way: &Way| way.link != link && links[way.link].is_usable();
-        let has_other = self.ways.iter().any(is_other);
+        let has_other = self.has_other(link, links);
         self.rests.failed(link, has_other, Instant::now());
+    }
+
+    /// Whether it has a way over a link other than this one.
+    pub(super) fn has_other(&self, link: usize, links: &[LinkState]) -> bool {
+        let is_other = |way: &Way| way.link != link && links[way.link].is_usable();
+        self.ways.iter().any(is_other)
     }
 }

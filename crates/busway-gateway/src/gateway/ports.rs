@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use busway_port::carry::{Spout, Tap};
 use busway_port::peer_clock::PeerClock;
@@ -27,7 +27,7 @@ use crate::iox::ports::Outgoing;
 use crate::lane::port_in::PortIn;
 use crate::lane::port_out::PortOut;
 use crate::lane::{ChannelKey, Command, FlowId, Lane, PortEnd};
-use crate::protocol::Say;
+use crate::protocol::{Parting, Say};
 use crate::status::PortStatus;
 
 /// Flows of ports are told from those of services by this bit.
@@ -125,18 +125,27 @@ impl Ports {
     }
 
     /// A link came up: its peer may be another process than before.
-    pub fn link_up(&mut self, index: usize, links: &mut [LinkState]) {
+    pub fn link_up(&mut self, index: usize, links: &mut [LinkState], now: Instant) {
         self.clocks.link_up(index, &mut links[index]);
         for channel in &mut self.channels {
-            channel.rests.forget(index);
+            channel.rests.came_up(index, now);
         }
-        self.open_receivers(Instant::now(), links);
+        self.open_receivers(now, links);
     }
 
-    /// A link went down, and its channels with it: those that have another way take it.
-    pub fn link_down(&mut self, index: usize, links: &mut [LinkState], lanes: &[Lane]) {
+    /// A link that had `stood` for so long went down, and its channels with it: those that have another way take it.
+    pub fn link_down(
+        &mut self,
+        (index, stood): (usize, Duration),
+        links: &mut [LinkState],
+        lanes: &[Lane],
+        now: Instant,
+    ) {
         for number in 0..self.channels.len() {
             let channel = &mut self.channels[number];
+            if channel.has_other(index, links) {
+                channel.rests.went_down(index, stood, now);
+            }
             if channel
                 .asked
                 .as_ref()
@@ -153,7 +162,7 @@ impl Ports {
             self.forget(number, links);
             self.open_asked(number, links);
         }
-        self.open_receivers(Instant::now(), links);
+        self.open_receivers(now, links);
     }
 
     /// Closes this side's end and begins anew.
@@ -465,7 +474,7 @@ impl Ports {
             channel.phase = Phase::Closing;
             links[key.link].say(&Say::Close {
                 channel: key.channel,
-                drain: false,
+                parting: Parting::Failed,
             });
         }
     }

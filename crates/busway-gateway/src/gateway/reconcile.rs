@@ -29,7 +29,7 @@ use crate::iox::ports::{Inlet, Outlet, Patience, Shape};
 use crate::lane::inbound::InboundSetup;
 use crate::lane::outbound::OutboundSetup;
 use crate::lane::{ChannelKey, Command};
-use crate::protocol::Say;
+use crate::protocol::{Parting, Say};
 
 /// What is refused is tried again after this time.
 pub const RETRY: Duration = Duration::from_secs(1);
@@ -317,27 +317,34 @@ impl Gateway<'_> {
             let is_news = link.is_none() && !channel.is_unwanted;
             channel.is_unwanted |= link.is_none();
             // Its last publisher left, or it moves to a better link: what was published before shall still come this way.
-            let drain = !is_published(key.link) || link.is_some();
-            if matches!(channel.phase, InPhase::Closing | InPhase::Draining) && is_news {
+            let drains = !is_published(key.link) || link.is_some();
+            let parting = if drains {
+                Parting::Drained
+            } else {
+                Parting::Unwanted
+            };
+            let is_told = match channel.phase {
+                InPhase::Opening | InPhase::Active => right.contains(key),
                 // It was about to move.
-                closes.push((*key, drain));
-            }
-            if right.contains(key) || !matches!(channel.phase, InPhase::Opening | InPhase::Active) {
+                InPhase::Abandoned | InPhase::Closing | InPhase::Draining => !is_news,
+                InPhase::Dead => true,
+            };
+            if is_told {
                 continue;
             }
-            if channel.phase == InPhase::Active {
+            closes.push((*key, parting));
+            if channel.phase == InPhase::Opening {
+                channel.phase = InPhase::Abandoned;
+            } else if channel.phase == InPhase::Active {
                 channel.phase = InPhase::Closing;
                 let lane = lane_of(&self.lanes, &inbound.lane);
                 lane.tell(Command::ConfirmReceiver(service.flow, *key));
-            } else {
-                channel.phase = InPhase::Dead;
             }
-            closes.push((*key, drain));
         }
-        for (key, drain) in closes {
+        for (key, parting) in closes {
             self.links[key.link].say(&Say::Close {
                 channel: key.channel,
-                drain,
+                parting,
             });
         }
     }
@@ -483,10 +490,10 @@ impl Gateway<'_> {
 
     /// Makes our subscriber, for a peer that wants the service.
     pub(super) fn prepare_outbound(&mut self, name: &str) -> Result<(), String> {
-        let description = match self.catalog.publish_subscribe(name) {
-            Some(local) => local.description.clone(),
-            None => return Err("no program here has it open".into()),
+        let Some(local) = self.catalog.publish_subscribe(name) else {
+            return Err("no program here has it open".into());
         };
+        let (description, publishers) = (local.description.clone(), local.census.sources);
         if !self.service(name).plan.crosses {
             return Err("the system file does not let it cross".into());
         }
@@ -516,7 +523,7 @@ impl Gateway<'_> {
             lost: HashMap::new(),
             outlet_id,
             has_ear: false,
-            publishers: 0,
+            publishers,
         });
         Ok(())
     }

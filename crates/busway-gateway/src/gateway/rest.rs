@@ -1,5 +1,6 @@
 //! Links on which a channel failed lately: a link may stand and carry no channel, be it that a firewall drops what channels send, that queue pairs break, or
-//! that a window's memory is overwritten. Such a link rests, so that another one is taken, or no channel opened in vain too often.
+//! that a window's memory is overwritten. Such a link rests, so that another one is taken, or no channel opened in vain too often. So does one that is back for
+//! moments only, while there is another one: each move to it and away again loses messages.
 //!
 //! Plain state of one service or channel of ports, asked by `ways` and `ports` on the control thread.
 
@@ -20,6 +21,8 @@ pub(super) struct Rests(HashMap<usize, Rest>);
 struct Rest {
     lasts: Duration,
     ends_at: Instant,
+    /// The link had come up and gone again: it rests whether it comes up or not.
+    is_unsteady: bool,
     /// It has not been noticed that it is over.
     is_new: bool,
 }
@@ -34,17 +37,30 @@ impl Rests {
             Some(rest) if has_other => (rest.lasts * 2).min(LONGEST),
             _ => FIRST,
         };
+        self.rest(link, lasts, false, now);
+    }
+
+    fn rest(&mut self, link: usize, lasts: Duration, is_unsteady: bool, now: Instant) {
         let rest = Rest {
             lasts,
             ends_at: now + lasts,
+            is_unsteady,
             is_new: true,
         };
         self.0.insert(link, rest);
     }
 
-    /// The link came up: what was with it is over.
-    pub(super) fn forget(&mut self, link: usize) {
-        self.0.remove(&link);
+    /// The link came up: what was with it is over, unless it does so time and again.
+    pub(super) fn came_up(&mut self, link: usize, now: Instant) {
+        self.0
+            .retain(|&other, rest| other != link || rest.is_unsteady && now < rest.ends_at);
+    }
+
+    /// The link went down, and had stood for so long; another one can carry the messages.
+    pub(super) fn went_down(&mut self, link: usize, stood: Duration, now: Instant) {
+        if stood < FIRST {
+            self.rest(link, FIRST, true, now);
+        }
     }
 
     /// Whether the link is better left alone.
@@ -88,6 +104,28 @@ mod tests {
     }
 
     #[test]
+    fn a_link_that_comes_and_goes_rests_until_it_has_stayed_away_or_up_for_a_second() {
+        let start = Instant::now();
+        let mut rests = Rests::default();
+        rests.went_down(0, FIRST, start);
+        rests.came_up(0, start);
+        assert!(!rests.has(0, start), "it had stood for long");
+        let mut now = start;
+        for _ in 0..200 {
+            now += FIRST / 50;
+            rests.went_down(0, FIRST / 50, now);
+            rests.came_up(0, now);
+            assert!(rests.has(0, now) && rests.needs_tick());
+        }
+        now += FIRST;
+        rests.tick(now);
+        assert!(!rests.has(0, now) && !rests.needs_tick());
+        rests.came_up(0, now);
+        rests.failed(0, true, now);
+        assert!(!rests.has(0, now + FIRST), "nothing is left of it");
+    }
+
+    #[test]
     fn the_only_link_is_tried_every_second() {
         let mut now = Instant::now();
         let mut rests = Rests::default();
@@ -108,7 +146,7 @@ mod tests {
         assert!(!rests.has(0, later + FIRST));
         rests.failed(0, true, later + FIRST);
         assert!(rests.has(0, later + FIRST * 2));
-        rests.forget(0);
+        rests.came_up(0, later + FIRST * 2);
         assert!(!rests.has(0, later + FIRST * 2));
         rests.failed(0, true, later + FIRST * 2);
         assert!(!rests.has(0, later + FIRST * 3));

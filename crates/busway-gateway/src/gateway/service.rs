@@ -21,6 +21,8 @@ use crate::lane::{ChannelKey, FlowId, Lane};
 pub enum InPhase {
     /// The bus is making it.
     Opening,
+    /// The same, but we want no more by now; the sender has been told.
+    Abandoned,
     /// A lane has it.
     Active,
     /// We want no more; the sender has been told and is still at it.
@@ -79,6 +81,8 @@ pub enum OutPhase {
     Active,
     /// The lane was told to end it.
     Ending,
+    /// The same, since the peer's end has failed.
+    Failed,
 }
 
 /// A channel that we send.

@@ -66,7 +66,7 @@ pub enum Ending {
     Moved,
     /// The link is down: what was not confirmed is in doubt, and what follows is counted, until the link is back.
     Lost,
-    /// The same, but the host has a channel over another link, by which what follows reaches it.
+    /// What was not confirmed is in doubt, but what follows reaches the host: it has a channel over another link, or its end has failed and it asks anew.
     Replaced,
 }
 
