@@ -1,5 +1,6 @@
 //! Two hosts joined by two links, and ways to put one of the links out of order under load.
 
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,6 +16,12 @@ use crate::wait::eventually;
 const CONVERSATION_AT: u64 = 40;
 /// The two windows of the rig's memory link lie one behind the other.
 const WINDOW_BYTES: u64 = 32 << 20;
+/// Offset in such a window of the first channel's landing place (the same file), where its ring's lines are; in a line, of its message's length (`busway-core`, `ring`).
+const LANDING_AT: u64 = 206_848;
+const LINE_BYTES: u64 = 64;
+const LENGTH_IN_LINE: u64 = 8;
+/// A ring of messages of 64 bytes has at least so many.
+const LINES: u64 = 1_024;
 
 /// One of the two links, out of order until it is mended.
 pub enum Outage {
@@ -23,7 +30,7 @@ pub enum Outage {
     /// A firewall keeps datagrams out of host 1, and nothing else.
     Datagrams,
     /// Somebody overwrites both headers of the window all the time. The gateways mend them, so the link comes up for moments.
-    Header(Arc<AtomicBool>, JoinHandle<()>),
+    Headers(Arc<AtomicBool>, JoinHandle<()>),
     /// A directory lies where the window's file should be.
     NoWindow(PathBuf),
 }
@@ -36,32 +43,31 @@ impl Outage {
                 rig.hosts.set_cable(0, 1, false).expect("a cable");
                 Outage::Cable
             }
-            Bus::Memory => {
-                let path = rig.hosts.shared.join(format!("window{link}"));
-                let window = std::fs::File::options()
-                    .write(true)
-                    .open(path)
-                    .expect("the window");
-                let stop = Arc::new(AtomicBool::new(false));
-                let stopped = stop.clone();
-                let vandal = std::thread::spawn(move || {
-                    // Relaxed: a flag on its own.
-                    while !stopped.load(Ordering::Relaxed) {
-                        for start in [0, WINDOW_BYTES] {
-                            window
-                                .write_all_at(&[0; 8], start + CONVERSATION_AT)
-                                .expect("written");
-                        }
-                        std::thread::sleep(Duration::from_micros(200));
-                    }
-                });
-                Outage::Header(stop, vandal)
-            }
+            Bus::Memory => Outage::of_headers(rig, link, Duration::from_micros(200)),
         };
         outage.until_noticed(rig, bus)
     }
 
-    /// The same, where a firewall keeps datagrams out of one host.
+    /// Both headers of a window are overwritten each `period`.
+    fn of_headers(rig: &Rig, link: usize, period: Duration) -> Outage {
+        let window = window(rig, link);
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let vandal = std::thread::spawn(move || {
+            // Relaxed: a flag on its own.
+            while !stopped.load(Ordering::Relaxed) {
+                for start in [0, WINDOW_BYTES] {
+                    window
+                        .write_all_at(&[0; 8], start + CONVERSATION_AT)
+                        .expect("written");
+                }
+                std::thread::sleep(period);
+            }
+        });
+        Outage::Headers(stop, vandal)
+    }
+
+    /// One of UDP, where a firewall keeps datagrams out of one host.
     pub fn of_datagrams(rig: &Rig) -> Outage {
         Outage::of_datagrams_unnoticed(rig).until_noticed(rig, Bus::Udp)
     }
@@ -111,7 +117,7 @@ impl Outage {
             Outage::NoWindow(path) => std::fs::remove_dir(path).expect("it is empty"),
             Outage::Cable => rig.hosts.set_cable(0, 1, true).expect("a cable"),
             Outage::Datagrams => rig.hosts.set_datagrams(1, 0, true).expect("namespaces"),
-            Outage::Header(stop, vandal) => {
+            Outage::Headers(stop, vandal) => {
                 stop.store(true, Ordering::Relaxed);
                 vandal.join().expect("it only writes");
             }
@@ -142,6 +148,31 @@ pub fn links_over<const N: usize>(buses: [Bus; N], more: &str) -> Option<Rig> {
     let links = buses.map(|bus| (0, 1, bus));
     let rig = Rig::isolated_pair_over(&links, more);
     rig.map_err(|what| skipped(&what)).ok()
+}
+
+/// Has the memory link, which is the first one, go down each `period`, so many `times`; it comes up as soon as the gateways have mended it. Waits until both have
+/// all links.
+pub fn comes_and_goes(rig: &Rig, period: Duration, times: usize) {
+    let outage = Outage::of_headers(rig, 0, period);
+    eventually("the bus comes and goes", || {
+        let log = rig.log(1);
+        (log.matches("over memory is down").count() >= times).then_some(())
+    });
+    outage.end(rig);
+}
+
+/// Spoils what waits in the first channel that host 0 sends over the memory link, which is the first one: no message has such a length.
+pub fn overwrite_lengths(rig: &Rig) {
+    let window = window(rig, 0);
+    for line in 0..LINES {
+        let at = WINDOW_BYTES + LANDING_AT + line * LINE_BYTES + LENGTH_IN_LINE;
+        window.write_all_at(&[0xff; 8], at).expect("written");
+    }
+}
+
+fn window(rig: &Rig, link: usize) -> File {
+    let path = rig.hosts.shared.join(format!("window{link}"));
+    File::options().write(true).open(path).expect("the window")
 }
 
 /// Starts the gateways and waits until both have both links.

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use busway_tests::outage::{Outage, cuts, links_over, other, start, two_links};
+use busway_tests::outage::{
+    Outage, comes_and_goes, cuts, links_over, other, overwrite_lengths, start, two_links,
+};
 use busway_tests::role::{Role, Runner, Settings};
 use busway_tests::stream::{DEEP, STRICT, conclude, flows, goes_over, losses_are_in_the_books, stream};
-use busway_tests::{Bus, Rig, holds_for, on_each_bus};
+use busway_tests::{Bus, Rig, eventually, holds_for, on_each_bus};
 
 const SERVICE: &str = "failover";
 
@@ -57,6 +59,33 @@ fn a_bus_whose_datagrams_are_dropped_while_its_conversation_stands_is_left_and_t
     }
     let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
     losses_are_in_the_books(&rig, SERVICE, published, &seen);
+}
+
+/// The memory link comes and goes, and TCP beside it stays.
+fn losses_are_counted_while_a_bus_comes_and_goes(settings: Settings, period: Duration, times: usize) {
+    let mut rig = Rig::pair_with_one_link([Bus::Memory, Bus::Tcp], "");
+    start(&mut rig);
+    let (publisher, subscriber) = stream(&rig, SERVICE, settings);
+    comes_and_goes(&rig, period, times);
+    goes_over(&rig, SERVICE, &[Bus::Memory]);
+    flows(&publisher, &subscriber, 1, "when the bus stays");
+    let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
+    losses_are_in_the_books(&rig, SERVICE, published, &seen);
+}
+
+#[test]
+fn a_bus_that_is_back_for_moments_only_loses_nothing_that_is_not_in_the_books() {
+    for settings in [DEEP, STRICT] {
+        losses_are_counted_while_a_bus_comes_and_goes(settings, Duration::from_millis(20), 50);
+    }
+}
+
+#[test]
+fn a_bus_that_is_gone_for_moments_only_loses_nothing_that_is_not_in_the_books() {
+    // Longer than what a link must stand to be trusted again: the channel moves twice each time, and the second move begins before the first is done.
+    for settings in [DEEP, STRICT] {
+        losses_are_counted_while_a_bus_comes_and_goes(settings, Duration::from_millis(1_200), 8);
+    }
 }
 
 #[test]
@@ -164,10 +193,8 @@ const PATIENT: Settings = Settings {
     buffer: Some(1_000),
 };
 
-/// A publisher that never pauses, and a reader that is slower, joined by the link that is not preferred, which is down.
-fn slow_stream(rig: &mut Rig, preferred: Bus) -> (Outage, Runner, Runner) {
-    let outage = Outage::from_the_start(rig, 0, preferred);
-    rig.start_gateways();
+/// A publisher that never pauses, and a reader that is slower.
+fn slow_stream(rig: &Rig) -> (Runner, Runner) {
     let slow = Role::Subscribe {
         service: SERVICE.to_owned(),
         settings: PATIENT,
@@ -179,15 +206,38 @@ fn slow_stream(rig: &mut Rig, preferred: Bus) -> (Outage, Runner, Runner) {
         *gap_us = 0;
     }
     let publisher = rig.run(0, &eager);
-    flows(&publisher, &subscriber, 1, "over the link that is left");
+    flows(&publisher, &subscriber, 1, "at first");
+    (publisher, subscriber)
+}
+
+/// The same, over the link that is left while the preferred one is down.
+fn slow_stream_over_the_other(rig: &mut Rig, preferred: Bus) -> (Outage, Runner, Runner) {
+    let outage = Outage::from_the_start(rig, 0, preferred);
+    rig.start_gateways();
+    let (publisher, subscriber) = slow_stream(rig);
     (outage, publisher, subscriber)
+}
+
+#[test]
+fn what_is_lost_with_a_channel_whose_memory_somebody_overwrites_is_counted() {
+    let mut rig = Rig::pair_with_one_link([Bus::Memory, Bus::Tcp], "");
+    start(&mut rig);
+    let (publisher, subscriber) = slow_stream(&rig);
+    goes_over(&rig, SERVICE, &[Bus::Memory]);
+    overwrite_lengths(&rig);
+    eventually("the channel fails", || {
+        rig.log(1).contains("channel from \"a\" failed").then_some(())
+    });
+    flows(&publisher, &subscriber, 1, "over the next one");
+    let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
+    losses_are_in_the_books(&rig, SERVICE, published, &seen);
 }
 
 fn a_link_that_comes_back_costs_a_slow_reader_of_a_service_without_overflow_nothing(preferred: Bus) {
     let Some(mut rig) = two_links(preferred, "") else {
         return;
     };
-    let (outage, publisher, subscriber) = slow_stream(&mut rig, preferred);
+    let (outage, publisher, subscriber) = slow_stream_over_the_other(&mut rig, preferred);
     outage.end(&rig);
     goes_over(&rig, SERVICE, &[preferred]);
     flows(&publisher, &subscriber, 1, "over the preferred link");
@@ -199,7 +249,7 @@ fn a_slow_reader_that_leaves_while_its_channel_moves_holds_nobody_up(preferred: 
     let Some(mut rig) = two_links(preferred, "") else {
         return;
     };
-    let (outage, publisher, subscriber) = slow_stream(&mut rig, preferred);
+    let (outage, publisher, subscriber) = slow_stream_over_the_other(&mut rig, preferred);
     outage.end(&rig);
     // It takes the reader seconds more to move.
     holds_for(Duration::from_millis(500), "the channel moves", || true);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use busway_port::apex::{OperatingMode, Validity, set_partition_mode};
 use busway_port::{Discipline, Partition, QueuingDestination};
-use busway_tests::outage::{Outage, cuts, other, start, two_links};
+use busway_tests::outage::{Outage, comes_and_goes, cuts, other, start, two_links};
 use busway_tests::ports::{Task, join, read, receive, run};
 use busway_tests::{Bus, Rig, eventually, on_each_bus};
 
@@ -102,11 +102,9 @@ fn takes(rig: &Rig, channel: &str, bus: Bus) {
     }
 }
 
-fn a_queue_moves_to_the_other_bus_and_back_and_loses_and_repeats_nothing(preferred: Bus) {
-    let Some(mut rig) = two_links(preferred, SYSTEM) else {
-        return;
-    };
-    start(&mut rig);
+/// Has messages sent to a queue as fast as it takes them, while `disturb` looks at what comes.
+fn through_the_queue(rig: &mut Rig, disturb: impl FnOnce(&Rig, &Taken)) {
+    start(rig);
     let sink = join(&rig.system, "sink");
     let port = sink
         .queuing_destination("IN", Discipline::Fifo)
@@ -116,7 +114,7 @@ fn a_queue_moves_to_the_other_bus_and_back_and_loses_and_repeats_nothing(preferr
         from: 1,
         to: u64::MAX,
     };
-    let _source = run(&rig, 0, "source", "OUT", forever);
+    let _source = run(rig, 0, "source", "OUT", forever);
     let taken = Taken {
         last: AtomicU64::new(0),
         silence: Mutex::default(),
@@ -126,23 +124,44 @@ fn a_queue_moves_to_the_other_bus_and_back_and_loses_and_repeats_nothing(preferr
         let _end = End(&taken.is_over);
         scope.spawn(|| taken.take(port));
         taken.flows("at first");
+        disturb(rig, &taken);
+    });
+}
+
+fn a_queue_moves_to_the_other_bus_and_back_and_loses_and_repeats_nothing(preferred: Bus) {
+    let Some(mut rig) = two_links(preferred, SYSTEM) else {
+        return;
+    };
+    through_the_queue(&mut rig, |rig, taken| {
         for cut in 0..cuts() {
             // The link in use and the one that is not, in turn.
             let (link, bus, left) =
                 [(0, preferred, other(preferred)), (1, other(preferred), preferred)][cut % 2];
             taken.longest_silence();
-            let outage = Outage::begin(&rig, link, bus);
-            takes(&rig, "queue", left);
+            let outage = Outage::begin(rig, link, bus);
+            takes(rig, "queue", left);
             taken.flows("over the bus that is left");
             let silence = taken.longest_silence();
-            outage.end(&rig);
-            takes(&rig, "queue", preferred);
+            outage.end(rig);
+            takes(rig, "queue", preferred);
             taken.flows("with both again");
             let name = bus.name();
             let back = taken.longest_silence();
             println!("cut {cut}, of {name}: longest silence {silence:?}, on the way back {back:?}");
         }
     });
+}
+
+#[test]
+fn a_queue_loses_and_repeats_nothing_while_its_bus_comes_and_goes() {
+    for (period_ms, times) in [(20, 50), (1_200, 8)] {
+        let mut rig = Rig::pair_with_one_link_and([Bus::Memory, Bus::Tcp], "", SYSTEM);
+        through_the_queue(&mut rig, |rig, taken| {
+            comes_and_goes(rig, Duration::from_millis(period_ms), times);
+            takes(rig, "queue", Bus::Memory);
+            taken.flows("when the bus stays");
+        });
+    }
 }
 
 fn a_sampling_port_stays_valid_while_its_bus_is_lost_and_never_goes_back(preferred: Bus) {
