@@ -167,6 +167,16 @@ impl<'a> Gateways<'a> {
         }
     }
 
+    /// All that the gateway of `host` has said of this link going down, the oldest first.
+    pub fn downs(&self, host: usize) -> Vec<String> {
+        let about = format!("over {} is ", self.buses[0]);
+        let said = self.running[host].error_so_far();
+        let downs = said
+            .lines()
+            .filter(|line| line.contains(&about) && says_down(line));
+        downs.map(str::to_owned).collect()
+    }
+
     /// Waits until the gateway of `host` has counted what a subscriber of `service` there misses: all of it, and nothing more.
     ///
     /// # Errors

@@ -39,6 +39,7 @@ fn dead_link(stage: &Stage<'_>, joined: &Joined) -> Result<Value> {
     let gateways = Gateways::start([a, b], &["pci"], &joined.tables(Join::Shared))?;
     let (subscriber, publisher) = (STREAM.subscriber(b)?, STREAM.publisher(a)?);
     with_logs(flows(&publisher, &subscriber, "at first"), &gateways)?;
+    let before = [0, 1].map(|host| gateways.downs(host).len());
     let is_back = AtomicBool::new(false);
     let reasons = std::thread::scope(|scope| {
         let dead = scope.spawn(|| {
@@ -49,19 +50,11 @@ fn dead_link(stage: &Stage<'_>, joined: &Joined) -> Result<Value> {
             }
             Ok::<_, anyhow::Error>(())
         });
-        let noticed = gateways.down(0).and_then(|first| Ok([first, gateways.down(1)?]));
+        let reasons = recognised(&gateways, before);
         is_back.store(true, Ordering::Relaxed);
         dead.join().unwrap_or_else(|panic| resume_unwind(panic))?;
-        noticed
+        reasons
     })?;
-    // Who notices second may see between two fillings what the first one wrote then, which a dead link would have lost.
-    let is_known =
-        |reason: &&String| reason.contains("all ones") || reason.contains("has begun a new conversation");
-    ensure!(
-        reasons.iter().any(|reason| reason.contains("all ones"))
-            && reasons.iter().filter(is_known).count() == 2,
-        "the links are down, but not because of what was read: {reasons:?}"
-    );
     joined.shared().fill(0)?;
     let back = Instant::now();
     with_logs(gateways.linked(), &gateways)?;
@@ -85,6 +78,31 @@ fn dead_link(stage: &Stage<'_>, joined: &Joined) -> Result<Value> {
             .unwrap_or_default()
     ));
     Ok(json!({ "reasons": reasons, "back_after_ms": back_ms, "missing": missing }))
+}
+
+/// Waits until both gateways have said that the link is down, and one of them why; what they have said since they had so many lines of it.
+fn recognised(gateways: &Gateways<'_>, before: [usize; 2]) -> Result<Vec<String>> {
+    // Who looks between two fillings may see what the other one wrote then, which a dead link would have lost.
+    let is_known =
+        |reason: &String| reason.contains("all ones") || reason.contains("has begun a new conversation");
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let said = [0, 1].map(|host| gateways.downs(host).split_off(before[host]));
+        let is_noticed = said.iter().all(|reasons| !reasons.is_empty());
+        let reasons = said.concat();
+        if is_noticed && reasons.iter().any(|reason| reason.contains("all ones")) {
+            ensure!(
+                reasons.iter().all(is_known),
+                "the links are down, but not because of what was read: {reasons:?}"
+            );
+            return Ok(reasons);
+        }
+        ensure!(
+            Instant::now() < deadline,
+            "the gateways do not recognise a window of all ones: {reasons:?}"
+        );
+        sleep(REFILL);
+    }
 }
 
 /// Switches the receiving host off while messages flow, and on again: the other one says that the link is down, and messages flow again.
