@@ -20,7 +20,7 @@ const WINDOW_BYTES: u64 = 32 << 20;
 const LANDING_AT: u64 = 206_848;
 const LINE_BYTES: u64 = 64;
 const LENGTH_IN_LINE: u64 = 8;
-/// A ring of messages of 64 bytes has at least so many.
+/// Lines of the ring of a service with short messages, whose depth is the greatest that a gateway chooses by itself.
 const LINES: u64 = 1_024;
 
 /// One of the two links, out of order until it is mended.

@@ -29,6 +29,23 @@ pub fn stream(rig: &Rig, service: &str, settings: Settings) -> (Runner, Runner) 
     (publisher, subscriber)
 }
 
+/// A publisher, of origin 1, that never pauses, and a reader that is slower; waits until data flows.
+pub fn slow_stream(rig: &Rig, service: &str, settings: Settings) -> (Runner, Runner) {
+    let slow = Role::Subscribe {
+        service: service.to_owned(),
+        settings,
+        gap_us: 2_500,
+    };
+    let subscriber = rig.run(1, &slow).ready();
+    let mut eager = Role::publish(service, settings, 1);
+    if let Role::Publish { gap_us, .. } = &mut eager {
+        *gap_us = 0;
+    }
+    let publisher = rig.run(0, &eager);
+    flows(&publisher, &subscriber, 1, "at first");
+    (publisher, subscriber)
+}
+
 /// Waits until messages of `origin`, which is `publisher`, published from now on arrive; says how long that took.
 ///
 /// # Panics

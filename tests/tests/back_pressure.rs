@@ -3,7 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use busway_tests::role::{Role, Settings};
+use busway_tests::role::{Role, Runner, Settings};
+use busway_tests::stream::slow_stream;
 use busway_tests::{Bus, Rig, eventually, on_each_bus};
 
 const LOSSLESS: Settings = Settings {
@@ -61,6 +62,11 @@ fn what_a_publisher_leaves_behind_in_its_queue_is_carried(bus: Bus) {
     let rig = Rig::pair(bus);
     let subscriber = rig.run(1, &slow("left")).ready();
     let publisher = rig.run(0, &eager("left", 1, None));
+    all_that_is_left_behind_arrives(publisher, &subscriber);
+}
+
+/// Ends the publisher while data flows: what is on its way or waits by then arrives.
+fn all_that_is_left_behind_arrives(publisher: Runner, subscriber: &Runner) {
     subscriber.until("data flows", |report| {
         report.seen.get(&1).is_some_and(|seen| seen.last > 50)
     });
@@ -77,25 +83,8 @@ fn a_slow_reader_gets_all_that_a_publisher_leaves_behind_in_deep_queues(bus: Bus
         buffer: Some(500),
         ..LOSSLESS
     };
-    let slow = Role::Subscribe {
-        service: "deep".to_owned(),
-        settings: deep,
-        gap_us: 2_500,
-    };
-    let subscriber = rig.run(1, &slow).ready();
-    let mut eager = Role::publish("deep", deep, 1);
-    if let Role::Publish { gap_us, .. } = &mut eager {
-        *gap_us = 0;
-    }
-    let publisher = rig.run(0, &eager);
-    subscriber.until("data flows", |report| {
-        report.seen.get(&1).is_some_and(|seen| seen.last > 50)
-    });
-    let published = publisher.finish().sent;
-    let report = subscriber.until("the last message arrives", |report| {
-        report.seen[&1].last == published
-    });
-    assert_eq!(report.seen[&1].received, published, "{report:?}");
+    let (publisher, subscriber) = slow_stream(&rig, "deep", deep);
+    all_that_is_left_behind_arrives(publisher, &subscriber);
 }
 
 fn the_publisher_does_not_run_ahead_without_bound(bus: Bus) {

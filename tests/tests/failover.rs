@@ -6,7 +6,9 @@ use busway_tests::outage::{
     Outage, comes_and_goes, cuts, links_over, other, overwrite_lengths, start, two_links,
 };
 use busway_tests::role::{Role, Runner, Settings};
-use busway_tests::stream::{DEEP, STRICT, conclude, flows, goes_over, losses_are_in_the_books, stream};
+use busway_tests::stream::{
+    DEEP, STRICT, conclude, flows, goes_over, losses_are_in_the_books, slow_stream, stream,
+};
 use busway_tests::{Bus, Rig, eventually, holds_for, on_each_bus};
 
 const SERVICE: &str = "failover";
@@ -193,28 +195,11 @@ const PATIENT: Settings = Settings {
     buffer: Some(1_000),
 };
 
-/// A publisher that never pauses, and a reader that is slower.
-fn slow_stream(rig: &Rig) -> (Runner, Runner) {
-    let slow = Role::Subscribe {
-        service: SERVICE.to_owned(),
-        settings: PATIENT,
-        gap_us: 2_500,
-    };
-    let subscriber = rig.run(1, &slow).ready();
-    let mut eager = Role::publish(SERVICE, PATIENT, 1);
-    if let Role::Publish { gap_us, .. } = &mut eager {
-        *gap_us = 0;
-    }
-    let publisher = rig.run(0, &eager);
-    flows(&publisher, &subscriber, 1, "at first");
-    (publisher, subscriber)
-}
-
-/// The same, over the link that is left while the preferred one is down.
+/// A slow stream over the link that is left while the preferred one is down.
 fn slow_stream_over_the_other(rig: &mut Rig, preferred: Bus) -> (Outage, Runner, Runner) {
     let outage = Outage::from_the_start(rig, 0, preferred);
     rig.start_gateways();
-    let (publisher, subscriber) = slow_stream(rig);
+    let (publisher, subscriber) = slow_stream(rig, SERVICE, PATIENT);
     (outage, publisher, subscriber)
 }
 
@@ -222,7 +207,7 @@ fn slow_stream_over_the_other(rig: &mut Rig, preferred: Bus) -> (Outage, Runner,
 fn what_is_lost_with_a_channel_whose_memory_somebody_overwrites_is_counted() {
     let mut rig = Rig::pair_with_one_link([Bus::Memory, Bus::Tcp], "");
     start(&mut rig);
-    let (publisher, subscriber) = slow_stream(&rig);
+    let (publisher, subscriber) = slow_stream(&rig, SERVICE, PATIENT);
     goes_over(&rig, SERVICE, &[Bus::Memory]);
     overwrite_lengths(&rig);
     eventually("the channel fails", || {

@@ -57,7 +57,7 @@ pub enum Say {
     Close {
         /// The channel.
         channel: u32,
-        /// What becomes of the messages that programs have published before.
+        /// What becomes of the messages that programs have published before. One of ports makes no difference: what was not confirmed comes again.
         parting: Parting,
     },
     /// My end of this channel, that sends, is gone; its landing place is free.

@@ -147,34 +147,33 @@ impl<'a> Gateways<'a> {
     pub fn down(&self, host: usize) -> Result<String> {
         let deadline = Instant::now() + LIMIT;
         loop {
-            let said = self.running[host].error_so_far();
-            let about = format!("over {} is ", self.buses[0]);
-            let newest = said
-                .lines()
-                .rev()
-                .find(|line| line.contains(&about))
-                .unwrap_or_default();
-            if says_down(newest) {
-                return Ok(newest.to_owned());
+            let newest = self.said_of_link(host).pop();
+            if let Some(down) = newest.filter(|line| says_down(line)) {
+                return Ok(down);
             }
             ensure!(
                 Instant::now() < deadline && !self.running[host].has_ended(),
-                "the gateway of {} does not notice that the link over {} is down:\n{said}",
+                "the gateway of {} does not notice that the link over {} is down:\n{}",
                 self.guests[host].plan.name,
-                self.buses[0]
+                self.buses[0],
+                self.running[host].error_so_far()
             );
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// All that the gateway of `host` has said of this link going down, the oldest first.
+    /// All that the gateway of `host` has said of the link over its first bus going down, the oldest first.
     pub fn downs(&self, host: usize) -> Vec<String> {
+        let said = self.said_of_link(host).into_iter();
+        said.filter(|line| says_down(line)).collect()
+    }
+
+    /// All that the gateway of `host` has said of the link over its first bus being up or down, the oldest first.
+    fn said_of_link(&self, host: usize) -> Vec<String> {
         let about = format!("over {} is ", self.buses[0]);
         let said = self.running[host].error_so_far();
-        let downs = said
-            .lines()
-            .filter(|line| line.contains(&about) && says_down(line));
-        downs.map(str::to_owned).collect()
+        let lines = said.lines().filter(|line| line.contains(&about));
+        lines.map(str::to_owned).collect()
     }
 
     /// Waits until the gateway of `host` has counted what a subscriber of `service` there misses: all of it, and nothing more.

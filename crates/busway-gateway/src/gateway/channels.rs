@@ -161,11 +161,8 @@ impl Gateway<'_> {
                 && !out.reaches(&channel.peer)
             {
                 // It failed under a standing link: the peer will ask again, and what it misses until then is counted.
-                let hold = Hold {
-                    until: Instant::now() + REOFFER,
-                    moves: None,
-                };
-                out.lost.insert(channel.peer, hold);
+                out.lost
+                    .insert(channel.peer, Hold::until(Instant::now() + REOFFER));
             }
             if peer_failed {
                 // The peer has said why itself.

@@ -264,13 +264,7 @@ impl Gateway<'_> {
                         let ending = if !channel.is_main() || out.reaches(&peer) {
                             Ending::Replaced
                         } else {
-                            out.lost.insert(
-                                peer.clone(),
-                                Hold {
-                                    until: now + OUTAGE_HOLD,
-                                    moves: None,
-                                },
-                            );
+                            out.lost.insert(peer.clone(), Hold::until(now + OUTAGE_HOLD));
                             Ending::Lost
                         };
                         self.lanes[service.plan.lane].tell(Command::EndSender(service.flow, key, ending));

@@ -104,6 +104,13 @@ pub struct Hold {
     pub moves: Option<ChannelKey>,
 }
 
+impl Hold {
+    /// For a host that is about to ask again.
+    pub fn until(until: Instant) -> Hold {
+        Hold { until, moves: None }
+    }
+}
+
 /// The outbound half, seen from the control thread.
 pub struct OutState {
     /// The channels.
