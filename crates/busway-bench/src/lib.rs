@@ -1,18 +1,15 @@
 //! Demonstration and measurement of Busway: ordinary iceoryx2 programs in processes of their own, on two hosts, with a gateway
 //! each.
 //!
-//! Called by the command line (`busway demo`, `busway bench`, `busway doctor`, for [`copy_time`] `busway check`) and, for [`hosts`] and [`processes`], by end-to-end tests.
+//! Called by the command line (`busway demo`, `busway bench`, for [`copy_time`] `busway check`) and, for [`hosts`] and [`processes`], by end-to-end tests.
 //! The programs under test are this same binary, started again with the hidden subcommand `bench-worker`, which ends in
 //! [`worker::main`]; they use nothing but iceoryx2's user API and know nothing of Busway.
 //!
 //! Linux only: namespaces, `/proc` and futexes.
 
-pub mod conditions;
 mod conduct;
 pub mod copy_time;
 pub mod demo;
-pub mod doctor;
-pub mod environment;
 pub mod error;
 pub mod experiment;
 pub mod follower;
@@ -28,4 +25,5 @@ pub mod views;
 pub mod window;
 pub mod worker;
 
+pub use busway_doctor::{conditions, environment};
 pub use error::BenchError;

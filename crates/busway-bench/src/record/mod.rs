@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::BenchError;
 use crate::environment::Environment;
 
+pub use busway_doctor::conditions::Condition;
 pub use distribution::{Distribution, Recorder};
 pub use ratio::Ratio;
 pub(crate) use ratio::median;
@@ -117,20 +118,6 @@ pub struct Settings {
     /// Messages a second of an open loop, whose times count from the intended instant of sending; absent in a closed loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_loop_hz: Option<f64>,
-}
-
-/// Something asked of the system for the programs under test.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Condition {
-    /// `pinning`, `fifo`, `locked-memory`, `cpu-dma-latency`.
-    pub name: String,
-    /// What was asked for, in words: `CPU 0 and 1`, `priority 80`.
-    pub asked: String,
-    /// Whether all programs got it.
-    pub granted: bool,
-    /// Why not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
 }
 
 /// The figures of one technology, one way of waiting, one size (and one interval).

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::process::ExitCode;
 
-use busway_bench::doctor::{self, Diagnosis, Finding, State};
+use busway_doctor::{Diagnosis, Finding, State};
 use console::{Term, style};
 
 use crate::output::FAILURE;
@@ -47,7 +47,7 @@ pub struct Args {
 /// # Errors
 /// The output cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let diagnosis = doctor::examine();
+    let diagnosis = busway_doctor::examine();
     let mut stdout = std::io::stdout().lock();
     if args.json {
         writeln!(stdout, "{}", serde_json::to_string_pretty(&diagnosis)?)?;

@@ -4,24 +4,21 @@
 //! programs of the run have ended. What cannot be found out is absent. Called by every experiment; read by the views.
 
 pub mod clock;
-pub mod facts;
-pub mod load;
-pub mod tree;
 
-use std::ffi::OsStr;
+pub mod load;
+
 use std::fmt;
 use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-use crate::hosts::find_on_path;
+use crate::facts::{self, IdleState, Interface};
+use crate::tree::Tree;
 use clock::Clock;
-use facts::{IdleState, Interface};
 use load::{Begun, During};
-use tree::Tree;
 
 /// Binary of the crate `iceoryx2-integrations-zenoh-link-tunnel-cli`.
-pub(crate) const TUNNEL: &str = "iox2-link-tunnel-zenoh";
+pub const TUNNEL: &str = "iox2-link-tunnel-zenoh";
 /// C binding of iceoryx 2.
 const ICEORYX: &str = "libiceoryx_binding_c";
 /// A machine with a greater load per minute was busy before the run.
@@ -260,8 +257,7 @@ impl fmt::Display for Environment {
 }
 
 fn tunnel_version() -> Option<String> {
-    let tunnel = find_on_path(OsStr::new(TUNNEL))?;
-    let output = Command::new(tunnel)
+    let output = Command::new(TUNNEL)
         .arg("--version")
         .stdin(Stdio::null())
         .stderr(Stdio::null())

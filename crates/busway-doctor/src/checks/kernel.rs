@@ -1,8 +1,8 @@
 //! The kernel and its scheduler.
 
 use super::{Finding, Group, Subject};
-use crate::environment::facts::{self, Preemption};
-use crate::environment::tree::Tree;
+use crate::facts::{self, Preemption};
+use crate::tree::Tree;
 
 /// Sleeps are as short as asked for, within this.
 const SLACK_GOOD_NS: u64 = 1000;

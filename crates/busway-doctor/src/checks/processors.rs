@@ -2,8 +2,8 @@
 
 use super::{Finding, Group, Subject};
 use crate::environment::SLOW_WAKING_US;
-use crate::environment::facts::{self, CPUS};
-use crate::environment::tree::{Tree, cpu_list, field};
+use crate::facts::{self, CPUS};
+use crate::tree::{Tree, cpu_list, field};
 
 /// Two programs and a gateway each, on one machine.
 const CORES_WANTED: usize = 4;

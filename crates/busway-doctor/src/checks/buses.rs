@@ -3,8 +3,8 @@
 use rustix::net::{AddressFamily, SocketType, socket};
 
 use super::{Capability, Finding, Group, Probes, Subject, may};
-use crate::environment::facts;
-use crate::environment::tree::Tree;
+use crate::facts;
+use crate::tree::Tree;
 
 pub(super) fn check(tree: &Tree, probes: &Probes) -> Vec<Finding> {
     vec![

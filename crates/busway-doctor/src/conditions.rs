@@ -15,10 +15,22 @@ use rustix::process::{Pid, Resource, getrlimit};
 use rustix::thread::{CapabilitySet, CpuSet, capabilities, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
-use crate::record::Condition;
-
 /// Where programs say how long waking a processor may take at most (kernel: Documentation/power/pm_qos_interface.rst).
 const CPU_DMA_LATENCY: &str = "/dev/cpu_dma_latency";
+
+/// Something asked of the system for the programs under test.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Condition {
+    /// `pinning`, `fifo`, `locked-memory`, `cpu-dma-latency`.
+    pub name: String,
+    /// What was asked for, in words: `CPU 0 and 1`, `priority 80`.
+    pub asked: String,
+    /// Whether all programs got it.
+    pub granted: bool,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
 
 /// What one program asks for. The default is nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,7 +143,7 @@ fn keep_to(wanted: &Wanted) -> (String, Result<(), Refusal>) {
 }
 
 /// Keeps every thread of another process to one CPU, by the kernel's number; threads that those start later stay there too.
-pub(crate) fn keep_process_to(process_id: u32, cpu: usize) -> Result<(), Refusal> {
+pub fn keep_process_to(process_id: u32, cpu: usize) -> Result<(), Refusal> {
     if cpu >= CpuSet::MAX_CPU {
         return Err(format!("there is no CPU {cpu}"));
     }

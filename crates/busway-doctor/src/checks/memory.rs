@@ -3,8 +3,8 @@
 use rustix::fs::statvfs;
 
 use super::{Capability, Finding, Group, Subject, limit, may};
-use crate::environment::facts;
-use crate::environment::tree::Tree;
+use crate::facts;
+use crate::tree::Tree;
 
 /// What a container has by default is too little for programs with messages of some MiB.
 const SHM_BYTES_WANTED: u64 = 256 << 20;

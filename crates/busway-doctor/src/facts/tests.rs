@@ -5,8 +5,8 @@ use std::io::Write as _;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::super::tree::testing::tree;
 use super::*;
+use crate::tree::testing::tree;
 
 const DYNAMIC: (&str, &str) = ("proc/sys/kernel/version", "#1 SMP PREEMPT_DYNAMIC @0\n");
 

@@ -5,7 +5,7 @@ use std::io::Read as _;
 use flate2::read::GzDecoder;
 use serde::{Deserialize, Serialize};
 
-use super::tree::{Tree, cpu_list, field};
+use crate::tree::{Tree, cpu_list, field};
 
 /// Where the kernel lists processors.
 pub const CPUS: &str = "sys/devices/system/cpu";

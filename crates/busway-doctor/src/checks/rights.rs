@@ -3,7 +3,7 @@
 use rustix::fs::{Access, access};
 
 use super::{Capability, Finding, Group, Subject, limit, may};
-use crate::environment::tree::Tree;
+use crate::tree::Tree;
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     [

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::facts;
-use super::tree::Tree;
+use crate::facts;
+use crate::tree::Tree;
 
 /// The processors during a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

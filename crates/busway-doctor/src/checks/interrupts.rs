@@ -1,8 +1,8 @@
 //! What interrupts programs on CPUs that shall be quiet.
 
 use super::{Finding, Group, Subject};
-use crate::environment::facts;
-use crate::environment::tree::{Tree, cpu_list};
+use crate::facts;
+use crate::tree::{Tree, cpu_list};
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     vec![balancer(tree), affinity(tree)]

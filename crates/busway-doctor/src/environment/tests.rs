@@ -1,5 +1,5 @@
-use super::tree::testing::tree;
 use super::*;
+use crate::tree::testing::tree;
 
 #[test]
 fn the_record_of_this_machine_has_what_every_linux_tells() {

@@ -13,8 +13,8 @@ mod rights;
 
 use serde::{Deserialize, Serialize};
 
-use crate::environment::facts;
-use crate::environment::tree::{Tree, field};
+use crate::facts;
+use crate::tree::{Tree, field};
 
 /// What [`Diagnosis::schema`] says of the JSON that this version writes.
 pub const SCHEMA: &str = "busway-doctor/1";

@@ -2,13 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::pattern::now_ns;
-
 /// Readings for the resolution: some milliseconds.
 const READINGS: u32 = 50_000;
 /// Readings in a row for the cost, and how often.
 const BATCH: u64 = 1000;
 const BATCHES: u32 = 20;
+
+/// `CLOCK_MONOTONIC` in ns, as the measured programs read it.
+fn now_ns() -> u64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
 
 /// What the clock (`CLOCK_MONOTONIC`) can tell apart, and what looking at it costs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

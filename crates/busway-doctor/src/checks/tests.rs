@@ -1,7 +1,7 @@
 //! Machines as their files describe them: one captured, a laptop as it comes, and a machine made ready.
 
 use super::*;
-use crate::environment::tree::testing::tree;
+use crate::tree::testing::tree;
 
 /// A shared virtual machine with two cores, as it was found.
 const CAPTURED: &[(&str, &str)] = &[
