@@ -224,7 +224,14 @@ fn baseline_has_an_interval() -> Checked {
             assert_eq!((row.lost, row.corrupt), (0, 0), "{row:?}");
         }
     }
-    let text = views::text(&run, true);
+    let text = views::text_within(
+        &run,
+        &views::Show {
+            histogram: true,
+            columns: None,
+        },
+        None,
+    );
     assert!(text.contains("sampling") && text.contains("tcp"), "{text}");
     Ok(())
 }

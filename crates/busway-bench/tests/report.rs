@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use browser::{Browser, View};
 use busway_bench::record::Run;
-use busway_bench::views::{Output, compare};
+use busway_bench::views::{Output, Show, compare};
 
 const PHONE: View = View {
     name: "phone",
@@ -286,7 +286,7 @@ fn runs_beside_each_other_are_one_page() {
         files: files.to_vec(),
         csv: None,
         report: Some(page.clone()),
-        histogram: false,
+        show: Show::default(),
     };
     compare::run(&args).unwrap();
     pages.look(&page, PHONE);

@@ -7,12 +7,36 @@ use std::path::PathBuf;
 use busway_bench::BenchError;
 use busway_bench::environment::load::During;
 use busway_bench::record::Run;
-use busway_bench::views::{self, Output, compare};
+use busway_bench::views::{Columns, Output, Show, compare, text_within};
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 
 fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+fn text(run: &Run, histogram: bool) -> String {
+    text_within(
+        run,
+        &Show {
+            histogram,
+            columns: None,
+        },
+        None,
+    )
+}
+
+/// With every column.
+fn full_text(run: &Run) -> String {
+    let columns = Some("all".parse().unwrap());
+    text_within(
+        run,
+        &Show {
+            histogram: false,
+            columns,
+        },
+        None,
+    )
 }
 
 fn contains_all(text: &str, parts: &[&str]) {
@@ -23,7 +47,7 @@ fn contains_all(text: &str, parts: &[&str]) {
 
 #[test]
 fn refused_conditions_come_first_and_warnings_before_the_figures() {
-    let text = views::text(&samples::large_latency(), false);
+    let text = text(&samples::large_latency(), false);
     assert!(
         text.starts_with("NOT GRANTED: fifo (priority 80): RLIMIT_RTPRIO"),
         "{text}"
@@ -47,12 +71,12 @@ fn refused_conditions_come_first_and_warnings_before_the_figures() {
 fn a_warning_of_the_machine_that_the_run_repeats_is_said_once() {
     let mut run = samples::latency();
     run.warnings = run.environment.warnings.clone();
-    assert_eq!(views::text(&run, false).matches("neighbours may take").count(), 1);
+    assert_eq!(text(&run, false).matches("neighbours may take").count(), 1);
 }
 
 #[test]
 fn latency_has_the_tables_of_its_publications() {
-    let text = views::text(&samples::latency(), false);
+    let text = full_text(&samples::latency());
     contains_all(
         &text,
         &[
@@ -69,7 +93,7 @@ fn latency_has_the_tables_of_its_publications() {
 
 #[test]
 fn a_run_that_left_the_payload_untouched_says_so_before_the_figures() {
-    let text = views::text(&samples::single(), false);
+    let text = text(&samples::single(), false);
     let said = text.find("payload untouched").expect("it says so");
     assert!(
         said < text.find("Half round trip").expect("the table is there"),
@@ -81,11 +105,9 @@ fn a_run_that_left_the_payload_untouched_says_so_before_the_figures() {
 #[test]
 fn a_histogram_is_shown_on_request_only() {
     let run = samples::latency();
-    assert!(!views::text(&run, false).contains('█'));
+    assert!(!text(&run, false).contains('█'));
     assert_eq!(
-        views::text(&run, true)
-            .matches("(bars: logarithm of the count)")
-            .count(),
+        text(&run, true).matches("(bars: logarithm of the count)").count(),
         run.rows.len()
     );
 }
@@ -143,23 +165,83 @@ fn the_other_experiments_have_the_tables_that_their_readers_look_for() {
         ),
         (samples::empty(), &["no figures", "ended before all was measured"]),
     ] {
-        contains_all(&views::text(&run, false), parts);
+        contains_all(&format!("{}{}", text(&run, false), full_text(&run)), parts);
     }
 }
 
 #[test]
-fn no_line_of_a_table_is_wider_than_a_wide_terminal() {
+fn narrow_terminal_gets_narrow_tables_of_the_same_rows() {
+    let rules = |text: &str| -> Vec<usize> {
+        let is_rule = |line: &&str| line.starts_with(['╌', '═', '─']);
+        text.lines()
+            .filter(is_rule)
+            .map(|line| line.chars().count())
+            .collect()
+    };
     for (name, run) in samples::all().into_iter().filter(|(name, _)| *name != "hostile") {
-        let text = views::text(&run, true);
-        let ruled = text.lines().filter(|line| line.starts_with(['╌', '═', '─']));
-        for line in ruled {
-            assert!(
-                line.chars().count() <= 150,
-                "{name}: {} columns",
-                line.chars().count()
-            );
+        for columns in [None, Some("all".parse().unwrap())] {
+            let show = Show {
+                histogram: true,
+                columns,
+            };
+            let wide = text_within(&run, &show, None);
+            for width in [60, 80, 120] {
+                let text = text_within(&run, &show, Some(width));
+                let widest = rules(&text).into_iter().max().unwrap_or(0);
+                assert!(widest <= width, "{name}: {widest} of {width} columns\n{text}");
+                assert_eq!(
+                    rules(&text).len(),
+                    rules(&wide).len(),
+                    "{name}: tables at {width}"
+                );
+                let bars = text.lines().filter(|line| line.ends_with('█'));
+                bars.for_each(|bar| assert!(bar.chars().count() <= width, "{name}: {bar}"));
+            }
         }
     }
+}
+
+#[test]
+fn columns_without_room_are_named_and_the_most_important_stay() {
+    let text = text_within(&samples::latency(), &Show::default(), Some(60));
+    let head = text.lines().find(|line| line.contains("p50")).expect("p50 stays");
+    assert!(!head.contains("mean"), "{text}");
+    contains_all(&text, &["no room for: ", "mean"]);
+}
+
+#[test]
+fn tables_have_the_columns_that_were_asked_for_and_no_others() {
+    let columns: Columns = "p99.9,samples".parse().unwrap();
+    let show = Show {
+        histogram: false,
+        columns: Some(columns),
+    };
+    let text = text_within(&samples::latency(), &show, None);
+    let head = text
+        .lines()
+        .find(|line| line.contains("samples"))
+        .expect("samples is shown");
+    assert!(head.contains("p99.9") && !head.contains("p50"), "{head}");
+}
+
+#[test]
+fn unknown_column_is_refused_with_the_known_ones() {
+    let error = "p50,speed".parse::<Columns>().unwrap_err();
+    contains_all(&error, &["\"speed\"", "all", "p99.99", "pkt-out/msg"]);
+}
+
+#[test]
+fn table_of_a_sweep_has_one_row_for_each_technology_without_empty_columns() {
+    let run = samples::large_latency();
+    let text = text_within(&run, &Show::default(), Some(120));
+    let table = text.split("Average latency").nth(1).expect("the table is there");
+    let table = table.split("no room for").next().unwrap_or(table);
+    assert_eq!(table.matches("channel-memory").count(), 1, "{table}");
+    assert_eq!(
+        table.matches(" copy ").count(),
+        2,
+        "blocking and spinning\n{table}"
+    );
 }
 
 #[test]
@@ -244,7 +326,7 @@ fn comparison(files: Vec<PathBuf>) -> Result<String, BenchError> {
         files,
         csv: Some(file("compare.csv")),
         report: None,
-        histogram: false,
+        show: Show::default(),
     })
 }
 
@@ -307,7 +389,7 @@ fn a_file_that_is_no_result_is_named() {
 fn a_result_read_back_shows_the_same() {
     for (name, run) in samples::all() {
         let read = Run::load(&saved(&format!("{name}.again.json"), &run)).unwrap();
-        assert_eq!(views::text(&read, true), views::text(&run, true), "{name}");
+        assert_eq!(text(&read, true), text(&run, true), "{name}");
     }
 }
 
@@ -349,7 +431,7 @@ fn whether_files_can_be_written_is_known_before_anything_is_measured() {
 fn a_self_test_that_failed_beside_others_says_that_they_may_be_the_reason() {
     let mut run = samples::self_test();
     run.rows[0].verdicts[0].passed = false;
-    let others = |run: &Run| views::text(run, false).contains("repeat it on a quiet machine");
+    let others = |run: &Run| text(run, false).contains("repeat it on a quiet machine");
     let during = |others_percent| {
         Some(During {
             others_percent,
@@ -423,4 +505,32 @@ fn the_documentation_names_every_field_and_every_column() {
             "the column {column} is not made of names of fields"
         );
     }
+}
+
+#[test]
+fn every_stored_result_is_read_and_shown_by_every_view() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/results/2026-11-bench");
+    let mut results = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let page = file(&format!("stored-{name}.html"));
+        let shown = compare::run(&compare::Args {
+            files: vec![path],
+            csv: Some(file(&format!("stored-{name}.csv"))),
+            report: Some(page.clone()),
+            show: Show {
+                histogram: true,
+                columns: Some(Columns::All),
+            },
+        })
+        .unwrap();
+        contains_all(&shown, &["Linux 6.18", "technology"]);
+        assert!(
+            std::fs::read_to_string(&page).unwrap().contains("<figure"),
+            "{name}"
+        );
+        results += 1;
+    }
+    assert_eq!(results, 10);
 }

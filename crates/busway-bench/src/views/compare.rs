@@ -1,13 +1,14 @@
-//! `busway bench compare`: runs of one experiment beside each other, with ratios to the first.
+//! `busway bench compare`: stored runs of one experiment, alone or beside each other.
 //!
-//! Contract: runs of different experiments are an error; whatever else makes runs hard to compare (machines, kernels, how they were measured)
-//! is a warning before the figures. Ratios between runs have no interval: their rounds did not alternate, so that nothing is known of what changed
-//! between them. Called by the command line.
+//! Contract: runs of different experiments are an error; whatever else makes runs hard to compare
+//! (machines, kernels, how they were measured) is a warning before the figures. Ratios between runs have
+//! no interval: their rounds did not alternate, and nothing is known of what changed between them.
+//! Called by the command line.
 
 use std::path::PathBuf;
 
 use super::series::Set;
-use super::{caveats, terminal, write_csv, write_report};
+use super::{Show, caveats, terminal, write_csv, write_report};
 use crate::BenchError;
 use crate::environment::Environment;
 use crate::record::Run;
@@ -15,8 +16,8 @@ use crate::record::Run;
 /// Which results are compared, and where the comparison goes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Results that `busway bench … --json FILE` wrote; ratios are to the first
-    #[arg(required = true, num_args = 2.., value_name = "FILE")]
+    /// Results that `busway bench … --json FILE` wrote: one is shown again, several beside each other with ratios to the first
+    #[arg(required = true, num_args = 1.., value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Write the figures of all runs as comma-separated values
     #[arg(long, value_name = "FILE")]
@@ -24,9 +25,9 @@ pub struct Args {
     /// Write one page with tables and figures of all runs, which opens offline
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// Show a histogram of each measurement on the terminal
-    #[arg(long)]
-    pub histogram: bool,
+    /// What the terminal shows.
+    #[command(flatten)]
+    pub show: Show,
 }
 
 /// Reads the runs, writes the files that were asked for, and gives the text for the terminal.
@@ -58,7 +59,10 @@ pub fn run(args: &Args) -> Result<String, BenchError> {
         }
     }
     let differences = differences(&names, &loaded);
-    let labelled: Vec<(String, &Run)> = names.into_iter().zip(&loaded).collect();
+    let mut labelled: Vec<(String, &Run)> = names.into_iter().zip(&loaded).collect();
+    if let [(alone, _)] = &mut labelled[..] {
+        alone.clear();
+    }
     let set = Set::new(&labelled, &differences);
     if let Some(path) = &args.csv {
         write_csv(path, &labelled)?;
@@ -66,10 +70,11 @@ pub fn run(args: &Args) -> Result<String, BenchError> {
     if let Some(path) = &args.report {
         write_report(path, &set)?;
     }
-    Ok(terminal::text(&set, args.histogram))
+    Ok(terminal::text(&set, &args.show, super::width()))
 }
 
-/// File names without what they have in common: the stem, or the whole path where stems are the same, numbered where a file is given twice.
+/// The stem of each file name; the path where two stems are the same, numbered if a file is given
+/// twice.
 fn names(files: &[PathBuf]) -> Vec<String> {
     let stem = |path: &PathBuf| {
         path.file_stem()
@@ -99,57 +104,41 @@ fn names(files: &[PathBuf]) -> Vec<String> {
     names
 }
 
-/// What is not the same in all runs and bears on the figures.
+/// What differs between the runs and bears on the figures.
 fn differences(names: &[String], runs: &[Run]) -> Vec<String> {
-    type Told = fn(&Run) -> String;
-    let told: [(&str, Told); 5] = [
+    type Property = fn(&Run) -> String;
+    let properties: [(&str, Property); 6] = [
         ("machines", |run| machine(&run.environment)),
         ("followers", |run| {
             run.follower.as_ref().map_or_else(|| "none".into(), machine)
         }),
         ("payload", |run| caveats::touched(&run.settings).to_owned()),
-        ("loops", |run| {
-            run.settings
-                .open_loop_hz
-                .map_or_else(|| "closed".into(), |hz| format!("open at {hz} Hz"))
+        ("loops", |run| match run.settings.open_loop_hz {
+            None => "closed".into(),
+            Some(hz) => format!("open at {hz} Hz"),
         }),
         ("versions", |run| run.environment.busway.clone()),
+        ("granted conditions", granted),
     ];
     let mut all = Vec::new();
-    for (what, of) in told {
+    for (what, of) in properties {
         let values: Vec<String> = runs.iter().map(of).collect();
         if values.iter().any(|value| *value != values[0]) {
-            let each: Vec<String> = names
-                .iter()
-                .zip(&values)
-                .map(|(name, value)| format!("{name}: {value}"))
-                .collect();
+            let each = names.iter().zip(&values);
+            let each: Vec<String> = each.map(|(name, value)| format!("{name}: {value}")).collect();
             all.push(format!("the runs differ in their {what}: {}", each.join("; ")));
         }
     }
-    let granted = |run: &Run| -> Vec<String> {
-        run.conditions
-            .iter()
-            .filter(|it| it.granted)
-            .map(|it| format!("{} ({})", it.name, it.asked))
-            .collect()
-    };
-    let conditions: Vec<Vec<String>> = runs.iter().map(granted).collect();
-    if conditions.iter().any(|value| *value != conditions[0]) {
-        let each: Vec<String> = names
-            .iter()
-            .zip(&conditions)
-            .map(|(name, granted)| {
-                let granted = (!granted.is_empty()).then(|| granted.join(", "));
-                format!("{name}: {}", granted.unwrap_or_else(|| "none".into()))
-            })
-            .collect();
-        all.push(format!(
-            "the runs differ in the conditions they were granted: {}",
-            each.join("; ")
-        ));
-    }
     all
+}
+
+fn granted(run: &Run) -> String {
+    let granted = run.conditions.iter().filter(|it| it.granted);
+    let words: Vec<String> = granted.map(|it| format!("{} ({})", it.name, it.asked)).collect();
+    match words.is_empty() {
+        true => "none".into(),
+        false => words.join(", "),
+    }
 }
 
 fn machine(environment: &Environment) -> String {

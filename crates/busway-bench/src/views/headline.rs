@@ -1,11 +1,11 @@
 //! A run in a few sentences.
 //!
-//! Contract: nothing is said that a table does not show too; rows with more busy threads than cores keep their mark. Called by the terminal view and
-//! the report.
+//! Contract: every sentence repeats figures of a table; rows with more busy threads than cores keep
+//! their mark. Called by the terminal view and the report page.
 
 use std::collections::BTreeMap;
 
-use super::series::{CROWDED_MARK, Entry, Set, half, load_percent};
+use super::series::{Entry, Set, half, load_percent, marked};
 use super::{threshold, units};
 use crate::record::{Experiment, Row};
 
@@ -37,12 +37,7 @@ pub(super) fn sentences(set: &Set<'_>) -> Vec<String> {
 }
 
 fn name(entry: &Entry<'_>) -> String {
-    let mark = if entry.row.crowded {
-        format!(" {CROWDED_MARK}")
-    } else {
-        String::new()
-    };
-    format!("{}{mark}", entry.name())
+    marked(&entry.name(), entry.row)
 }
 
 /// The best row of the smallest and of the largest size.
@@ -169,16 +164,9 @@ fn timeliness(set: &Set<'_>) -> Vec<String> {
             if seen.is_empty() {
                 continue;
             }
-            let mark = if series.rows.iter().any(|row| row.crowded) {
-                format!(" {CROWDED_MARK}")
-            } else {
-                String::new()
-            };
             let from_ns = from.map_or(u64::MAX, |(ns, _)| *ns);
-            since
-                .entry(from_ns)
-                .or_default()
-                .push(series.name.clone() + &mark);
+            let name = name(&set.entry(&series));
+            since.entry(from_ns).or_default().push(name);
         }
         for (ns, names) in since {
             let from = if ns == u64::MAX {

@@ -13,10 +13,13 @@ use super::units;
 /// Ranges of a histogram.
 const RANGES: usize = 24;
 /// Characters of the longest bar.
-const BAR: f64 = 50.0;
+const BAR: usize = 50;
+/// Characters before it.
+const LABEL: usize = 36;
 
 /// A histogram of each row that has one.
-pub(super) fn text(set: &Set<'_>) -> String {
+pub(super) fn text(set: &Set<'_>, width: Option<usize>) -> String {
+    let bar = width.map_or(BAR, |width| width.saturating_sub(LABEL).min(BAR));
     let of_entry = |entry: Entry<'_>| {
         let (what, recorder, divisor) = times(set.experiment(), entry.row)?;
         let title = format!(
@@ -24,7 +27,7 @@ pub(super) fn text(set: &Set<'_>) -> String {
             entry.name(),
             units::size(entry.row.payload_bytes)
         );
-        Some(drawn(&title, &recorder, divisor))
+        Some(drawn(&title, &recorder, divisor, bar))
     };
     set.entries().filter_map(of_entry).collect()
 }
@@ -61,15 +64,15 @@ pub(super) fn log_ranges(recorder: &Recorder, ranges: usize, divisor: f64) -> Ve
         .collect()
 }
 
-fn drawn(title: &str, recorder: &Recorder, divisor: f64) -> String {
+fn drawn(title: &str, recorder: &Recorder, divisor: f64, bar: usize) -> String {
     let ranges = log_ranges(recorder, RANGES, divisor);
     let most = ranges.iter().map(|(_, _, count)| *count).max().unwrap_or(0);
     let mut out = format!("\n{title} (bars: logarithm of the count)\n");
     for (from, to, count) in ranges {
         let length = match (count, most) {
             (0, _) => 0.0,
-            (_, 1) => BAR,
-            _ => ((count as f64).ln() / (most as f64).ln() * BAR).max(1.0),
+            (_, 1) => bar as f64,
+            _ => ((count as f64).ln() / (most as f64).ln() * bar as f64).max(1.0),
         };
         let _ = writeln!(
             out,
@@ -96,7 +99,7 @@ mod tests {
         assert_eq!(ranges.iter().map(|it| it.2).sum::<u64>(), 10_001);
         assert_eq!(ranges[RANGES - 1].2, 1);
         assert_eq!(ranges[0].2, 10_000);
-        let text = drawn("t", &recorder, 1.0);
+        let text = drawn("t", &recorder, 1.0, BAR);
         assert!(text.lines().last().unwrap().ends_with("1 █"), "{text}");
     }
 

@@ -1,8 +1,10 @@
-//! How results are shown: text, comma-separated values, HdrHistogram logs, a report page, and runs beside each other.
+//! How results are shown: text, comma-separated values, HdrHistogram logs, a report page, and runs
+//! beside each other.
 //!
-//! Contract: every view is made from [`Run`]s alone, so that a file read back shows the same as the run did; what takes away from the figures
-//! (refused conditions, warnings, more busy threads than cores) always stands beside them; text from files is never trusted to be harmless.
-//! Called by every experiment, through [`Output`] and [`text`], and by `busway bench compare`.
+//! Contract: every view is made from [`Run`]s alone, so that a file read back shows what the run did;
+//! what takes away from the figures (refused conditions, warnings, more busy threads than cores) always
+//! stands beside them; text from files is never trusted to be harmless. Called by every experiment,
+//! through [`Output`] and [`text`], and by `busway bench compare`.
 
 mod caveats;
 pub mod compare;
@@ -23,6 +25,7 @@ use std::path::{Path, PathBuf};
 use crate::BenchError;
 use crate::record::Run;
 use series::Set;
+pub use terminal::{Columns, Show};
 
 /// Where results go beside the terminal.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -39,13 +42,13 @@ pub struct Output {
     /// Write one page with tables, figures, environment and warnings, which opens offline
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// Show a histogram of each measurement on the terminal
-    #[arg(long)]
-    pub histogram: bool,
+    /// What the terminal shows.
+    #[command(flatten)]
+    pub show: Show,
 }
 
 impl Output {
-    /// Looks whether the files can be written, before hours are spent on what goes into them; touches none of them.
+    /// Checks that the files can be written, before hours are spent on what goes into them. Touches none.
     ///
     /// # Errors
     ///
@@ -94,10 +97,22 @@ impl Output {
     }
 }
 
-/// A run as tables for people, with a text histogram of each row on request.
-pub fn text(run: &Run, histogram: bool) -> String {
+/// A run as tables for people, as wide as the terminal that this program writes to, if it does.
+pub fn text(run: &Run, show: &Show) -> String {
+    text_within(run, show, width())
+}
+
+/// A run as tables for people, on a terminal of so many columns; `None`: as wide as they are.
+pub fn text_within(run: &Run, show: &Show, width: Option<usize>) -> String {
     let alone = [(String::new(), run)];
-    terminal::text(&Set::new(&alone, &[]), histogram)
+    terminal::text(&Set::new(&alone, &[]), show, width)
+}
+
+/// Columns of the terminal, if standard output is one.
+fn width() -> Option<usize> {
+    let out = std::io::stdout();
+    let size = rustix::termios::tcgetwinsize(out).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
 fn write_csv(path: &Path, runs: &[(String, &Run)]) -> Result<(), BenchError> {

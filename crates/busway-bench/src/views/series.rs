@@ -1,9 +1,10 @@
-//! Which rows belong together: a line of a figure or a table is one technology in one way of waiting, of one run.
+//! Which rows belong together: a line of a figure, or a row of a table, is one technology in one way
+//! of waiting and one mode, of one run.
 //!
-//! Contract: the order is that of the rows in the file, so that the same technology has the same place and colour in every view. Called by
-//! tables and figures.
+//! Contract: the order is that of the rows in the file, so that a technology has the same place and
+//! colour in every view. Called by tables and figures.
 
-use crate::record::{Distribution, Experiment, Row, Run};
+use crate::record::{Distribution, Experiment, Load, Row, Run};
 
 /// Marks figures of rows with more busy threads than cores; its footnote is [`CROWDED`].
 pub(super) const CROWDED_MARK: &str = "†";
@@ -106,6 +107,28 @@ impl<'a> Set<'a> {
         all
     }
 
+    /// A series by one of its rows, a crowded one if there is any.
+    pub fn entry(&self, series: &Series<'a>) -> Entry<'a> {
+        let run = series.key.run;
+        let label = if self.runs.len() > 1 {
+            &self.runs[run].0
+        } else {
+            ""
+        };
+        let crowded = series.rows.iter().find(|row| row.crowded);
+        let row = crowded.unwrap_or(&series.rows[0]);
+        Entry { run, label, row }
+    }
+
+    /// Sizes and intervals that occur together, ascending.
+    pub fn streams(&self) -> Vec<(u64, Option<u64>)> {
+        let streams = self
+            .entries()
+            .map(|it| (it.row.payload_bytes, it.row.interval_ns));
+        let sorted: std::collections::BTreeSet<_> = streams.collect();
+        sorted.into_iter().collect()
+    }
+
     /// All sizes, ascending.
     pub fn sizes(&self) -> Vec<u64> {
         distinct(self.entries().map(|entry| entry.row.payload_bytes))
@@ -126,22 +149,12 @@ impl<'a> Set<'a> {
         if entry.run == 0 {
             return None;
         }
-        let same = |row: &&Row| {
-            (
-                &row.technology,
-                &row.wait,
-                &row.mode,
-                row.payload_bytes,
-                row.interval_ns,
-            ) == (
-                &entry.row.technology,
-                &entry.row.wait,
-                &entry.row.mode,
-                entry.row.payload_bytes,
-                entry.row.interval_ns,
-            )
-        };
-        let first = headline(self.experiment(), self.runs[0].1.rows.iter().find(same)?)?;
+        fn place(row: &Row) -> (Key<'_>, u64, Option<u64>) {
+            (key(0, row), row.payload_bytes, row.interval_ns)
+        }
+        let of_first = self.runs[0].1.rows.iter();
+        let mut same = of_first.filter(|row| place(row) == place(entry.row));
+        let first = headline(self.experiment(), same.next()?)?;
         let ratio = headline(self.experiment(), entry.row)? / first;
         ratio.is_finite().then_some(ratio)
     }
@@ -149,12 +162,7 @@ impl<'a> Set<'a> {
 
 impl<'a> Entry<'a> {
     pub fn key(&self) -> Key<'a> {
-        Key {
-            run: self.run,
-            technology: &self.row.technology,
-            wait: &self.row.wait,
-            mode: self.row.mode.as_deref(),
-        }
+        key(self.run, self.row)
     }
 
     /// Technology, wait, mode and run in words.
@@ -169,6 +177,33 @@ impl<'a> Entry<'a> {
         }
         name
     }
+}
+
+fn key(run: usize, row: &Row) -> Key<'_> {
+    Key {
+        run,
+        technology: &row.technology,
+        wait: &row.wait,
+        mode: row.mode.as_deref(),
+    }
+}
+
+/// The text, with the mark of a row that had more busy threads than cores.
+pub(super) fn marked(text: &str, row: &Row) -> String {
+    match row.crowded {
+        true => format!("{text} {CROWDED_MARK}"),
+        false => text.to_owned(),
+    }
+}
+
+/// What sending cost.
+pub(super) fn sender(row: &Row) -> Option<&Load> {
+    row.sender.as_ref()
+}
+
+/// What receiving cost.
+pub(super) fn receiver(row: &Row) -> Option<&Load> {
+    row.receiver.as_ref()
 }
 
 /// The figure by which rows of an experiment are compared: that of [`Row::by_round`], over all rounds.
@@ -187,13 +222,8 @@ pub(super) fn headline(experiment: Experiment, row: &Row) -> Option<f64> {
 
 /// CPU load of both sides together.
 pub(super) fn load_percent(row: &Row) -> Option<f64> {
-    let sides = [row.sender.as_ref(), row.receiver.as_ref()];
-    let known: Vec<f64> = sides
-        .into_iter()
-        .flatten()
-        .map(|load| load.total_percent())
-        .collect();
-    (!known.is_empty()).then(|| known.iter().sum())
+    let [sent, received] = [sender(row), receiver(row)].map(|side| side.map(Load::total_percent));
+    Some(sent.unwrap_or(0.0) + received.unwrap_or(0.0)).filter(|_| sent.or(received).is_some())
 }
 
 /// Half round trips: as recorded, or from the round trips.

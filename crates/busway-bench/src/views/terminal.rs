@@ -1,156 +1,197 @@
-//! A run as text: what to know first, the tables, and on request a histogram of each row.
+//! A run as text: warnings, tables, on request histograms, and a few sentences.
 //!
-//! Contract: everything that takes away from the figures stands before them, refused conditions first; the marks of rows are explained below
-//! each table. Tables that are too wide are split, with the columns that say what a row is about in each part. Called by
-//! [`super::text`] and `compare`.
+//! Contract: everything that takes away from the figures stands before them, refused conditions first.
+//! No table is wider than the terminal: columns are dropped by rank, and a line below the table names
+//! them; if those that must stay are too wide, their cells wrap. Called by [`super::text`] and `compare`.
 
 use std::fmt::Write;
+use std::str::FromStr;
 
 use comfy_table::{CellAlignment, ContentArrangement, TableComponent, presets};
 
 use crate::record::Run;
 
+use super::caveats::{self, Caveat, Weight};
 use super::series::Set;
-use super::tables::{self, Detail, Table};
-use super::{caveats, headline, histogram, units};
+use super::tables::{self, Detail, Head, NAMES, Table};
+use super::{headline, histogram, units};
 
-/// Columns of a terminal that tables are split for.
-const WIDTH: usize = 150;
+/// What the terminal shows.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Show {
+    /// Show a histogram of each measurement on the terminal
+    #[arg(long)]
+    pub histogram: bool,
+    /// Columns of the tables on the terminal: `all`, or names such as p50,p99.9,lost
+    /// [default: those that answer the question of the experiment]
+    #[arg(long, value_name = "all|NAME,…")]
+    pub columns: Option<Columns>,
+}
 
-/// One run, or several of the same experiment beside each other.
-pub(super) fn text(set: &Set<'_>, with_histograms: bool) -> String {
+/// The columns that were asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Columns {
+    /// Every column of every table, and a table for every size.
+    All,
+    /// These, beside what a row is about.
+    Only(Vec<String>),
+}
+
+impl FromStr for Columns {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "all" {
+            return Ok(Self::All);
+        }
+        let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
+        match names.iter().find(|name| !NAMES.contains(&name.as_str())) {
+            None => Ok(Self::Only(names)),
+            Some(unknown) => Err(format!(
+                "there is no column {unknown:?}; give `all`, or some of {}",
+                NAMES.join(", ")
+            )),
+        }
+    }
+}
+
+/// One run, or several of the same experiment beside each other, on a terminal of `width` columns;
+/// without a width nothing is dropped or wrapped.
+pub(super) fn text(set: &Set<'_>, show: &Show, width: Option<usize>) -> String {
     let mut out = String::new();
     for difference in set.differences() {
         let _ = writeln!(out, "warning: {difference}");
     }
     for (label, run) in set.runs() {
-        out += &head(label, run);
+        out += &head(&prefix(label), run);
     }
-    for table in tables::of(set, Detail::Brief) {
-        out += &drawn(&table);
+    let detail = match show.columns {
+        None => Detail::Brief,
+        Some(_) => Detail::Full,
+    };
+    for table in tables::of(set, detail) {
+        out += &drawn(table, show.columns.as_ref(), width);
     }
-    if with_histograms {
-        out += &histogram::text(set);
+    if show.histogram {
+        out += &histogram::text(set, width);
     }
     for (at, sentence) in headline::sentences(set).into_iter().enumerate() {
         out += &format!("{}{sentence}\n", if at == 0 { "\nIn short:\n" } else { "" });
     }
     for (label, run) in set.runs() {
-        let notes = caveats::of(run)
-            .into_iter()
-            .filter(|caveat| caveat.weight == caveats::Weight::Note);
-        notes.for_each(|note| out += &format!("\n{}note: {}", prefix(label), note.text));
+        for note in of_weight(&caveats::of(run), Weight::Note) {
+            out += &format!("\n{}note: {}", prefix(label), note.text);
+        }
     }
     out.truncate(out.trim_end().len());
     out
 }
 
 fn prefix(label: &str) -> String {
-    if label.is_empty() {
-        String::new()
-    } else {
-        format!("{label}: ")
+    match label {
+        "" => String::new(),
+        _ => format!("{label}: "),
     }
 }
 
-fn head(label: &str, run: &Run) -> String {
-    let mut out = String::new();
-    let refused_first = caveats::of(run);
-    for caveat in refused_first
-        .iter()
-        .filter(|caveat| caveat.weight == caveats::Weight::Refused)
-    {
-        let _ = writeln!(out, "{}{}: {}", prefix(label), caveat.weight.word(), caveat.text);
-    }
-    let _ = writeln!(
-        out,
-        "{}{}, {}: {}",
-        prefix(label),
+fn of_weight(all: &[Caveat], weight: Weight) -> impl Iterator<Item = &Caveat> {
+    all.iter().filter(move |caveat| caveat.weight == weight)
+}
+
+fn head(prefix: &str, run: &Run) -> String {
+    let caveats = caveats::of(run);
+    let line = |caveat: &Caveat| format!("{}: {}", caveat.weight.word(), caveat.text);
+    let mut lines: Vec<String> = of_weight(&caveats, Weight::Refused).map(line).collect();
+    lines.push(format!(
+        "{}, {}: {}",
         run.experiment.word(),
         units::date(run.started_unix_s),
         caveats::how(&run.settings)
-    );
-    for (machine, place) in [
-        (Some(&run.environment), ""),
-        (run.follower.as_ref(), "follower: "),
-    ] {
-        let said = machine.map(ToString::to_string).unwrap_or_default();
+    ));
+    let follower = run.follower.as_ref().map(|it| (it, "follower: "));
+    for (machine, place) in [(&run.environment, "")].into_iter().chain(follower) {
+        let text = machine.to_string();
         // Its warnings are among the caveats.
-        for line in said.lines().filter(|line| !line.starts_with("warning:")) {
-            let _ = writeln!(out, "{}{place}{line}", prefix(label));
-        }
+        let facts = text.lines().filter(|line| !line.starts_with("warning:"));
+        lines.extend(facts.map(|line| format!("{place}{line}")));
     }
-    for condition in run.conditions.iter().filter(|condition| condition.granted) {
-        let _ = writeln!(
-            out,
-            "{}granted: {} ({})",
-            prefix(label),
-            condition.name,
-            condition.asked
-        );
-    }
-    for caveat in refused_first
-        .iter()
-        .filter(|caveat| caveat.weight == caveats::Weight::Warning)
-    {
-        let _ = writeln!(out, "{}warning: {}", prefix(label), caveat.text);
-    }
-    if run.rows.is_empty() {
-        let _ = writeln!(out, "{}no figures", prefix(label));
-    }
-    out
+    let granted = run.conditions.iter().filter(|condition| condition.granted);
+    lines.extend(granted.map(|it| format!("granted: {} ({})", it.name, it.asked)));
+    lines.extend(of_weight(&caveats, Weight::Warning).map(line));
+    lines.extend(run.rows.is_empty().then(|| "no figures".to_owned()));
+    lines.iter().map(|line| format!("{prefix}{line}\n")).collect()
 }
 
-fn drawn(table: &Table) -> String {
+fn drawn(table: Table, columns: Option<&Columns>, width: Option<usize>) -> String {
     let mut out = format!("\n{}\n", table.title);
     if let Some(published) = table.published {
         let _ = writeln!(out, "(as published: {published})");
     }
-    for columns in parts(table) {
-        let mut grid = comfy_table::Table::new();
-        grid.load_preset(presets::UTF8_HORIZONTAL_ONLY);
-        grid.remove_style(TableComponent::HorizontalLines);
-        grid.remove_style(TableComponent::MiddleIntersections);
-        grid.remove_style(TableComponent::LeftBorderIntersections);
-        grid.remove_style(TableComponent::RightBorderIntersections);
-        grid.set_content_arrangement(ContentArrangement::Disabled);
-        let of = |cells: &[String]| -> Vec<String> { columns.iter().map(|at| cells[*at].clone()).collect() };
-        grid.set_header(of(&table.heads));
-        table.rows.iter().for_each(|row| {
-            grid.add_row(of(row));
-        });
-        for (column, at) in grid.column_iter_mut().zip(&columns) {
-            if *at >= table.keys {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
+    let mut shown = asked(&table, columns);
+    if shown.len() == table.keys {
+        return String::new();
+    }
+    let mut dropped = Vec::new();
+    while let Some(at) = width.and_then(|width| too_wide(&table, &shown, width)) {
+        dropped.insert(0, table.heads[shown.remove(at)].text.as_str());
+    }
+    let mut grid = comfy_table::Table::new();
+    grid.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    for line in [
+        TableComponent::HorizontalLines,
+        TableComponent::MiddleIntersections,
+        TableComponent::LeftBorderIntersections,
+        TableComponent::RightBorderIntersections,
+    ] {
+        grid.remove_style(line);
+    }
+    match width {
+        None => grid.set_content_arrangement(ContentArrangement::Disabled),
+        Some(width) => grid
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_width(u16::try_from(width).unwrap_or(u16::MAX)),
+    };
+    grid.set_header(shown.iter().map(|at| &table.heads[*at].text));
+    for row in &table.rows {
+        grid.add_row(shown.iter().map(|at| &row[*at]));
+    }
+    for (column, at) in grid.column_iter_mut().zip(&shown) {
+        if *at >= table.keys {
+            column.set_cell_alignment(CellAlignment::Right);
         }
-        let _ = writeln!(out, "{grid}");
     }
-    for footnote in &table.footnotes {
-        let _ = writeln!(out, "{footnote}");
+    let _ = writeln!(out, "{grid}");
+    if !dropped.is_empty() {
+        let _ = writeln!(out, "no room for: {}", dropped.join(", "));
     }
+    table.footnotes.iter().for_each(|it| out += &format!("{it}\n"));
     out
 }
 
-/// Which columns go into each part, so that none is wider than the terminal unless a single column is.
-fn parts(table: &Table) -> Vec<Vec<usize>> {
-    let width = |at: usize| {
-        let cells = table.rows.iter().map(|row| row[at].chars().count());
-        cells.chain([table.heads[at].chars().count()]).max().unwrap_or(0) + 3
+/// The columns that were asked for, or answer the question of the experiment.
+fn asked(table: &Table, columns: Option<&Columns>) -> Vec<usize> {
+    let is_asked = |head: &Head| match columns {
+        None => !head.extra,
+        Some(Columns::All) => true,
+        Some(Columns::Only(names)) => names.contains(&head.name) || !NAMES.contains(&head.name.as_str()),
     };
-    let keys: Vec<usize> = (0..table.keys).collect();
-    let taken: usize = keys.iter().map(|at| width(*at)).sum();
-    let mut parts = vec![keys.clone()];
-    let mut used = taken;
-    for at in table.keys..table.heads.len() {
-        let last = parts.last_mut().expect("there is always a part");
-        if used + width(at) > WIDTH && last.len() > keys.len() {
-            parts.push([keys.as_slice(), &[at]].concat());
-            used = taken + width(at);
-        } else {
-            last.push(at);
-            used += width(at);
-        }
-    }
-    parts
+    let all = 0..table.heads.len();
+    all.filter(|at| is_asked(&table.heads[*at])).collect()
+}
+
+/// Which of the shown columns is dropped next, if they are too wide: the last of the highest rank.
+fn too_wide(table: &Table, shown: &[usize], width: usize) -> Option<usize> {
+    let wide = |at: &usize| {
+        let cells = table.rows.iter().map(|row| row[*at].chars().count());
+        cells
+            .chain([table.heads[*at].text.chars().count()])
+            .max()
+            .unwrap_or(0)
+            + 3
+    };
+    let is_too_wide = shown.iter().map(wide).sum::<usize>() > width;
+    let (at, rank) = (0..shown.len())
+        .map(|at| (at, table.heads[shown[at]].rank))
+        .max_by_key(|(_, rank)| *rank)?;
+    (is_too_wide && rank > 0).then_some(at)
 }

@@ -81,11 +81,15 @@ Examples:
   busway bench gateway --json results.json
   busway bench gateway --transports memory,bare-copy --sizes 64,1MiB --rounds 5")]
     Gateway(gateway::Args),
-    /// Results beside each other, with ratios to the first
-    #[command(after_help = "\
+    /// Stored results again, alone or beside each other with ratios to the first
+    #[command(
+        visible_alias = "show",
+        after_help = "\
 Examples:
+  busway bench show latency.json --report latency.html
   busway bench compare before.json after.json
-  busway bench compare board-a.json board-b.json board-c.json --report boards.html --csv boards.csv")]
+  busway bench compare board-a.json board-b.json board-c.json --report boards.html --csv boards.csv"
+    )]
     Compare(views::compare::Args),
     /// Every experiment after the other, each with its result and its page in one directory; about a quarter of an hour
     #[command(after_help = "\
@@ -116,32 +120,29 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         live: true,
         stop: &stop,
     };
-    let show = |run: &Run, histogram| show(run, histogram, &stop);
+    let show = |run: &Run, how: &views::Show| show(run, how, &stop);
     match &args.what {
-        What::Latency(args) => show(&latency::run(args, context)?, args.common.output.histogram),
-        What::Throughput(args) => show(&throughput::run(args, context)?, args.common.output.histogram),
-        What::Stream(args) => show(
-            &throughput::run_stream(args, context)?,
-            args.common.output.histogram,
-        ),
-        What::Timeliness(args) => show(&timeliness::run(args, context)?, args.common.output.histogram),
-        What::Jitter(args) => show(&jitter::run(args, context)?, args.common.output.histogram),
+        What::Latency(args) => show(&latency::run(args, context)?, &args.common.output.show),
+        What::Throughput(args) => show(&throughput::run(args, context)?, &args.common.output.show),
+        What::Stream(args) => show(&throughput::run_stream(args, context)?, &args.common.output.show),
+        What::Timeliness(args) => show(&timeliness::run(args, context)?, &args.common.output.show),
+        What::Jitter(args) => show(&jitter::run(args, context)?, &args.common.output.show),
         What::SelfTest(args) => {
             let run = self_test::run(args, context)?;
-            show(&run, args.common.output.histogram)?;
+            show(&run, &args.common.output.show)?;
             if !self_test::has_passed(&run) {
                 return Ok(ExitCode::from(crate::output::FAILURE));
             }
             Ok(())
         }
-        What::Interference(args) => show(&interference::run(args, context)?, args.common.output.histogram),
-        What::Calls(args) => show(&calls::run(args, context)?, args.common.output.histogram),
-        What::Gateway(args) => show(&gateway::run(args, context)?, args.output.histogram),
+        What::Interference(args) => show(&interference::run(args, context)?, &args.common.output.show),
+        What::Calls(args) => show(&calls::run(args, context)?, &args.common.output.show),
+        What::Gateway(args) => show(&gateway::run(args, context)?, &args.output.show),
         What::All(args) => {
             let runs = all::run(args, context, |name, index, of| {
                 let _ = writeln!(std::io::stderr(), "{name} ({index} of {of})");
             })?;
-            runs.iter().try_for_each(|run| show(run, false))
+            runs.iter().try_for_each(|run| show(run, &views::Show::default()))
         }
         What::Compare(args) => Ok(writeln!(std::io::stdout(), "{}", views::compare::run(args)?)?),
         What::Technologies => Ok(write!(std::io::stdout(), "{}", technology::list())?),
@@ -159,8 +160,8 @@ fn own_file() -> PathBuf {
     named.unwrap_or_else(|| "/proc/self/exe".into())
 }
 
-fn show(run: &Run, histogram: bool, stop: &AtomicBool) -> anyhow::Result<()> {
-    writeln!(std::io::stdout(), "{}", views::text(run, histogram))?;
+fn show(run: &Run, how: &views::Show, stop: &AtomicBool) -> anyhow::Result<()> {
+    writeln!(std::io::stdout(), "{}", views::text(run, how))?;
     anyhow::ensure!(
         run.interrupted || !run.rows.is_empty(),
         "nothing could be measured: the notes above say why of each technology"

@@ -109,7 +109,7 @@ fn drawn(table: &Table) -> Markup {
     let grid = html! {
         div.scroll tabindex="0" role="region" aria-label=(table.title) {
             table {
-                thead { tr { @for (at, head) in table.heads.iter().enumerate() { th scope="col" class=(alignment(at)) { (head) } } } }
+                thead { tr { @for (at, head) in table.heads.iter().enumerate() { th scope="col" class=(alignment(at)) { (head.text) } } } }
                 tbody {
                     @for row in &table.rows {
                         tr { @for (at, cell) in row.iter().enumerate() { td class=(alignment(at)) { (cell) } } }
@@ -150,18 +150,17 @@ fn machines(label: &str, run: &Run) -> Markup {
         }
         @if !run.conditions.is_empty() {
             h2 { (of("Conditions")) }
-            (drawn(&Table {
-                title: "Asked of the system for the programs under test".into(),
-                heads: ["condition", "asked", "granted", "reason"].map(str::to_owned).to_vec(),
-                keys: 4,
-                rows: run.conditions.iter().map(|it| vec![
+            (drawn(&tables::plain(
+                "Asked of the system for the programs under test",
+                ["condition", "asked", "granted", "reason"],
+                4,
+                run.conditions.iter().map(|it| [
                     it.name.clone(),
                     it.asked.clone(),
                     if it.granted { "yes" } else { "NO" }.to_owned(),
                     it.reason.clone().unwrap_or_default(),
-                ]).collect(),
-                ..Table::default()
-            }))
+                ]),
+            )))
         }
     }
 }

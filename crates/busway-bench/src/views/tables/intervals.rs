@@ -1,6 +1,6 @@
 //! Experiments with a sending interval: interference and timeliness.
 
-use super::{Table, column, distribution_columns, fault_columns, listing, percent};
+use super::{Detail, Table, column, distribution_columns, fault_columns, listing, matrix, percent};
 use crate::record::{Distribution, Row};
 use crate::views::series::{Entry, Set};
 use crate::views::units;
@@ -16,88 +16,98 @@ pub(super) fn interference(set: &Set<'_>) -> Vec<Table> {
             })
             .collect();
         let messages = interval_ns.map(|ns| format!(", a message every {}", units::time(ns as f64)));
+        let messages = messages.unwrap_or_default();
         let mut columns = distribution_columns(|row: &Row| row.execution_ns.clone());
-        columns.push(column("received", |row: &Row| {
-            (row.received > 0).then(|| units::grouped(row.received as f64))
-        }));
+        let received = |row: &Row| (row.received > 0).then(|| units::grouped(row.received as f64));
+        columns.push(column(5, "received", received));
         columns.extend(fault_columns());
+        let title = format!("Execution time of the task on the same core{messages}, µs");
         Table {
             published: Some("RDMA sampling port, Fig. 3: execution time of the computing partition"),
-            ..listing(
-                set,
-                format!(
-                    "Execution time of the task on the same core{}, µs",
-                    messages.unwrap_or_default()
-                ),
-                &entries,
-                columns,
-            )
+            ..listing(set, title, &entries, columns)
         }
     };
     set.intervals_ns().into_iter().map(table).collect()
 }
 
-/// Intervals sent and seen; a table for each size.
-pub(super) fn timeliness(set: &Set<'_>) -> Vec<Table> {
+/// Intervals seen by intervals sent, and in detail; a table of each for each size.
+pub(super) fn timeliness(set: &Set<'_>, detail: Detail) -> Vec<Table> {
+    let steps: Vec<(u64, String)> = set
+        .intervals_ns()
+        .into_iter()
+        .flatten()
+        .map(|ns| (ns, units::time(ns as f64)))
+        .collect();
     let table = |bytes: &u64| {
-        let entries = by_series(set, *bytes);
-        let both = |head: &'static str, of: fn(&Row) -> &Option<Distribution>| {
-            let figure = |head: String, pick: fn(&Distribution) -> f64| {
-                column(head, move |row: &Row| {
-                    of(row).as_ref().map(|it| units::micros(pick(it)))
-                })
-            };
-            [
-                figure(format!("{head} mean"), |it| it.mean),
-                figure(format!("{head} p50"), |it| it.p50 as f64),
-                figure(format!("{head} p99"), |it| it.p99 as f64),
-                figure(format!("{head} max"), |it| it.max as f64),
-            ]
+        let seen = |row: &Row, ns| {
+            let is_it = row.payload_bytes == *bytes && row.interval_ns == Some(ns);
+            let times = row.observed_interval_ns.as_ref().filter(|_| is_it)?;
+            Some(units::micros(times.p50 as f64))
         };
-        let mut columns = vec![column("told", |row: &Row| {
-            row.interval_ns.map(|ns| units::micros(ns as f64))
-        })];
-        columns.extend(both("sent", |row| &row.transmitted_interval_ns));
-        columns.extend(both("seen", |row| &row.observed_interval_ns));
-        columns.push(column("seen/sent", |row: &Row| {
-            let (seen, sent) = (
-                row.observed_interval_ns.as_ref()?,
-                row.transmitted_interval_ns.as_ref()?,
-            );
-            (sent.mean > 0.0).then(|| format!("{:.2}", seen.mean / sent.mean))
-        }));
-        columns.push(column("not seen %", |row: &Row| {
-            (row.sent > 0).then(|| percent(row.lost as f64 / row.sent as f64 * 100.0))
-        }));
-        columns.push(column("corrupt", |row: &Row| {
-            (row.corrupt > 0).then(|| units::grouped(row.corrupt as f64))
-        }));
+        let title = format!(
+            "Median interval seen, µs, by the interval sent, messages of {}",
+            units::size(*bytes)
+        );
         Table {
             published: Some("RDMA sampling port, Fig. 4: transmission intervals and observed intervals"),
-            ..listing(
-                set,
-                format!("Intervals between messages of {}, µs", units::size(*bytes)),
-                &entries,
-                columns,
-            )
+            ..matrix(set, title, &steps, seen)
         }
     };
-    set.sizes().iter().map(table).collect()
+    let sizes = set.sizes();
+    let mut tables: Vec<Table> = sizes.iter().map(table).collect();
+    if detail == Detail::Full {
+        tables.extend(sizes.iter().map(|bytes| in_detail(set, *bytes)));
+    }
+    tables
+}
+
+fn in_detail(set: &Set<'_>, bytes: u64) -> Table {
+    let both = |head: &'static str, of: fn(&Row) -> &Option<Distribution>| {
+        let figure = |rank, word: &str, pick: fn(&Distribution) -> f64| {
+            column(rank, format!("{head} {word}"), move |row: &Row| {
+                of(row).as_ref().map(|it| units::micros(pick(it)))
+            })
+        };
+        [
+            figure(4, "mean", |it| it.mean),
+            figure(1, "p50", |it| it.p50 as f64),
+            figure(5, "p99", |it| it.p99 as f64),
+            figure(6, "max", |it| it.max as f64),
+        ]
+    };
+    let asked = |row: &Row| row.interval_ns.map(|ns| units::micros(ns as f64));
+    let seen_by_sent = |row: &Row| {
+        let (seen, sent) = (
+            row.observed_interval_ns.as_ref()?.mean,
+            row.transmitted_interval_ns.as_ref()?.mean,
+        );
+        (sent > 0.0).then(|| format!("{:.2}", seen / sent))
+    };
+    let unseen = |row: &Row| {
+        let share = row.lost as f64 / row.sent.max(1) as f64;
+        (row.sent > 0).then(|| percent(share * 100.0))
+    };
+    let mut columns = vec![column(0, "asked", asked)];
+    columns.extend(both("sent", |row| &row.transmitted_interval_ns));
+    columns.extend(both("seen", |row| &row.observed_interval_ns));
+    columns.push(column(2, "seen/sent", seen_by_sent));
+    columns.push(column(1, "not seen %", unseen));
+    let [_, corrupt] = fault_columns();
+    columns.push(corrupt);
+    let title = format!("Intervals between messages of {}, µs", units::size(bytes));
+    listing(set, title, &by_series(set, bytes), columns)
 }
 
 /// Rows of a size, those of a series beside each other, by interval.
 fn by_series<'a>(set: &Set<'a>, bytes: u64) -> Vec<Entry<'a>> {
-    let labels: Vec<&str> = set.runs().map(|(label, _)| label).collect();
-    let mut entries = Vec::new();
-    for series in set.series() {
-        let (run, label) = (series.key.run, labels[series.key.run]);
-        let mut rows: Vec<&Row> = series
-            .rows
-            .into_iter()
-            .filter(|row| row.payload_bytes == bytes)
-            .collect();
-        rows.sort_by_key(|row| row.interval_ns);
-        entries.extend(rows.into_iter().map(|row| Entry { run, label, row }));
-    }
+    let order: Vec<_> = set.series().into_iter().map(|series| series.key).collect();
+    let mut entries: Vec<Entry<'a>> = set
+        .entries()
+        .filter(|entry| entry.row.payload_bytes == bytes)
+        .collect();
+    entries.sort_by_key(|entry| {
+        let series = order.iter().position(|key| *key == entry.key());
+        (series, entry.row.interval_ns)
+    });
     entries
 }

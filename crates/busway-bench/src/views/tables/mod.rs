@@ -1,17 +1,18 @@
-//! The tables of each experiment, made once for the terminal and for the report.
+//! The tables of each experiment, made once for the terminal and for the report page.
 //!
-//! Contract: [`of`] gives every table that the experiment's readers look for, of one run or of several beside each other; text columns
-//! come first and are aligned left, figures are aligned right, a column without any figure is left out. [`Table::published`] names the
-//! published table that one repeats. Called by the terminal view and the report.
+//! Contract: a row is one technology in one way of waiting and one mode, of one run. Key columns come
+//! first and are aligned left, figures are aligned right. No table has an empty column or row. Each
+//! column has a name for `--columns` ([`NAMES`]) and a rank, by which narrow terminals drop columns.
+//! [`Table::published`] names the published table that one repeats.
 
 mod intervals;
-mod latency;
 mod others;
+mod round_trips;
 mod throughput;
 
-use crate::record::{Experiment, Ratio, Row};
+use crate::record::{Distribution, Experiment, Ratio, Row};
 
-use super::series::{CROWDED, CROWDED_MARK, Entry, Series, Set};
+use super::series::{CROWDED, Entry, Series, Set, marked};
 use super::units;
 
 /// A table before it is drawn.
@@ -20,7 +21,7 @@ pub(super) struct Table {
     pub title: String,
     /// Which published table it repeats.
     pub published: Option<&'static str>,
-    pub heads: Vec<String>,
+    pub heads: Vec<Head>,
     /// How many columns at the left say what the row is about.
     pub keys: usize,
     pub rows: Vec<Vec<String>>,
@@ -28,10 +29,68 @@ pub(super) struct Table {
     pub footnotes: Vec<String>,
 }
 
-/// How much of a long sweep is shown.
+/// The heading of a column, and when it is shown.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Head {
+    pub text: String,
+    /// The word for `--columns`; empty for keys and sizes, which are no matter of choice.
+    pub name: String,
+    /// Narrow terminals drop the column with the highest rank first.
+    pub rank: u32,
+    /// Shown by `--columns` and in the report page only.
+    pub extra: bool,
+}
+
+/// What `--columns` knows beside `all`.
+pub(super) const NAMES: [&str; 42] = [
+    "samples",
+    "min",
+    "mean",
+    "p50",
+    "p90",
+    "p99",
+    "p99.9",
+    "p99.99",
+    "max",
+    "ratio",
+    "floor",
+    "tunnel",
+    "run-ratio",
+    "rate",
+    "messages/s",
+    "lost",
+    "lost-%",
+    "corrupt",
+    "received",
+    "sent-p50",
+    "sent-mean",
+    "sent-p99",
+    "sent-max",
+    "seen-p50",
+    "seen-mean",
+    "seen-p99",
+    "seen-max",
+    "seen/sent",
+    "not-seen-%",
+    "saved",
+    "send",
+    "recv",
+    "usr+sys",
+    "gateway",
+    "host-usr",
+    "host-sys",
+    "host-irq",
+    "pkt-out/msg",
+    "pkt-in/msg",
+    "write",
+    "read",
+    "clock",
+];
+
+/// How much is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Detail {
-    /// Powers of two among the sizes of a long sweep.
+    /// What answers the question of the experiment: of a long sweep its ends and its middle.
     Brief,
     /// All that was measured.
     Full,
@@ -40,132 +99,207 @@ pub(super) enum Detail {
 /// All tables of runs of one experiment.
 pub(super) fn of(set: &Set<'_>, detail: Detail) -> Vec<Table> {
     let mut tables = match set.experiment() {
-        Experiment::Latency => latency::tables(set),
+        Experiment::Latency => round_trips::latency(set, detail),
         Experiment::Throughput => throughput::throughput(set, detail),
         Experiment::Stream => throughput::stream(set),
         Experiment::Interference => intervals::interference(set),
-        Experiment::Timeliness => intervals::timeliness(set),
+        Experiment::Timeliness => intervals::timeliness(set, detail),
         Experiment::Jitter => others::jitter(set, detail),
-        Experiment::Gateway => others::gateway(set),
+        Experiment::Gateway => others::gateway(set, detail),
         Experiment::Calls => others::calls(set),
         Experiment::SelfTest => others::self_test(set),
     };
     tables.retain(|table| !table.rows.is_empty());
+    let all = set.sizes().len();
+    let is_cut = matches!(
+        set.experiment(),
+        Experiment::Latency | Experiment::Throughput | Experiment::Gateway
+    ) && all > sizes(set, detail).len();
+    if let Some(last) = tables.last_mut().filter(|_| is_cut) {
+        last.footnotes.push(format!(
+            "{SHORT_SWEEP} of {all} sizes have tables of their own; `--columns` and the files \
+             (--csv, --json, --report) have all"
+        ));
+    }
     tables
 }
 
+/// More sizes are a long sweep.
+const SHORT_SWEEP: usize = 3;
+
+/// The sizes that get a table each.
+fn sizes(set: &Set<'_>, detail: Detail) -> Vec<u64> {
+    let all = set.sizes();
+    if detail == Detail::Full || all.len() <= SHORT_SWEEP {
+        return all;
+    }
+    [0, all.len() / 2, all.len() - 1].map(|at| all[at]).to_vec()
+}
+
 /// The figure of a row, in words.
-type Figure<'a> = Box<dyn Fn(&Row) -> Option<String> + 'a>;
+type Cell<'a> = Box<dyn Fn(&Row) -> Option<String> + 'a>;
 
 /// A column of figures.
 struct Column<'a> {
-    head: String,
-    cell: Figure<'a>,
+    head: Head,
+    cell: Cell<'a>,
 }
 
-fn column<'a>(head: impl Into<String>, cell: impl Fn(&Row) -> Option<String> + 'a) -> Column<'a> {
+impl Column<'_> {
+    /// Only on request.
+    fn extra(mut self) -> Self {
+        self.head.extra = true;
+        self
+    }
+}
+
+/// A column whose name is its heading, with hyphens for spaces.
+fn column<'a>(rank: u32, text: impl Into<String>, cell: impl Fn(&Row) -> Option<String> + 'a) -> Column<'a> {
+    let text = text.into();
+    let head = Head {
+        name: text.replace(' ', "-"),
+        text,
+        rank,
+        extra: false,
+    };
     Column {
-        head: head.into(),
+        head,
         cell: Box::new(cell),
     }
 }
 
 /// Times of a distribution, in µs.
-fn distribution_columns<'a>(
-    of: impl Fn(&Row) -> Option<crate::record::Distribution> + Copy + 'a,
-) -> Vec<Column<'a>> {
-    let time = |head: &'static str, pick: fn(&crate::record::Distribution) -> f64| {
-        column(head, move |row: &Row| of(row).map(|it| units::micros(pick(&it))))
+fn distribution_columns<'a>(of: impl Fn(&Row) -> Option<Distribution> + Copy + 'a) -> Vec<Column<'a>> {
+    let time = |rank, head: &'static str, pick: fn(&Distribution) -> f64| {
+        column(rank, head, move |row: &Row| {
+            of(row).map(|it| units::micros(pick(&it)))
+        })
     };
+    let samples = move |row: &Row| of(row).map(|it| units::grouped(it.samples as f64));
     vec![
-        column("samples", move |row: &Row| {
-            of(row).map(|it| units::grouped(it.samples as f64))
-        }),
-        time("min", |it| it.min as f64),
-        time("mean", |it| it.mean),
-        time("p50", |it| it.p50 as f64),
-        time("p90", |it| it.p90 as f64),
-        time("p99", |it| it.p99 as f64),
-        time("p99.9", |it| it.p99_9 as f64),
-        time("p99.99", |it| it.p99_99 as f64),
-        time("max", |it| it.max as f64),
+        column(9, "samples", samples).extra(),
+        time(5, "min", |it| it.min as f64).extra(),
+        time(4, "mean", |it| it.mean),
+        time(0, "p50", |it| it.p50 as f64),
+        time(6, "p90", |it| it.p90 as f64).extra(),
+        time(1, "p99", |it| it.p99 as f64),
+        time(7, "p99.9", |it| it.p99_9 as f64).extra(),
+        time(8, "p99.99", |it| it.p99_99 as f64).extra(),
+        time(2, "max", |it| it.max as f64),
     ]
 }
 
-/// What went wrong, where anything did.
-fn fault_columns<'a>() -> Vec<Column<'a>> {
+/// Messages that were lost or damaged, where any was.
+fn fault_columns<'a>() -> [Column<'a>; 2] {
     let count = |of: u64| (of > 0).then(|| units::grouped(of as f64));
-    vec![
-        column("lost", move |row: &Row| count(row.lost)),
-        column("corrupt", move |row: &Row| count(row.corrupt)),
+    [
+        column(1, "lost", move |row: &Row| count(row.lost)),
+        column(0, "corrupt", move |row: &Row| count(row.corrupt)),
     ]
+}
+
+/// The size of the messages, where rows of several stand together.
+fn payload_column<'a>() -> Column<'a> {
+    column(0, "payload", |row: &Row| Some(units::size(row.payload_bytes)))
 }
 
 /// A heading and a cell for each row.
-type Cells = (String, Vec<String>);
+type Cells = (Head, Vec<String>);
 
-/// A line for each row: who it is, the columns that have figures, and ratios.
-fn listing(
+/// A table of columns, without those that are empty.
+fn table(title: impl Into<String>, keys: usize, columns: Vec<Cells>, rows: usize) -> Table {
+    let is_full = |(_, cells): &Cells| cells.iter().any(|cell| !cell.is_empty());
+    let keys = columns[..keys].iter().filter(|it| is_full(it)).count();
+    let columns: Vec<Cells> = columns.into_iter().filter(is_full).collect();
+    let row = |at: usize| columns.iter().map(|(_, cells)| cells[at].clone()).collect();
+    let rows = (0..rows).map(row).collect::<Vec<Vec<String>>>().into_iter();
+    let has_figures = |row: &Vec<String>| row.iter().skip(keys).any(|cell| !cell.is_empty());
+    Table {
+        title: title.into(),
+        keys,
+        rows: rows.filter(|row| keys == row.len() || has_figures(row)).collect(),
+        heads: columns.into_iter().map(|(head, _)| head).collect(),
+        ..Table::default()
+    }
+}
+
+/// A table of texts.
+pub(super) fn plain<const N: usize>(
+    title: impl Into<String>,
+    heads: [&str; N],
+    keys: usize,
+    rows: impl Iterator<Item = [String; N]>,
+) -> Table {
+    let rows: Vec<[String; N]> = rows.collect();
+    let cells = |at: usize| rows.iter().map(|row| row[at].clone()).collect();
+    let columns = heads.iter().enumerate().map(|(at, head)| (key(head), cells(at)));
+    table(title, keys, columns.collect(), rows.len())
+}
+
+fn key(text: &str) -> Head {
+    Head {
+        text: text.to_owned(),
+        ..Head::default()
+    }
+}
+
+/// A row for each entry: who it is, the columns that have figures, and ratios.
+fn listing<'a>(
     set: &Set<'_>,
     title: impl Into<String>,
     entries: &[Entry<'_>],
-    columns: Vec<Column<'_>>,
+    columns: impl IntoIterator<Item = Column<'a>>,
 ) -> Table {
-    let keys = whose(entries);
-    let mut figures: Vec<Cells> = columns
-        .into_iter()
-        .map(|it| {
-            let cells = entries
-                .iter()
-                .map(|entry| (it.cell)(entry.row).unwrap_or_default());
-            (it.head, cells.collect())
-        })
-        .collect();
-    figures.extend(ratios(set, entries));
-    figures.retain(|(_, cells)| cells.iter().any(|cell| !cell.is_empty()));
-    let all = || keys.iter().chain(&figures);
-    let rows = (0..entries.len()).map(|index| all().map(|(_, cells)| cells[index].clone()).collect());
+    let mut all = whose(entries);
+    let keys = all.len();
+    all.extend(columns.into_iter().map(|it| {
+        let cells = entries.iter().map(|entry| (it.cell)(entry.row));
+        (it.head, cells.map(Option::unwrap_or_default).collect())
+    }));
+    all.extend(ratios(set, entries));
     Table {
-        title: title.into(),
-        published: None,
-        keys: keys.len(),
-        rows: rows.collect(),
         footnotes: footnotes(entries.iter().map(|entry| entry.row)),
-        heads: all().map(|(head, _)| head.clone()).collect(),
+        ..table(title, keys, all, entries.len())
     }
 }
 
 /// The columns that say what a row is about.
 fn whose(entries: &[Entry<'_>]) -> Vec<Cells> {
-    type Said = fn(&Entry<'_>) -> String;
-    let columns: [(&str, Said); 4] = [
+    type Word = fn(&Entry<'_>) -> String;
+    let columns: [(&str, Word); 4] = [
         ("technology", |entry| marked(&entry.row.technology, entry.row)),
         ("wait", |entry| entry.row.wait.clone()),
         ("mode", |entry| entry.row.mode.clone().unwrap_or_default()),
         ("run", |entry| entry.label.to_owned()),
     ];
+    let columns = columns.into_iter();
     columns
-        .into_iter()
-        .map(|(head, of)| (head.to_owned(), entries.iter().map(of).collect::<Vec<_>>()))
-        .filter(|(_, cells)| cells.iter().any(|cell| !cell.is_empty()))
+        .map(|(head, of)| (key(head), entries.iter().map(of).collect()))
         .collect()
 }
 
 /// What rows are compared with: technologies of the same run, and the first run.
 fn ratios(set: &Set<'_>, entries: &[Entry<'_>]) -> Vec<Cells> {
     type Compared = fn(&Row) -> Option<&Ratio>;
-    let compared: [(&str, Compared); 3] = [
-        (set.baseline().unwrap_or("baseline"), |row| row.ratio.as_ref()),
-        ("floor", |row| row.ratio_to_floor.as_ref()),
-        ("tunnel", |row| row.ratio_to_tunnel.as_ref()),
+    let compared: [(&str, &str, Compared); 3] = [
+        ("ratio", set.baseline().unwrap_or("baseline"), |row| {
+            row.ratio.as_ref()
+        }),
+        ("floor", "floor", |row| row.ratio_to_floor.as_ref()),
+        ("tunnel", "tunnel", |row| row.ratio_to_tunnel.as_ref()),
     ];
+    let head = |name: &str, text: String| Head {
+        text,
+        name: name.to_owned(),
+        rank: 3,
+        extra: false,
+    };
     let mut all: Vec<Cells> = compared
         .into_iter()
-        .map(|(with, of)| {
-            let cells = entries
-                .iter()
-                .map(|entry| of(entry.row).map(ratio).unwrap_or_default());
-            (format!("× {with} (95 %)"), cells.collect())
+        .map(|(name, with, of)| {
+            let cells = entries.iter().map(|entry| of(entry.row).map(ratio));
+            let cells = cells.map(Option::unwrap_or_default).collect();
+            (head(name, format!("× {with} (95 %)")), cells)
         })
         .collect();
     let to_first = entries.iter().map(|entry| {
@@ -173,79 +307,56 @@ fn ratios(set: &Set<'_>, entries: &[Entry<'_>]) -> Vec<Cells> {
         ratio.map(|value| format!("{value:.3}")).unwrap_or_default()
     });
     let first = set.runs().next().map_or("", |(label, _)| label);
-    all.push((format!("× {first}"), to_first.collect()));
+    all.push((head("run-ratio", format!("× {first}")), to_first.collect()));
     all
 }
 
-/// A line for each size, a column for each series.
-fn by_size(
+/// A row for each series, a column for each step of a sweep; the narrower the terminal, the fewer
+/// steps between the first and the last.
+fn matrix<S: Copy>(
     set: &Set<'_>,
     title: impl Into<String>,
-    (corner, size): (&str, impl Fn(u64) -> String),
-    sizes: &[u64],
-    cell: impl Fn(&Row) -> Option<String>,
+    steps: &[(S, String)],
+    cell: impl Fn(&Row, S) -> Option<String>,
 ) -> Table {
-    let series: Vec<Series<'_>> = set
-        .series()
-        .into_iter()
-        .filter(|it| {
-            it.rows
-                .iter()
-                .any(|row| sizes.contains(&row.payload_bytes) && cell(row).is_some())
-        })
-        .collect();
-    let rows = sizes.iter().map(|bytes| {
-        let cells = series.iter().map(|it| {
-            let found = it.rows.iter().find(|row| row.payload_bytes == *bytes);
-            found
-                .and_then(|row| Some(marked(&cell(row)?, row)))
-                .unwrap_or_default()
-        });
-        [size(*bytes)].into_iter().chain(cells).collect::<Vec<_>>()
-    });
+    let series = set.series();
+    let entries: Vec<Entry<'_>> = series.iter().map(|it| set.entry(it)).collect();
+    let mut all = whose(&entries);
+    let keys = all.len();
+    all.extend(steps.iter().enumerate().map(|(at, (step, text))| {
+        let is_end = at == 0 || at + 1 == steps.len();
+        let head = Head {
+            rank: if is_end { 0 } else { 33 - at.trailing_zeros() },
+            ..key(text)
+        };
+        let of = |it: &Series<'_>| it.rows.iter().find_map(|row| cell(row, *step));
+        (head, series.iter().map(|it| of(it).unwrap_or_default()).collect())
+    }));
     Table {
-        title: title.into(),
-        published: None,
-        keys: 1,
-        rows: rows
-            .filter(|row| row[1..].iter().any(|cell| !cell.is_empty()))
-            .collect(),
         footnotes: footnotes(series.iter().flat_map(|it| it.rows.iter().copied())),
-        heads: [corner.to_owned()]
-            .into_iter()
-            .chain(series.iter().map(|it| it.name.clone()))
-            .collect(),
+        ..table(title, keys, all, series.len())
     }
 }
 
-fn marked(text: &str, row: &Row) -> String {
-    if row.crowded {
-        format!("{text} {CROWDED_MARK}")
-    } else {
-        text.to_owned()
-    }
+/// All sizes as steps of a sweep.
+fn size_steps(set: &Set<'_>, word: impl Fn(u64) -> String) -> Vec<(u64, String)> {
+    let step = |bytes: u64| (bytes, word(bytes));
+    set.sizes().into_iter().map(step).collect()
 }
 
 fn footnotes<'a>(mut rows: impl Iterator<Item = &'a Row>) -> Vec<String> {
-    if rows.any(|row| row.crowded) {
-        vec![CROWDED.to_owned()]
-    } else {
-        Vec::new()
-    }
+    let crowded = rows.any(|row| row.crowded);
+    crowded.then(|| CROWDED.to_owned()).into_iter().collect()
 }
 
 /// A ratio and its interval.
 fn ratio(ratio: &Ratio) -> String {
+    let value = units::digits(ratio.value);
     match (ratio.low, ratio.high) {
         (Some(low), Some(high)) => {
-            format!(
-                "{} ({} to {})",
-                units::digits(ratio.value),
-                units::digits(low),
-                units::digits(high)
-            )
+            format!("{value} ({} to {})", units::digits(low), units::digits(high))
         }
-        _ => units::digits(ratio.value),
+        _ => value,
     }
 }
 
