@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use crate::BenchError;
-use crate::processes::{Process, Worker};
-use crate::worker::{Extent, Figures, Measured, Report};
+use crate::processes::Worker;
+use crate::record::Measured;
+use crate::worker::{Extent, Report};
 
 /// A path that does not stand after this long never will; Zenoh's discovery takes seconds.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(15);
@@ -13,20 +14,6 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Messages that are counted off, rather than timed, take no longer than this.
 const COUNTING_TIMEOUT: Duration = Duration::from_secs(600);
-
-/// CPU time of each so far, in s.
-pub(crate) fn cpu_s(gateways: &[Process]) -> Vec<f64> {
-    gateways.iter().map(Process::cpu_s).collect()
-}
-
-/// CPU time of each since `before_s`, in s.
-pub(crate) fn since(gateways: &[Process], before_s: &[f64]) -> Vec<f64> {
-    gateways
-        .iter()
-        .zip(before_s)
-        .map(|(gateway, before_s)| gateway.cpu_s() - before_s)
-        .collect()
-}
 
 /// Waits until the worker has heard of the other side.
 pub(crate) fn arrive(
@@ -39,37 +26,6 @@ pub(crate) fn arrive(
         meanwhile,
         |report| matches!(report, Report::Arrived).then_some(()),
     )
-}
-
-/// Waits for the final figures of a worker that counts for `seconds`.
-pub(crate) fn done(
-    worker: &mut Worker,
-    seconds: f64,
-    meanwhile: impl FnMut() -> Result<(), BenchError>,
-) -> Result<Figures, BenchError> {
-    let timeout = DRAIN_TIMEOUT + Duration::from_secs_f64(seconds);
-    worker.wait_for(
-        "the end of the count",
-        timeout,
-        meanwhile,
-        |report| match report {
-            Report::Done(figures) => Some(figures),
-            _ => None,
-        },
-    )
-}
-
-/// Waits until a worker that sends for `seconds` has sent its last message; its figures.
-pub(crate) fn sent(
-    worker: &mut Worker,
-    seconds: f64,
-    meanwhile: impl FnMut() -> Result<(), BenchError>,
-) -> Result<Figures, BenchError> {
-    let timeout = DRAIN_TIMEOUT + Duration::from_secs_f64(seconds);
-    worker.wait_for("the end of sending", timeout, meanwhile, |report| match report {
-        Report::Sent(figures) => Some(figures),
-        _ => None,
-    })
 }
 
 /// Adds the gateways' last words to an error that they may have caused.

@@ -7,18 +7,18 @@
 //!
 //! Linux only: namespaces, `/proc` and futexes.
 
+mod clock;
 mod conduct;
+mod control;
 pub mod copy_time;
 pub mod demo;
 pub mod error;
 pub mod experiment;
 pub mod follower;
-pub mod gateway;
 pub mod hosts;
-pub mod interference;
-pub mod pattern;
 pub mod processes;
 pub mod record;
+mod sizes;
 pub mod system;
 pub mod technology;
 pub mod views;

@@ -14,8 +14,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::BenchError;
 use crate::hosts::Host;
-use crate::record::Condition;
-use crate::worker::{Figures, Report, Role};
+use crate::record::{Condition, Measured};
+use crate::worker::{Report, Role};
 
 /// Lines of standard error that are kept for error messages.
 const KEPT_LINES: usize = 12;
@@ -161,11 +161,9 @@ pub struct Worker {
     /// Taken in by [`check`](Self::check), for whoever waits for it.
     unheard: VecDeque<Report>,
     /// The newest figures that it reported.
-    pub progress: Figures,
+    pub progress: Measured,
     /// What it asked of the system, and got.
     pub conditions: Vec<Condition>,
-    /// Round trips that it reported.
-    pub times: Option<String>,
 }
 
 #[derive(Debug)]
@@ -192,9 +190,8 @@ impl Worker {
             commands: None,
             reports,
             unheard: VecDeque::new(),
-            progress: Figures::default(),
+            progress: Measured::default(),
             conditions: Vec::new(),
-            times: None,
         }
     }
 
@@ -271,12 +268,8 @@ impl Worker {
 
     fn take_in(&mut self, timeout: Duration) -> Result<Option<Report>, BenchError> {
         match self.reports.recv_timeout(timeout) {
-            Ok(Report::Progress(figures)) => {
-                self.progress = figures;
-                Ok(None)
-            }
-            Ok(Report::Times(times)) => {
-                self.times = Some(times);
+            Ok(Report::Progress(measured)) => {
+                self.progress = *measured;
                 Ok(None)
             }
             Ok(Report::Conditions(conditions)) => {
@@ -438,7 +431,7 @@ mod tests {
         let mut worker = Worker::heard("receiver".into(), reports);
         // As a receiver does that has the last message before its sender has said that it was the last.
         sender.send(Report::Arrived).unwrap();
-        sender.send(Report::Done(Figures::default())).unwrap();
+        sender.send(Report::Done).unwrap();
         for _ in 0..3 {
             worker.check().unwrap();
         }
@@ -447,7 +440,7 @@ mod tests {
                 "the end",
                 Duration::from_secs(5),
                 || Ok(()),
-                |report| matches!(report, Report::Done(_)).then_some(()),
+                |report| matches!(report, Report::Done).then_some(()),
             )
             .expect("it was said");
     }
@@ -457,8 +450,8 @@ mod tests {
         let (sender, reports) = channel();
         let mut worker = Worker::heard("ping".into(), reports);
         // As a bare ping does: both are under way when the echo, whose connection is gone, has ended.
-        sender.send(Report::Times(String::new())).unwrap();
-        sender.send(Report::Done(Figures::default())).unwrap();
+        sender.send(Report::Progress(Box::default())).unwrap();
+        sender.send(Report::Done).unwrap();
         let mut wait = || {
             worker.wait_for(
                 "the end",
@@ -470,7 +463,7 @@ mod tests {
                         stderr: String::new(),
                     })
                 },
-                |report| matches!(report, Report::Done(_)).then_some(()),
+                |report| matches!(report, Report::Done).then_some(()),
             )
         };
         wait().unwrap();

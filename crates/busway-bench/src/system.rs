@@ -8,7 +8,7 @@ use busway_transport::registry::{Site, link_lines};
 
 use crate::BenchError;
 use crate::hosts::{Hosts, Isolation, own_address};
-use crate::worker::Wait;
+use crate::technology::Wait;
 
 /// Where gateways of isolated hosts listen.
 const PORT: u16 = 7400;

@@ -12,7 +12,7 @@ use busway_transport::registry::BUS_NAMES;
 use memmap2::{MmapOptions, MmapRaw};
 use serde::{Deserialize, Serialize};
 
-use crate::gateway::size_within;
+use crate::sizes::size_within;
 
 /// What both halves of a window must be multiples of, so that they can be mapped, in bytes.
 const HALF_STEP_BYTES: u64 = 4096;

@@ -11,10 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use busway_bench::experiment::{Common, Context, calls, jitter, latency, self_test, throughput, timeliness};
-use busway_bench::gateway::{self, Transport};
+use busway_bench::experiment::{
+    Common, Context, calls, gateway, jitter, latency, self_test, throughput, timeliness,
+};
 use busway_bench::record::{Row, Run};
-use busway_bench::worker::{self, Wait};
+use busway_bench::technology::Wait;
+use busway_bench::worker;
 use busway_bench::{BenchError, follower, views};
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -27,14 +29,10 @@ fn main() -> ExitCode {
     }
     let tests = vec![
         Trial::test("a_lossless_iceoryx2_stream_is_whole", || {
-            streams_are_whole(Transport::Iceoryx2Hop)
+            streams_are_whole("iceoryx2")
         }),
-        Trial::test("a_lossless_window_stream_is_whole", || {
-            streams_are_whole(Transport::BareCopy)
-        }),
-        Trial::test("a_lossless_tcp_stream_is_whole", || {
-            streams_are_whole(Transport::BareTcp)
-        }),
+        Trial::test("a_lossless_window_stream_is_whole", || streams_are_whole("copy")),
+        Trial::test("a_lossless_tcp_stream_is_whole", || streams_are_whole("tcp")),
         Trial::test(
             "an_overwriting_stream_counts_what_it_loses",
             overwriting_is_counted,
@@ -96,17 +94,14 @@ fn conduct(
     })?)
 }
 
-fn measure(transports: &[Transport], wait: Wait, stop: bool) -> Result<Run, Failed> {
+fn measure(technologies: &[&str], waits: &[Wait], stop: bool) -> Result<Run, Failed> {
     let args = gateway::Args {
-        sizes: vec![64, 64 << 10],
-        transports: transports.to_vec(),
-        wait: vec![wait],
-        rounds: Some(1),
-        seconds: Some(0.1),
-        quick: true,
-        no_isolation: true,
         no_idle: true,
-        output: views::Output::default(),
+        common: Common {
+            wait: waits.to_vec(),
+            ..common(technologies, &[64, 64 << 10])
+        },
+        ..gateway::Args::default()
     };
     conduct(stop, |context| gateway::run(&args, context))
 }
@@ -124,16 +119,23 @@ fn rows<'r>(run: &'r Run, mode: &str) -> Result<Vec<&'r Row>, Failed> {
     }
 }
 
-fn streams_are_whole(transport: Transport) -> Checked {
-    for row in rows(&measure(&[transport], Wait::Adaptive, false)?, "lossless")? {
+fn streams_are_whole(technology: &str) -> Checked {
+    for row in rows(&measure(&[technology], &[Wait::Event], false)?, "lossless")? {
         assert_eq!((row.lost, row.corrupt), (0, 0), "{row:?}");
-        assert!(row.received > 0 && row.sender.is_none(), "{row:?}");
+        assert!(
+            row.received > 0
+                && row
+                    .sender
+                    .as_ref()
+                    .is_some_and(|load| load.gateway_percent.is_none()),
+            "{row:?}"
+        );
     }
     Ok(())
 }
 
 fn overwriting_is_counted() -> Checked {
-    let run = measure(&[Transport::Iceoryx2Hop], Wait::Adaptive, false)?;
+    let run = measure(&["iceoryx2"], &[Wait::Adaptive], false)?;
     for row in rows(&run, "overwriting")? {
         assert_eq!(row.corrupt, 0, "{row:?}");
         assert_eq!(row.sent, row.received + row.lost, "{row:?}");
@@ -142,9 +144,14 @@ fn overwriting_is_counted() -> Checked {
 }
 
 fn every_strategy_answers() -> Checked {
-    for wait in [Wait::Adaptive, Wait::Event, Wait::Spin] {
-        for transport in [Transport::Iceoryx2Hop, Transport::BareCopy, Transport::BareTcp] {
-            for row in rows(&measure(&[transport], wait, false)?, "ping-pong")? {
+    let [spin, adaptive, event] = [Wait::Spin, Wait::Adaptive, Wait::Event];
+    for (technology, waits) in [
+        ("iceoryx2", &[spin, adaptive, event][..]),
+        ("copy", &[spin, adaptive, event]),
+        ("tcp", &[spin, event]),
+    ] {
+        for wait in waits {
+            for row in rows(&measure(&[technology], &[*wait], false)?, "ping-pong")? {
                 assert_eq!((row.lost, row.corrupt), (0, 0), "{row:?}");
                 is_ordered(row)?;
             }
@@ -173,8 +180,8 @@ fn missing_tunnel_is_a_note() -> Checked {
     if busway_bench::hosts::find_on_path("iox2-link-tunnel-zenoh".as_ref()).is_some() {
         return Ok(());
     }
-    let run = measure(&[Transport::ZenohTunnel], Wait::Adaptive, false)?;
-    assert!(run.rows.is_empty());
+    let run = measure(&["zenoh-tunnel", "tcp"], &[Wait::Event], false)?;
+    assert!(run.rows.iter().all(|row| row.technology == "tcp"));
     let said = run.notes.join("\n");
     assert!(
         said.contains("skipped: needs iox2-link-tunnel-zenoh on PATH"),
@@ -189,7 +196,7 @@ fn stopped_run_says_so() -> Checked {
         ..latency::Args::default()
     };
     for run in [
-        measure(&[Transport::BareTcp], Wait::Event, true)?,
+        measure(&["tcp"], &[Wait::Event], true)?,
         conduct(true, |context| latency::run(&args, context))?,
     ] {
         assert!(run.interrupted && run.rows.is_empty(), "{run:?}");

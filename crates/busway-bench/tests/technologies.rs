@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use busway_bench::hosts::Hosts;
 use busway_bench::processes::Worker;
+use busway_bench::record::Measured;
 use busway_bench::system::write_system_file;
-use busway_bench::technology::{self, Description, OneWay, Place, Stage};
-use busway_bench::worker::{Exchange, ExchangePart, Extent, Measured, NUMBERS, Report, Role, Wait};
+use busway_bench::technology::{self, Description, OneWay, Place, Stage, Wait};
+use busway_bench::worker::{Exchange, ExchangePart, Extent, NUMBERS, Report, Role};
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -29,7 +30,9 @@ fn main() -> ExitCode {
     }
     let mut tests = Vec::new();
     for description in technology::all() {
-        if description.missing.is_some() || matches!(description.stage, Stage::Ports { .. }) {
+        // What needs gateways is shown by `gateways.rs` of the program.
+        let is_alone = matches!(description.stage, Stage::Bare | Stage::Link(_));
+        if description.missing.is_some() || !is_alone {
             continue;
         }
         for wait in description.waits.clone() {
@@ -112,6 +115,7 @@ impl Pair {
                 part,
                 payload_bytes,
                 touched: true,
+                overwrites: false,
                 wait: site.wait,
                 wanted: Default::default(),
                 base: number * NUMBERS,
@@ -248,7 +252,7 @@ fn killed_peer(description: &Description, wait: Wait) -> Result<(), Failed> {
             "its end",
             PATIENCE,
             || Ok(()),
-            |report| matches!(report, Report::Done(_)).then_some(()),
+            |report| matches!(report, Report::Done).then_some(()),
         );
         let was_killed = ended.is_err_and(|error| error.to_string().contains("SIGKILL"));
         assert!(!was_killed, "killed the asking program: {kills_asking}");

@@ -1,4 +1,5 @@
-//! `busway demo`: two hosts on this machine, a gateway each, two streams from one to the other, every byte checked.
+//! `busway demo`: two hosts on this machine, a gateway each, two streams from one to the other, every byte
+//! checked.
 //!
 //! No root, no fixed sleeps: counting starts when the first message has come through on both streams, and ends when the publishers
 //! have stopped and the subscribers have everything or nothing more comes.
@@ -12,19 +13,15 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use crate::BenchError;
-use crate::hosts::{Host, Hosts};
-use crate::processes::{Process, Worker, go_on, start_gateway};
-use crate::system::write_system_file;
-use crate::worker::{Figures, Publish, Report, Role, Service, ServiceSettings, Wait};
+use crate::conditions;
+use crate::conduct::{arrive, counted};
+use crate::experiment::{Common, Context, Pair, Session, Staged, Task};
+use crate::processes::go_on;
+use crate::technology::{self, Description, Wait};
+use crate::worker::{ExchangePart, Extent, Report};
 
 pub use report::{DemoReport, GatewayReport, LatencyReport, StreamReport};
 
-/// The host that publishes and the host that subscribes.
-const HOSTS: [&str; 2] = ["vision", "control"];
-/// If nothing has come through after this long, something is wrong.
-const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longer than a subscriber waits for stragglers.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What is shown.
@@ -32,22 +29,19 @@ const STREAMS: [StreamSpec; 2] = [
     StreamSpec {
         service: "control/command",
         payload_bytes: 64,
-        rate_hz: 1000.0,
-        buffer: 64,
+        interval_ns: 1_000_000,
     },
     StreamSpec {
         service: "camera/image",
         payload_bytes: 1 << 20,
-        rate_hz: 60.0,
-        buffer: 8,
+        interval_ns: 16_666_667,
     },
 ];
 
 struct StreamSpec {
     service: &'static str,
     payload_bytes: usize,
-    rate_hz: f64,
-    buffer: usize,
+    interval_ns: u64,
 }
 
 /// What to demonstrate.
@@ -72,52 +66,33 @@ pub fn run(options: &DemoOptions, stop: &AtomicBool) -> Result<DemoReport, Bench
     if let Some(missing) = busway_transport::registry::missing(options.bus) {
         return Err(BenchError::Needs(missing));
     }
-    let hosts = Hosts::domains(&HOSTS)?;
-    let [vision, control] = &hosts.hosts[..] else {
-        unreachable!("two hosts were made")
+    let common = Common {
+        no_isolation: true,
+        conditions: conditions::Args {
+            pin: Some(conditions::Pin::Nowhere),
+            ..Default::default()
+        },
+        ..Common::default()
     };
-    let system = write_system_file(&hosts, options.bus, None)?;
-    let mut gateways = Gateways(vec![
-        start_gateway(&options.program, vision, &system)?,
-        start_gateway(&options.program, control, &system)?,
-    ]);
+    let context = Context {
+        program: &options.program,
+        live: options.live,
+        stop,
+    };
+    let (mut session, _) = Session::open(&common, context)?;
+    let name = format!("gateway-{}", options.bus);
+    let technology =
+        technology::of(&name).ok_or_else(|| BenchError::Needs(format!("the bus {}", options.bus)))?;
+    let mut staged = session.stage(&technology, &[], Wait::Adaptive)?;
     let display = Display::new(options.live);
-    let mut streams = Vec::new();
-    for spec in &STREAMS {
-        streams.push(Stream::start(options, spec, vision, control, &display)?);
-    }
-    for stream in &mut streams {
-        let arrived = stream.arrive(&mut gateways, stop);
-        arrived.map_err(|error| gateways.explain(error))?;
-    }
-    let cpu_before_s = gateways.cpu_s();
-    for stream in &mut streams {
-        stream.publisher.go();
-    }
-    while streams.iter().any(|stream| stream.sent.is_none()) {
-        go_on(stop)?;
-        gateways.check()?;
-        for stream in &mut streams {
-            stream.look()?;
-        }
-    }
-    let mut reports = Vec::new();
-    for stream in streams {
-        reports.push(stream.finish(stop).map_err(|error| gateways.explain(error))?);
-    }
+    let result = measure(&mut session, &mut staged, &technology, options, &display);
     display.clear();
-    let cpu_s = gateways
-        .cpu_s()
-        .into_iter()
-        .zip(cpu_before_s)
-        .map(|(after, before)| after - before);
+    let (streams, gateways_s) = result.map_err(|error| Session::explain(error, &staged))?;
+    let gateways = session.hosts.hosts.iter().zip(gateways_s);
     Ok(DemoReport {
         bus: options.bus,
-        streams: reports,
-        gateways: hosts
-            .hosts
-            .iter()
-            .zip(cpu_s)
+        streams,
+        gateways: gateways
             .map(|(host, cpu_s)| GatewayReport {
                 host: host.name.clone(),
                 cpu_s,
@@ -127,125 +102,109 @@ pub fn run(options: &DemoOptions, stop: &AtomicBool) -> Result<DemoReport, Bench
     })
 }
 
-struct Gateways(Vec<Process>);
-
-impl Gateways {
-    fn check(&mut self) -> Result<(), BenchError> {
-        self.0.iter_mut().try_for_each(Process::check)
+/// What the streams did, and CPU time of the gateways in s.
+fn measure(
+    session: &mut Session<'_>,
+    staged: &mut Staged,
+    technology: &Description,
+    options: &DemoOptions,
+    display: &Display,
+) -> Result<(Vec<StreamReport>, Vec<f64>), BenchError> {
+    let stop = session.context.stop;
+    let mut streams = Vec::new();
+    for spec in &STREAMS {
+        streams.push(Stream::start(
+            session, staged, technology, options, spec, display,
+        )?);
     }
-
-    fn cpu_s(&self) -> Vec<f64> {
-        self.0.iter().map(Process::cpu_s).collect()
+    for stream in &mut streams {
+        stream.arrive(staged, stop)?;
     }
-
-    /// Adds what the gateways said to an error that names only what did not happen.
-    fn explain(&self, error: BenchError) -> BenchError {
-        match error {
-            BenchError::TimedOut { what, after, stderr } => {
-                let words: String = self.0.iter().map(Process::last_words).collect();
-                BenchError::TimedOut {
-                    what,
-                    after,
-                    stderr: stderr + &words,
-                }
-            }
-            other => other,
+    let before_s = staged.cpu_s();
+    for stream in &mut streams {
+        stream.pair.asking.go();
+    }
+    while streams.iter().any(|stream| stream.sent.is_none()) {
+        go_on(stop)?;
+        staged.check()?;
+        for stream in &mut streams {
+            stream.look()?;
         }
     }
+    let reports = streams.into_iter().map(|stream| stream.finish(stop));
+    let reports = reports.collect::<Result<Vec<_>, _>>()?;
+    Ok((reports, staged.cpu_since(&before_s)))
 }
 
 /// One publisher, one subscriber.
 struct Stream {
     spec: &'static StreamSpec,
-    publisher: Worker,
-    subscriber: Worker,
-    sent: Option<Figures>,
+    pair: Pair,
+    /// Messages that the publisher has sent, once it is done.
+    sent: Option<u64>,
     bar: ProgressBar,
 }
 
 impl Stream {
     fn start(
+        session: &mut Session<'_>,
+        staged: &Staged,
+        technology: &Description,
         options: &DemoOptions,
         spec: &'static StreamSpec,
-        from: &Host,
-        to: &Host,
         display: &Display,
     ) -> Result<Self, BenchError> {
-        let service = |host: &Host| Service {
-            config: host.iceoryx2_config.clone(),
-            name: spec.service.to_owned(),
-            payload_bytes: spec.payload_bytes,
-            settings: Some(ServiceSettings {
-                buffer: spec.buffer,
-                safe_overflow: true,
-            }),
+        let task = Task {
+            technology: technology.clone(),
             wait: Wait::Event,
-            latency: true,
-            progress: options.live,
+            payload_bytes: spec.payload_bytes,
+            interval_ns: Some(spec.interval_ns),
+            mode: None,
+            overwrites: false,
+            once: false,
         };
-        let subscriber = Worker::start(&options.program, to, &Role::Subscribe(service(to)))?;
-        let publish = Publish {
-            service: service(from),
-            rate_hz: Some(spec.rate_hz),
-            seconds: options.seconds,
-        };
-        let publisher = Worker::start(&options.program, from, &Role::Publish(publish))?;
+        let parts = [ExchangePart::Publish(spec.interval_ns), ExchangePart::Subscribe];
         Ok(Self {
             spec,
-            publisher,
-            subscriber,
+            pair: session.start(&task, staged, parts, Extent::Seconds(options.seconds))?,
             sent: None,
             bar: display.add(spec.service),
         })
     }
 
-    fn arrive(&mut self, gateways: &mut Gateways, stop: &AtomicBool) -> Result<(), BenchError> {
-        let what = format!("the first message of {} on the other host", self.spec.service);
-        let (publisher, bar) = (&mut self.publisher, &self.bar);
-        let meanwhile = || {
+    fn arrive(&mut self, staged: &mut Staged, stop: &AtomicBool) -> Result<(), BenchError> {
+        let Pair { asking, answering } = &mut self.pair;
+        let bar = &self.bar;
+        arrive(answering, || {
             go_on(stop)?;
-            gateways.check()?;
+            staged.check()?;
             bar.tick();
-            publisher.check()
-        };
-        self.subscriber
-            .wait_for(&what, ARRIVAL_TIMEOUT, meanwhile, |report| {
-                matches!(report, Report::Arrived).then_some(())
-            })
+            asking.check()
+        })
     }
 
     /// Takes in the newest figures.
     fn look(&mut self) -> Result<(), BenchError> {
-        if let Some(Report::Sent(figures)) = self.publisher.poll(LOOK_INTERVAL)? {
-            self.sent = Some(figures);
+        let Pair { asking, answering } = &mut self.pair;
+        if let Some(Report::Counted(measured)) = asking.poll(LOOK_INTERVAL)? {
+            self.sent = Some(measured.sent);
         }
-        self.subscriber.check()?;
-        self.bar.set_message(report::live_line(
-            &self.publisher.progress,
-            &self.subscriber.progress,
-        ));
+        answering.check()?;
+        self.bar
+            .set_message(report::live_line(&asking.progress, &answering.progress));
         Ok(())
     }
 
     fn finish(mut self, stop: &AtomicBool) -> Result<StreamReport, BenchError> {
-        let sent = self.sent.unwrap_or_default().sent;
-        self.subscriber.finish(sent);
-        let what = format!("the end of {}", self.spec.service);
-        let done = self.subscriber.wait_for(
-            &what,
-            DRAIN_TIMEOUT,
-            || go_on(stop),
-            |report| match report {
-                Report::Done(figures) => Some(figures),
-                _ => None,
-            },
-        )?;
-        self.publisher.end();
+        let sent = self.sent.unwrap_or_default();
+        let subscriber = &mut self.pair.answering;
+        subscriber.finish(sent);
+        let received = counted(subscriber, Extent::Seconds(0.0), || go_on(stop))?;
         Ok(StreamReport::new(
             self.spec.service,
             self.spec.payload_bytes,
             sent,
-            &done,
+            &received,
         ))
     }
 }

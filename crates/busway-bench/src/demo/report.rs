@@ -5,7 +5,7 @@ use std::fmt;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use crate::worker::Figures;
+use crate::record::{Measured, Recorder};
 
 /// The result of a demonstration.
 #[derive(Clone, Debug, Serialize)]
@@ -67,29 +67,42 @@ pub struct GatewayReport {
 }
 
 impl StreamReport {
-    pub(super) fn new(service: &str, payload_bytes: usize, sent: u64, figures: &Figures) -> Self {
+    pub(super) fn new(service: &str, payload_bytes: usize, sent: u64, found: &Measured) -> Self {
+        let corrupt = found.corrupt - found.out_of_order;
+        let received = found.received + found.out_of_order;
+        let span_s = found.last_ns.saturating_sub(found.first_ns) as f64 / 1e9;
+        let behind_first = found.received.saturating_sub(1) as f64 * payload_bytes as f64;
         Self {
             service: service.to_owned(),
             payload_bytes,
             sent,
-            received: figures.received,
-            lost: sent.saturating_sub(figures.received + figures.corrupt),
-            out_of_order: figures.out_of_order,
-            corrupt: figures.corrupt,
-            latency_ns: figures.latency_ns.map(|p| LatencyReport {
-                p50: p.p50,
-                p99: p.p99,
-                p99_9: p.p99_9,
-                max: p.max,
-            }),
-            bytes_per_s: (figures.rate() * payload_bytes as f64).round(),
+            received,
+            lost: sent.saturating_sub(received + corrupt),
+            out_of_order: found.out_of_order,
+            corrupt,
+            latency_ns: latency(found),
+            bytes_per_s: if span_s > 0.0 {
+                (behind_first / span_s).round()
+            } else {
+                0.0
+            },
         }
     }
 }
 
+fn latency(found: &Measured) -> Option<LatencyReport> {
+    let times = Recorder::decode(found.times.as_deref()?)?.distribution()?;
+    Some(LatencyReport {
+        p50: times.p50,
+        p99: times.p99,
+        p99_9: times.p99_9,
+        max: times.max,
+    })
+}
+
 /// One line about a stream that still runs.
-pub(super) fn live_line(publisher: &Figures, subscriber: &Figures) -> String {
-    let latency = subscriber.latency_ns.map_or_else(String::new, |p| {
+pub(super) fn live_line(publisher: &Measured, subscriber: &Measured) -> String {
+    let latency = latency(subscriber).map_or_else(String::new, |p| {
         format!(
             ", latency {} (99 %: {})",
             microseconds(p.p50),

@@ -6,10 +6,12 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Common, Context, calls, jitter, latency, self_test, throughput, timeliness};
+use super::{
+    Common, Context, calls, gateway, interference, jitter, latency, self_test, throughput, timeliness,
+};
 use crate::record::Run;
 use crate::views::Output;
-use crate::{BenchError, conditions, gateway, interference};
+use crate::{BenchError, conditions};
 
 /// How often each experiment measures everything; round trips, and those that take long by themselves.
 const ROUNDS: u32 = 3;
@@ -152,12 +154,8 @@ fn one(name: &str, args: &Args, context: Context<'_>) -> Result<Run, BenchError>
         }
         "gateway" => {
             let args = gateway::Args {
-                seconds: (!args.quick).then_some(GATEWAY_SECONDS),
-                rounds: (!args.quick).then_some(FEW_ROUNDS),
-                quick: args.quick,
-                no_isolation: args.no_isolation,
+                common: common(Some(GATEWAY_SECONDS), Some(FEW_ROUNDS)),
                 no_idle: true,
-                output: output(&args.directory, name),
                 ..gateway::Args::default()
             };
             gateway::run(&args, context)

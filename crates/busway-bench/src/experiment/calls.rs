@@ -7,8 +7,8 @@ use super::{Common, Context, Gathered, Plan, Quick, Session, conduct, finish, si
 use crate::BenchError;
 use crate::processes::go_on;
 use crate::record::{Calls, Experiment, Row, Run, median};
-use crate::technology::{Side, Stage};
-use crate::worker::{PortCalls, Report, Role, Wait};
+use crate::technology::{Side, Stage, Wait};
+use crate::worker::{PortCalls, Report, Role};
 
 /// Sizes in bytes.
 const SIZES_BYTES: [usize; 4] = [16, 64, 1 << 10, 4 << 10];

@@ -12,9 +12,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::{Common, Context, Session, Task, conclude, finish};
 use crate::BenchError;
 use crate::processes::go_on;
-use crate::record::{Experiment, Interruption, Maximum, Recorder, Row, Run, SCHEMA, Settings, command_line};
+use crate::record::{
+    Experiment, Interruption, Maximum, Measured, Recorder, Row, Run, SCHEMA, Settings, command_line,
+};
 use crate::technology;
-use crate::worker::{ExchangePart, Extent, Measured};
+use crate::worker::{ExchangePart, Extent};
 
 /// What is measured unless told otherwise.
 const TECHNOLOGY: &str = "sampling-memory";
@@ -174,6 +176,8 @@ fn task(common: &Common, before: Option<&Run>, cores: usize) -> Result<Task, Ben
         wait,
         interval_ns: None,
         mode: None,
+        overwrites: false,
+        once: false,
     })
 }
 

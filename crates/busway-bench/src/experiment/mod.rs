@@ -7,6 +7,9 @@
 pub mod all;
 mod budget;
 pub mod calls;
+mod floors;
+pub mod gateway;
+pub mod interference;
 pub mod jitter;
 pub mod latency;
 mod options;
@@ -22,15 +25,14 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use crate::BenchError;
-use crate::record::{Recorder, Row, Run};
-use crate::technology::Description;
-use crate::worker::{Measured, Wait};
+use crate::record::{Measured, Recorder, Row, Run};
+use crate::technology::{Description, Wait};
 
 pub(crate) use budget::Budget;
 pub use options::{Common, MAX_SIZE_BYTES};
 pub(crate) use options::{Quick, sizes_or};
-pub(crate) use rounds::{Gathered, Group, Plan, add_last_words, conclude, conduct};
-pub(crate) use session::{Exchanged, Session};
+pub(crate) use rounds::{Gathered, Group, Plan, conclude, conduct};
+pub(crate) use session::{Exchanged, Pair, Session};
 pub(crate) use stage::Staged;
 
 /// What every experiment needs of the program around it.
@@ -57,6 +59,10 @@ pub(crate) struct Task {
     pub(crate) interval_ns: Option<u64>,
     /// What distinguishes it beyond that.
     pub(crate) mode: Option<&'static str>,
+    /// Whether a full queue loses its oldest message, where that can be chosen.
+    pub(crate) overwrites: bool,
+    /// Whether the first round is enough.
+    pub(crate) once: bool,
 }
 
 impl Task {

@@ -3,15 +3,14 @@
 use super::Budget;
 use crate::BenchError;
 use crate::conditions;
-use crate::gateway::size_within;
 use crate::record::Settings;
-use crate::technology::{self, Description, MIN_MESSAGE_BYTES};
+use crate::sizes::{parse_seconds, size_within};
+use crate::technology::{self, Description, MIN_MESSAGE_BYTES, Wait};
 use crate::views::Output;
 use crate::window::Access;
-use crate::worker::Wait;
 
 /// Longest message that can be asked for, in bytes.
-pub const MAX_SIZE_BYTES: usize = 16 << 20;
+pub const MAX_SIZE_BYTES: usize = 64 << 20;
 
 /// Two programs and two gateways.
 const CORES_TO_SPIN: usize = 4;
@@ -25,7 +24,7 @@ pub struct Common {
     /// How programs wait for messages [default: the ways that suit each technology]
     #[arg(short, long, value_name = "STRATEGY", value_delimiter = ',', value_enum)]
     pub wait: Vec<Wait>,
-    /// Sizes of messages: multiples of 8 from 16 to 16MiB, such as 64,4KiB,1MiB
+    /// Sizes of messages: multiples of 8 from 16 to 64MiB, such as 64,4KiB,1MiB
     #[arg(short, long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_size)]
     pub sizes: Vec<usize>,
     /// How often to measure everything, interleaved
@@ -175,18 +174,7 @@ fn parse_size(text: &str) -> Result<usize, BenchError> {
     size_within(text, MIN_MESSAGE_BYTES, MAX_SIZE_BYTES)
 }
 
-fn parse_seconds(text: &str) -> Result<f64, BenchError> {
-    let wrong = || BenchError::Option {
-        option: "--seconds",
-        value: text.to_owned(),
-        problem: "is no possible duration".into(),
-        mend: "write seconds from 0.01 to 3600".into(),
-    };
-    let seconds = text.parse().map_err(|_| wrong())?;
-    crate::gateway::check_seconds(seconds)
-}
-
-fn parse_technology(text: &str) -> Result<String, BenchError> {
+pub(super) fn parse_technology(text: &str) -> Result<String, BenchError> {
     if technology::of(text).is_some() {
         return Ok(text.to_owned());
     }

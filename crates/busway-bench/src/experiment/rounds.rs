@@ -2,15 +2,13 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use indicatif::ProgressBar;
+use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Budget, Session, Staged, Task};
 use crate::BenchError;
-use crate::gateway::progress_bar;
 use crate::processes::go_on;
 use crate::record::{Experiment, Ratio, Row, Run, SCHEMA, Settings, command_line};
-use crate::technology::Description;
-use crate::worker::Wait;
+use crate::technology::{Description, Wait};
 
 /// Tasks that share what stands between the programs, set up once a round.
 #[derive(Clone, Debug)]
@@ -65,6 +63,8 @@ impl Plan {
                         payload_bytes,
                         interval_ns,
                         mode: None,
+                        overwrites: false,
+                        once: false,
                     })
                 });
                 groups.push(Group {
@@ -200,7 +200,7 @@ pub(crate) fn conclude(run: &mut Run, session: &mut Session<'_>, begun: Instant)
 }
 
 /// Adds the warnings that the figures themselves give rise to.
-pub(crate) fn add_last_words(run: &mut Run) {
+fn add_last_words(run: &mut Run) {
     run.warnings.clone_from(&run.environment.warnings);
     let crowded = run.rows.iter().filter(|row| row.crowded).count();
     if crowded > 0 {
@@ -234,6 +234,14 @@ fn compare(rows: &mut [Row], baseline: &str, notes: &mut Vec<String>) {
             row.ratio = Ratio::of(&row.by_round, &other.by_round);
         }
     }
+}
+
+fn progress_bar(live: bool, length: u64) -> ProgressBar {
+    if !live {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:30.cyan} {pos}/{len} {msg} (about {eta} left)");
+    ProgressBar::new(length).with_style(style.expect("constant template"))
 }
 
 struct RoundsOf<O> {
@@ -295,7 +303,8 @@ impl<O> RoundsOf<O> {
         let mut sizes: Vec<usize> = group.tasks.iter().map(|task| task.payload_bytes).collect();
         sizes.dedup();
         let mut staged = session.stage(&group.technology, &sizes, group.wait)?;
-        for (index, task) in group.tasks.iter().enumerate() {
+        let tasks = group.tasks.iter().enumerate();
+        for (index, task) in tasks.filter(|(_, task)| round == 0 || !task.once) {
             self.bar.set_message(task.name());
             match measure(session, &mut staged, task) {
                 Ok(found) => self.gathered[first + index].rounds[round] = Some(found),

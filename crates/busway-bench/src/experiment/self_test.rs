@@ -7,7 +7,8 @@ use super::{Common, Context, Group, Plan, Quick, Session, Task, conduct, finish,
 use crate::BenchError;
 use crate::record::{Distribution, Experiment, Run, Verdict};
 use crate::technology;
-use crate::worker::{ExchangePart, Extent, Injected, Wait};
+use crate::technology::Wait;
+use crate::worker::{ExchangePart, Extent, Injected};
 
 const TECHNOLOGY: &str = "copy";
 const SIZE_BYTES: usize = 64;
@@ -79,6 +80,8 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
         payload_bytes: SIZE_BYTES,
         interval_ns: is_open(name).then_some(INTERVAL_NS),
         mode: Some(name),
+        overwrites: false,
+        once: false,
     });
     let plan = Plan {
         experiment: Experiment::SelfTest,

@@ -14,10 +14,10 @@ use crate::environment::Environment;
 use crate::follower::{self, Follower};
 use crate::hosts::Hosts;
 use crate::processes::{Worker, go_on};
-use crate::record::Condition;
+use crate::record::{Condition, Measured};
 use crate::system::free_addresses;
 use crate::technology::{Place, Reach, Side};
-use crate::worker::{Exchange, ExchangePart, Extent, Measured, NUMBERS, Report, Role};
+use crate::worker::{Exchange, ExchangePart, Extent, NUMBERS, Report, Role};
 
 const HOSTS: [&str; 2] = ["vision", "control"];
 /// Runs that can be told apart by the numbers of their messages, which leave two bits for marks ([`NUMBERS`]).
@@ -158,7 +158,7 @@ impl<'a> Session<'a> {
     }
 
     /// Starts both programs, the answering one first.
-    fn start(
+    pub(crate) fn start(
         &mut self,
         task: &Task,
         staged: &Staged,
@@ -200,8 +200,7 @@ impl<'a> Session<'a> {
         let before_s = staged.cpu_s();
         asking.go();
         let asked = counted(asking, extent, || look(stop, staged, answering))?;
-        let gateways_s = staged.cpu_s().into_iter().zip(&before_s);
-        let gateways_s = gateways_s.map(|(now, then)| now - then).collect();
+        let gateways_s = staged.cpu_since(&before_s);
         let answered = if is_one_way {
             answering.finish(asked.sent);
             let none = Extent::Seconds(0.0);
@@ -237,6 +236,7 @@ impl<'a> Session<'a> {
             part,
             payload_bytes: task.payload_bytes,
             touched: !self.common.untouched,
+            overwrites: task.overwrites,
             wait: task.wait,
             wanted: self.wanted(task, part.side()),
             base: self.base(),
@@ -303,13 +303,13 @@ impl<'a> Session<'a> {
 }
 
 /// The two programs of a measurement.
-struct Pair {
-    asking: Worker,
-    answering: Worker,
+pub(crate) struct Pair {
+    pub(crate) asking: Worker,
+    pub(crate) answering: Worker,
 }
 
 /// Notices that the user wants to stop or that a program has ended.
-fn look(
+pub(super) fn look(
     stop: &std::sync::atomic::AtomicBool,
     staged: &mut Staged,
     other: &mut Worker,

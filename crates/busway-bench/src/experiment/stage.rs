@@ -1,16 +1,19 @@
 //! What must stand between two programs before they open a path: a system file, and gateways.
 
-use std::net::SocketAddr;
+use std::ffi::OsStr;
 use std::path::PathBuf;
+use std::process::Stdio;
 
 use busway_system::{Carrier, System, Way};
 
 use super::session::Session;
 use super::site::{Gateway, Site};
 use crate::BenchError;
-use crate::system::{self, HostTable, LinkTable};
-use crate::technology::{Description, Reach, Stage, partitions};
-use crate::worker::Wait;
+use crate::environment::TUNNEL;
+use crate::hosts::find_on_path;
+use crate::processes::Process;
+use crate::system::{self, HostTable, LinkTable, free_port};
+use crate::technology::{Description, Reach, Stage, Wait, partitions};
 
 /// Programs that exchange messages, and gateways that carry them.
 const PROGRAMS: u32 = 2;
@@ -48,6 +51,12 @@ impl Staged {
         self.gateways.iter_mut().map(Gateway::cpu_s).collect()
     }
 
+    /// CPU time of each gateway since then in s.
+    pub(crate) fn cpu_since(&mut self, before_s: &[f64]) -> Vec<f64> {
+        let now_s = self.cpu_s();
+        now_s.iter().zip(before_s).map(|(now, then)| now - then).collect()
+    }
+
     fn bare() -> Self {
         Self {
             system: [None, None],
@@ -77,56 +86,105 @@ impl Session<'_> {
         wait: Wait,
     ) -> Result<Staged, BenchError> {
         self.count += 1;
-        let (bus, tables) = match technology.stage {
+        let has_gateways = match technology.stage {
             Stage::Bare => return Ok(Staged::bare()),
-            Stage::Ports { bus, queuing } => (bus, Some(queuing)),
-            Stage::Link(bus) => (Some(bus), None),
+            Stage::Tunnel => return self.tunnels(),
+            Stage::Ports { bus, .. } => bus.is_some(),
+            Stage::Gateways(_) => true,
+            Stage::Link(_) => false,
         };
         let sites = self.sites(technology.reach);
-        let directories = sites.map(|site| site.directory().join(format!("ports-{}", self.count)));
-        let text = {
-            // Both tables, though one of them may not be used: a system file names two hosts.
-            let pair = self.sites(Reach::Machine);
-            let hosts = [0, 1].map(|i| HostTable {
-                name: pair[i].name(),
-                iceoryx2_config: pair[i].iceoryx2_config(),
-                ports: tables.map(|_| pair[i].directory().join(format!("ports-{}", self.count))),
-            });
-            let link = bus.map(|bus| self.link(bus, wait)).transpose()?;
-            let link = link
-                .as_ref()
-                .map(|(bus, window, addresses, lanes_wait)| LinkTable {
-                    bus,
-                    window,
-                    tables: self.tables(bus),
-                    addresses: *addresses,
-                    lanes_wait: Some(*lanes_wait),
-                });
-            let names = [sites[0].name(), sites[1].name()];
-            system::text(&hosts, link.as_ref())
-                + &tables.map_or(String::new(), |queuing| partitions(names, sizes, queuing))
-        };
+        let text = self.system_text(technology, sizes, wait)?;
         let name = format!("system-{}.toml", self.count);
-        let mut files = [None, None];
-        for (file, site) in files.iter_mut().zip(&sites) {
-            *file = Some(site.write(&name, &text)?);
+        let mut staged = Staged::bare();
+        staged.gateways_carry = has_gateways;
+        if let Stage::Ports { .. } = technology.stage {
+            staged.gateways_carry &= gateways_carry(&text)?;
+            let ours = sites.iter().filter(|site| matches!(site, Site::Here(..)));
+            staged.ports = ours.map(|site| self.ports_of(site)).collect();
         }
-        let mut staged = Staged {
-            gateways_carry: tables.is_some() && bus.is_some() && gateways_carry(&text)?,
-            system: files,
-            gateways: Vec::new(),
-            ports: sites
-                .iter()
-                .zip(directories)
-                .filter(|(site, _)| matches!(site, Site::Here(..)))
-                .map(|(_, directory)| directory)
-                .collect(),
-        };
-        if bus.is_some() && tables.is_some() {
-            for (site, file) in sites.iter().zip(&staged.system) {
-                let file = file.as_deref().expect("written above");
-                staged.gateways.push(site.gateway(file)?);
+        for (file, site) in staged.system.iter_mut().zip(&sites) {
+            let path = site.write(&name, &text)?;
+            if has_gateways {
+                staged.gateways.push(site.gateway(&path)?);
             }
+            *file = Some(path);
+        }
+        Ok(staged)
+    }
+
+    /// Where the state of a side's ports lies.
+    fn ports_of(&self, site: &Site<'_>) -> PathBuf {
+        site.directory().join(format!("ports-{}", self.count))
+    }
+
+    /// The system file of both hosts.
+    fn system_text(
+        &self,
+        technology: &Description,
+        sizes: &[usize],
+        wait: Wait,
+    ) -> Result<String, BenchError> {
+        let (bus, queuing) = match technology.stage {
+            Stage::Ports { bus, queuing } => (bus, Some(queuing)),
+            Stage::Link(bus) | Stage::Gateways(bus) => (Some(bus), None),
+            Stage::Bare | Stage::Tunnel => (None, None),
+        };
+        // Both tables, though one of them may not be used: a system file names two hosts.
+        let pair = self.sites(Reach::Machine);
+        let hosts = pair.each_ref().map(|site| HostTable {
+            name: site.name(),
+            iceoryx2_config: site.iceoryx2_config(),
+            ports: queuing.map(|_| self.ports_of(site)),
+        });
+        let window = self.hosts.shared.join(format!("window-{}", self.count));
+        // The lanes of gateways that carry ports spin only if each thread has a core.
+        let is_crowded = self.environment.cores < PROGRAMS as usize + 2;
+        let may_spin = matches!(technology.stage, Stage::Gateways(_)) || !is_crowded;
+        let lanes_wait = if wait == Wait::Spin && !may_spin {
+            Wait::Adaptive
+        } else {
+            wait
+        };
+        let link = match bus {
+            Some(bus) => Some(LinkTable {
+                bus,
+                window: &window,
+                tables: self.tables(bus),
+                addresses: self.gateway_addresses()?,
+                lanes_wait: Some(lanes_wait),
+            }),
+            None => None,
+        };
+        let sites = self.sites(technology.reach);
+        let names = sites.each_ref().map(Site::name);
+        let partitions = queuing.map_or(String::new(), |queuing| partitions(names, sizes, queuing));
+        Ok(system::text(&hosts, link.as_ref()) + &partitions)
+    }
+
+    /// Zenoh tunnels with their fastest setting for sparse and for dense traffic alike: woken by the
+    /// peers, and once a millisecond besides.
+    fn tunnels(&self) -> Result<Staged, BenchError> {
+        let tunnel =
+            find_on_path(OsStr::new(TUNNEL)).ok_or_else(|| BenchError::Needs(format!("{TUNNEL} on PATH")))?;
+        let endpoint = format!("tcp/{}:{}", self.hosts.address(0, 1), free_port(&self.hosts)?);
+        let mut staged = Staged::bare();
+        staged.gateways_carry = true;
+        let verbs = [("listen", ""), ("connect", ", listen: { endpoints: [] }")];
+        for (host, (verb, rest)) in self.hosts.hosts.iter().zip(verbs) {
+            let config = host.directory.join("zenoh.json5");
+            let text = format!(
+                "{{ mode: \"peer\", scouting: {{ multicast: {{ enabled: false }} }}, {verb}: {{ endpoints: [\"{endpoint}\"] }}{rest} }}\n"
+            );
+            std::fs::write(&config, text).map_err(BenchError::io(format!("write {}", config.display())))?;
+            let mut command = host.command(&tunnel)?;
+            command
+                .args(["--poll", "1", "--reactive", "--zenoh-config"])
+                .arg(&config)
+                .stdout(Stdio::null());
+            command.env("IOX2_LOG_LEVEL", "Warn").env("RUST_LOG", "warn");
+            let process = Process::start(command, format!("tunnel {}", host.name))?;
+            staged.gateways.push(Gateway::Here(process));
         }
         Ok(staged)
     }
@@ -139,22 +197,6 @@ impl Session<'_> {
             None => ours.clone(),
         };
         Some([ours?, theirs?])
-    }
-
-    fn link<'b>(
-        &self,
-        bus: &'b str,
-        wait: Wait,
-    ) -> Result<(&'b str, PathBuf, [SocketAddr; 2], Wait), BenchError> {
-        let threads = PROGRAMS as usize + 2;
-        // Gateways' lanes spin only if each thread has a core.
-        let lanes_wait = if self.environment.cores < threads && wait == Wait::Spin {
-            Wait::Adaptive
-        } else {
-            wait
-        };
-        let window = self.hosts.shared.join(format!("window-{}", self.count));
-        Ok((bus, window, self.gateway_addresses()?, lanes_wait))
     }
 }
 

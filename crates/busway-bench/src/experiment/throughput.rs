@@ -8,8 +8,9 @@ use super::{
     sizes_or,
 };
 use crate::BenchError;
-use crate::record::{Experiment, Load, Row, Run, Settings, median};
-use crate::worker::{ExchangePart, Extent, Measured, Wait};
+use crate::record::{Experiment, Load, Measured, Row, Run, Settings, median};
+use crate::technology::Wait;
+use crate::worker::{ExchangePart, Extent};
 
 /// The step between sizes, and the last of them, as published.
 const STEP_BYTES: usize = 512;

@@ -8,7 +8,8 @@ use super::{
 };
 use crate::BenchError;
 use crate::record::{Experiment, Row, Run};
-use crate::worker::{ExchangePart, Extent, Wait};
+use crate::technology::Wait;
+use crate::worker::{ExchangePart, Extent};
 
 /// Transmission intervals in µs.
 const INTERVALS_US: [u64; 10] = [1, 2, 3, 5, 10, 25, 50, 100, 300, 1000];

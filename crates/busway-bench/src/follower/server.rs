@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::{PORT, Reply, Request, TIMEOUT, VERSION, hear, notice_silence, say};
 use crate::BenchError;
 use crate::environment::Environment;
-use crate::hosts::Hosts;
+use crate::hosts::{Host, Hosts};
 use crate::processes::{Process, spawn_worker, start_gateway};
 use crate::technology::{self, Place};
 use crate::window::{Access, SharedWindow};
@@ -187,7 +187,7 @@ impl Server {
     /// A worker whose standard input and output the connection is.
     fn worker(&self, connection: &mut TcpStream, hosts: &Hosts, role: &Role) -> Result<(), String> {
         let host = &hosts.hosts[0];
-        admit(role, &host.directory, self.access.window.as_ref())?;
+        admit(role, host, self.access.window.as_ref())?;
         let (mut process, mut stdin, mut stdout) =
             spawn_worker(&self.program, host, role).map_err(|e| e.to_string())?;
         let mut replies = connection.try_clone().map_err(|e| e.to_string())?;
@@ -246,8 +246,12 @@ fn write(hosts: &Hosts, name: &str, text: &str) -> Result<PathBuf, String> {
 /// Shortest frame of a computing task in ns: one in which it still sleeps.
 const MIN_FRAME_NS: u64 = 10_000;
 
+/// Most services that a program may hold.
+const MAX_SERVICES: usize = 100;
+
 /// Refuses what no leader asks for.
-fn admit(role: &Role, directory: &Path, window: Option<&SharedWindow>) -> Result<(), String> {
+fn admit(role: &Role, host: &Host, window: Option<&SharedWindow>) -> Result<(), String> {
+    let directory = &host.directory;
     let frame_ns = match role {
         Role::Exchange(spec) => {
             return admit_program(
@@ -267,6 +271,9 @@ fn admit(role: &Role, directory: &Path, window: Option<&SharedWindow>) -> Result
                 window,
             )?;
             spec.frame_ns
+        }
+        Role::Services(spec) if spec.count <= MAX_SERVICES && spec.config == host.iceoryx2_config => {
+            return Ok(());
         }
         Role::Compute(spec) => spec.frame_ns,
         _ => return Err(format!("a follower does not start a {}", role.word())),

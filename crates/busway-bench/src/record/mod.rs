@@ -6,6 +6,7 @@
 //! the views.
 
 mod distribution;
+mod measured;
 mod ratio;
 
 use std::path::Path;
@@ -17,6 +18,7 @@ use crate::environment::Environment;
 
 pub use busway_doctor::conditions::Condition;
 pub use distribution::{Distribution, Recorder};
+pub use measured::{Measured, Used};
 pub use ratio::Ratio;
 pub(crate) use ratio::median;
 

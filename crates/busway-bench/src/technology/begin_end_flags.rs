@@ -5,8 +5,9 @@
 //! torn or old all the same: the programs find out and count them.
 
 use super::shared::{APART_BYTES, Memory, outside, sides};
-use super::{Description, Message, OneWay, Opening, Path, Reach, Received, Stage, User};
-use crate::worker::{Measured, Wait, WorkerResult};
+use super::{Description, Message, OneWay, Opening, Path, Reach, Received, Stage, User, Wait};
+use crate::control::WorkerResult;
+use crate::record::Measured;
 
 const FLAG_BYTES: usize = 8;
 

@@ -20,10 +20,12 @@ use busway_transport::{
 use super::keeper::Keeper;
 use super::ready::sleep_until_ready;
 use super::{
-    Description, LOOK_TIMEOUT, Message, OneWay, Opening, Path, Place, Received, Side, Stage, User, reach_of,
+    Description, LOOK_TIMEOUT, Message, OneWay, Opening, Path, Place, Received, Side, Stage, User, Wait,
+    reach_of,
 };
-use crate::pattern::now_ns;
-use crate::worker::{Control, Measured, Report, Wait, WorkerResult, report};
+use crate::clock::now_ns;
+use crate::control::{Control, WorkerResult};
+use crate::record::Measured;
 
 /// In front of the bus's name.
 const PREFIX: &str = "channel-";
@@ -86,7 +88,7 @@ pub(super) fn with(name: &str, opening: &Opening<'_>, user: impl User) -> Worker
         .map_err(|e| format!("link to {peer} over {bus}: {e}"))?;
     if opening.answers() {
         // The other program comes only now, and the link comes up with it.
-        report(&Report::Ready(None));
+        (opening.listening)(None);
     }
     let Some((sender, receiver)) = open_ends(&mut *link, keep, opening)? else {
         return Ok(Measured::default());

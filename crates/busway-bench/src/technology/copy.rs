@@ -5,8 +5,12 @@ use std::time::Duration;
 
 use zerocopy::IntoBytes;
 
-use super::{Description, MIN_MESSAGE_BYTES, Message, OneWay, Opening, Path, Reach, Received, Stage, User};
-use crate::worker::{Control, Measured, Ring, Wait, WorkerResult, slots_for};
+use super::ring::{Ring, slots_for};
+use super::{
+    Description, MIN_MESSAGE_BYTES, Message, OneWay, Opening, Path, Reach, Received, Stage, User, Wait,
+};
+use crate::control::{Control, WorkerResult};
+use crate::record::Measured;
 
 /// Slots of a ring for round trips: more would only spread the messages over more of the caches.
 const FEW_SLOTS: usize = 4;
@@ -26,7 +30,7 @@ pub(super) fn describe() -> [Description; 2] {
     names.map(|(name, title)| Description {
         name: name.into(),
         title: title.into(),
-        waits: vec![Wait::Spin, Wait::Event],
+        waits: vec![Wait::Spin, Wait::Event, Wait::Adaptive],
         reach: Reach::Machine,
         one_way: Some(OneWay::Lossless),
         max_bytes: usize::MAX,

@@ -20,9 +20,10 @@ use std::time::{Duration, Instant};
 use libloading::Library;
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 
-use super::{Description, Message, OneWay, Opening, Path, Reach, Received, Stage, User};
+use super::{Description, Message, OneWay, Opening, Path, Reach, Received, Stage, User, Wait};
+use crate::control::WorkerResult;
 use crate::hosts::find_on_path;
-use crate::worker::{Measured, Wait, WorkerResult};
+use crate::record::Measured;
 
 const LIBRARY: &str = "libiceoryx_binding_c.so.2";
 const DAEMON: &str = "iox-roudi";

@@ -1,12 +1,19 @@
-//! `iceoryx2`: publish and subscribe of iceoryx2 inside one domain, polled or by its event service; no copy at either end.
+//! `iceoryx2`: publish and subscribe of iceoryx2 inside one domain. `gateway-BUS` for each bus of the
+//! registry: the same programs on two hosts, whose gateways carry the services over that bus.
+//! `zenoh-tunnel`: the same over iceoryx2's own tunnel.
 //!
-//! Payloads are written into the loaned sample and read where they are. Where every message counts the publisher waits for room; what
-//! iceoryx2's own benchmark does (one publisher, one subscriber, no history, `ipc`) is the same for the rest. Each loan allocates an object, in
+//! Payloads are written into the loaned sample and read where they are: no copy at either end. Where
+//! every message counts the publisher waits for room; what iceoryx2's own benchmark does (one publisher,
+//! one subscriber, no history, `ipc`) is the same for the rest. Each loan allocates an object, in
 //! iceoryx2 itself.
 #![allow(unsafe_code)] // `assume_init` of shared memory
 
+use std::ffi::OsStr;
+use std::path::Path as StdPath;
 use std::time::Duration;
 
+use busway_transport::registry::{BUS_NAMES, missing};
+use iceoryx2::config::Config;
 use iceoryx2::port::BackpressureAction;
 use iceoryx2::port::listener::Listener;
 use iceoryx2::port::notifier::Notifier;
@@ -16,33 +23,90 @@ use iceoryx2::prelude::*;
 use iceoryx2::service::port_factory::event::PortFactory as EventFactory;
 use iceoryx2::service::port_factory::publish_subscribe::PortFactory as PublishSubscribeFactory;
 
-use super::{Description, LOOK_TIMEOUT, Message, OneWay, Opening, Path, Reach, Received, Stage, User};
-use crate::worker::{Measured, Wait, WorkerResult, iceoryx2_node};
+use super::{
+    Description, LOOK_TIMEOUT, Message, OneWay, Opening, Path, Reach, Received, Stage, User, Wait, reach_of,
+};
+use crate::control::WorkerResult;
+use crate::environment::TUNNEL;
+use crate::hosts::find_on_path;
+use crate::record::Measured;
 
-/// Messages in a queue are no longer than this together, unless four are.
+/// Queues of lossless services hold about this much, from 8 to 256 messages.
 const QUEUE_BYTES: usize = 1 << 20;
+/// iceoryx2's own setting for a service that says nothing.
+pub(crate) const DEFAULT_QUEUE_DEPTH: usize = 2;
+/// Programs on each host that may join a service: the program itself, its gateway, and one spare.
+const MAX_PORTS: usize = 3;
 /// Of the start of a payload, in bytes.
 const ALIGNMENT_BYTES: usize = 8;
 
-/// Its description.
-pub(super) fn describe() -> [Description; 1] {
-    [Description {
+/// Their descriptions.
+pub(super) fn describe() -> Vec<Description> {
+    let alone = Description {
         name: "iceoryx2".into(),
         title: "iceoryx2 publish/subscribe in one domain".into(),
-        waits: vec![Wait::Spin, Wait::Event],
+        waits: vec![Wait::Spin, Wait::Event, Wait::Adaptive],
         reach: Reach::Host,
         one_way: Some(OneWay::Lossless),
         max_bytes: usize::MAX,
         stage: Stage::Bare,
         missing: None,
-    }]
+    };
+    let mut all = vec![alone.clone()];
+    all.extend(BUS_NAMES.iter().map(|bus| Description {
+        name: format!("gateway-{bus}"),
+        title: format!("iceoryx2 programs of two hosts, through gateways over {bus}"),
+        waits: vec![Wait::Event, Wait::Adaptive, Wait::Spin],
+        reach: reach_of(bus),
+        stage: Stage::Gateways(bus),
+        missing: missing(bus),
+        ..alone.clone()
+    }));
+    all.push(Description {
+        name: "zenoh-tunnel".into(),
+        title: "iceoryx2 programs of two hosts, through iceoryx2's own tunnel over Zenoh".into(),
+        waits: vec![Wait::Event, Wait::Adaptive, Wait::Spin],
+        reach: Reach::Machine,
+        // The tunnel carries services with default settings only, and those overwrite.
+        one_way: Some(OneWay::Lossy),
+        stage: Stage::Tunnel,
+        missing: find_on_path(OsStr::new(TUNNEL))
+            .is_none()
+            .then(|| format!("{TUNNEL} on PATH")),
+        ..alone
+    });
+    all
+}
+
+/// Messages that the queue of a lossless service holds.
+pub(crate) fn queue_depth(payload_bytes: usize) -> usize {
+    (QUEUE_BYTES / payload_bytes).clamp(8, 256)
+}
+
+/// A node in the domain that the configuration file `config` describes.
+pub(crate) fn node(config: &StdPath) -> WorkerResult<Node<ipc::Service>> {
+    let path = config.to_str().unwrap_or_default();
+    let file =
+        FilePath::new(path.as_bytes()).map_err(|e| format!("iceoryx2 configuration {path:?}: {e:?}"))?;
+    let config = Config::from_file(&file).map_err(|e| format!("iceoryx2 configuration {path:?}: {e}"))?;
+    NodeBuilder::new()
+        .config(&config)
+        .signal_handling_mode(SignalHandlingMode::Disabled)
+        .create::<ipc::Service>()
+        .map_err(|e| format!("iceoryx2 node in {path:?}: {e}"))
 }
 
 /// Opens it.
-pub(super) fn with(_: &str, opening: &Opening<'_>, user: impl User) -> WorkerResult<Measured> {
-    let node = iceoryx2_node(&opening.place.iceoryx2)?;
-    let there = Service::open(&node, "there", opening)?;
-    let back = Service::open(&node, "back", opening)?;
+pub(super) fn with(name: &str, opening: &Opening<'_>, user: impl User) -> WorkerResult<Measured> {
+    let node = node(&opening.place.iceoryx2)?;
+    let settings = match name {
+        "zenoh-tunnel" => None,
+        _ if opening.overwrites => None,
+        "iceoryx2" => Some(1),
+        _ => Some(MAX_PORTS),
+    };
+    let there = Service::open(&node, "there", opening, settings)?;
+    let back = Service::open(&node, "back", opening, settings)?;
     let (to, from) = if opening.answers() {
         (back, there)
     } else {
@@ -67,19 +131,31 @@ struct Service {
 }
 
 impl Service {
-    fn open(node: &Node<ipc::Service>, direction: &str, opening: &Opening<'_>) -> WorkerResult<Self> {
+    /// `max_ports`: how many publishers and subscribers a lossless service has; none: iceoryx2's default
+    /// settings.
+    fn open(
+        node: &Node<ipc::Service>,
+        direction: &str,
+        opening: &Opening<'_>,
+        max_ports: Option<usize>,
+    ) -> WorkerResult<Self> {
         let text = format!("bench/{}/{direction}", opening.place.name);
         let name = ServiceName::new(&text).map_err(|e| format!("service name {text:?}: {e:?}"))?;
         let alignment = Alignment::new(ALIGNMENT_BYTES).ok_or("an alignment is a power of two")?;
-        let messages = node
+        let builder = node
             .service_builder(&name)
             .publish_subscribe::<[u8]>()
-            .payload_alignment(alignment)
-            .subscriber_max_buffer_size((QUEUE_BYTES / opening.payload_bytes).clamp(4, 256))
-            .enable_safe_overflow(false)
-            .history_size(0)
-            .max_publishers(1)
-            .max_subscribers(1)
+            .payload_alignment(alignment);
+        let builder = match max_ports {
+            None => builder,
+            Some(ports) => builder
+                .subscriber_max_buffer_size(queue_depth(opening.payload_bytes))
+                .enable_safe_overflow(false)
+                .history_size(0)
+                .max_publishers(ports)
+                .max_subscribers(ports),
+        };
+        let messages = builder
             .open_or_create()
             .map_err(|e| format!("service {text:?}: {e}"))?;
         let events = (opening.wait == Wait::Event)

@@ -16,6 +16,7 @@ mod message;
 mod mq;
 mod port;
 mod ready;
+pub(crate) mod ring;
 mod shared;
 mod stream;
 mod tcp;
@@ -23,19 +24,23 @@ mod tipc;
 mod two_lines;
 mod udp;
 mod unix;
+mod wait;
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
-use busway_transport::registry::is_one_sided;
+use busway_transport::registry::{Site, is_one_sided, link_lines};
 use serde::{Deserialize, Serialize};
 
+use crate::control::{Control, WorkerResult};
+use crate::record::Measured;
 use crate::window::SharedWindow;
-use crate::worker::{Control, Measured, Wait, WorkerResult};
 
+pub(crate) use iceoryx2::{DEFAULT_QUEUE_DEPTH, node as iceoryx2_node, queue_depth};
 pub use message::{MIN_MESSAGE_BYTES, Message, Received};
 pub(crate) use port::{join, partitions, port_names, sampling_ports, start};
+pub use wait::Wait;
 
 /// A blocking look ends after this long, so that a program notices that it shall end.
 pub(crate) const LOOK_TIMEOUT: Duration = Duration::from_millis(100);
@@ -132,14 +137,37 @@ pub enum Stage {
     },
     /// A system file with a link over this bus; the programs open it themselves.
     Link(&'static str),
+    /// A system file with a link over this bus, and a gateway on each host.
+    Gateways(&'static str),
+    /// iceoryx2's own tunnel over Zenoh, on each host.
+    Tunnel,
 }
 
-/// How far a bus reaches: one that is memory, as far as its windows do.
+/// Whether the links of a bus go through a window of memory, by what a system file says of them.
+pub(crate) fn goes_through_window(bus: &str) -> bool {
+    let window = "/a/window";
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+    let site = Site {
+        hosts: ["a", "b"],
+        addresses: [address; 2],
+        window: (FilePath::new(window), 1),
+    };
+    link_lines(bus, &site).contains(window)
+}
+
+/// How far a bus reaches: through a window, as far as that does.
 fn reach_of(bus: &str) -> Reach {
-    match bus {
-        "memory" | "pci" => Reach::Machine,
-        _ => Reach::Network,
+    if goes_through_window(bus) {
+        Reach::Machine
+    } else {
+        Reach::Network
     }
+}
+
+/// The technology that is this bus without Busway: the sockets of the same name, or a copy through a
+/// window. None where this program knows none.
+pub(crate) fn floor_of(bus: &str) -> Option<Description> {
+    of(bus).or_else(|| goes_through_window(bus).then(|| of("copy"))?)
 }
 
 /// Which of the two programs this is. The answering one is opened first.
@@ -187,14 +215,21 @@ pub(crate) struct Opening<'a> {
     pub timed: bool,
     /// Whether messages go one way only, from the asking program to the answering one.
     pub one_way: bool,
+    /// Whether iceoryx2 services have their default settings, by which a full queue loses its oldest
+    /// message; otherwise the publisher waits for room.
+    pub overwrites: bool,
     /// What the parent wants.
     pub control: &'a Control,
+    /// To be called by an answering program that waits until the other one connects: it is ready, and
+    /// listens at this address, if at any.
+    pub listening: &'a dyn Fn(Option<SocketAddr>),
 }
 
 impl Description {
     /// Whether its programs can be on two machines, which share a window if `has_window`.
     pub fn reaches_another_machine(&self, has_window: bool) -> bool {
         match self.reach {
+            _ if self.stage == Stage::Tunnel => false,
             Reach::Host => false,
             Reach::Machine => has_window,
             Reach::Network => true,
@@ -217,6 +252,7 @@ impl Description {
                 bus: Some(bus),
                 queuing,
             } => queuing || !is_one_sided(bus),
+            Stage::Gateways(_) | Stage::Tunnel => true,
             _ => false,
         }
     }

@@ -18,8 +18,9 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::ready::{Room, sleep_until_ready};
-use super::{Description, LOOK_TIMEOUT, Message, OneWay, Opening, Path, Reach, Received, Stage, User};
-use crate::worker::{Measured, Wait, WorkerResult};
+use super::{Description, LOOK_TIMEOUT, Message, OneWay, Opening, Path, Reach, Received, Stage, User, Wait};
+use crate::control::WorkerResult;
+use crate::record::Measured;
 
 /// The limits of queues, see mq_overview(7).
 const LIMITS: &str = "/proc/sys/fs/mqueue";

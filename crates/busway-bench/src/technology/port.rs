@@ -14,9 +14,10 @@ use busway_transport::registry::{BUS_NAMES, missing};
 
 use super::{
     Description, LOOK_TIMEOUT, Message, OneWay, Opening, Path, Place, Reach, Received, Side, Stage, User,
-    reach_of,
+    Wait, reach_of,
 };
-use crate::worker::{Measured, Wait, WorkerResult};
+use crate::control::WorkerResult;
+use crate::record::Measured;
 
 /// Of every sampling destination; longer than any message is under way.
 const REFRESH_PERIOD_NS: SystemTime = 1_000_000_000;
@@ -237,7 +238,7 @@ struct Queuing<'p> {
     /// How long a call waits at most, in ns.
     send_time_out: SystemTime,
     receive_time_out: SystemTime,
-    control: crate::worker::Control,
+    control: crate::control::Control,
 }
 
 impl<'p> Queuing<'p> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Opening;
-use crate::worker::Control;
+use crate::control::Control;
 
 /// Sleeps until `end` can be read, or written too if `writable`, for `at_most` at most. An interrupted wait is a short one.
 pub(super) fn sleep_until_ready(end: &impl AsFd, writable: bool, at_most: Duration) {

@@ -10,7 +10,7 @@ use busway_core::{Medium, OutOfBounds, Window};
 use memmap2::{MmapOptions, MmapRaw};
 
 use super::Opening;
-use crate::worker::WorkerResult;
+use crate::control::WorkerResult;
 
 /// Distance of what different programs write, in bytes: CPUs fetch lines in pairs.
 pub(super) const APART_BYTES: usize = 128;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::ready::{Room, sleep_until_ready};
 use super::{LOOK_TIMEOUT, Message, Opening, Path, Received};
-use crate::worker::WorkerResult;
+use crate::control::WorkerResult;
 
 /// A connected socket of either family.
 pub(super) trait Socket: Read + Write + AsFd {

@@ -4,8 +4,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use super::stream::{Socket, Stream};
-use super::{Description, OneWay, Opening, Reach, Stage, User};
-use crate::worker::{Measured, Report, Wait, WorkerResult, report};
+use super::{Description, OneWay, Opening, Reach, Stage, User, Wait};
+use crate::control::WorkerResult;
+use crate::record::Measured;
 
 /// Its description.
 pub(super) fn describe() -> [Description; 1] {
@@ -46,7 +47,7 @@ fn accept(address: SocketAddr, opening: &Opening<'_>) -> WorkerResult<Option<Tcp
         Ok((listener, address))
     });
     let (listener, address) = listening.map_err(|e| format!("listen on {address}: {e}"))?;
-    report(&Report::Ready(Some(address)));
+    (opening.listening)(Some(address));
     while !opening.control.ended() {
         match listener.accept() {
             Ok((stream, _)) => return Ok(Some(stream)),

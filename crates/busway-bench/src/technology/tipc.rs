@@ -12,8 +12,9 @@ use busway_transport::tipc::settings::Scope;
 use socket2::{Domain, Type};
 
 use super::stream::{Socket, Stream};
-use super::{Description, OneWay, Opening, Reach, Stage, User};
-use crate::worker::{Measured, Report, Wait, WorkerResult, report};
+use super::{Description, OneWay, Opening, Reach, Stage, User, Wait};
+use crate::control::WorkerResult;
+use crate::record::Measured;
 
 /// Service type of measurements: the bytes `BUSB`.
 const SERVICE_TYPE: u32 = 0x4255_5342;
@@ -65,7 +66,7 @@ fn accept(address: ServiceAddress, opening: &Opening<'_>) -> WorkerResult<Option
         Ok(listener)
     });
     let listener = listening.map_err(|e| format!("listen on {address}: {e}"))?;
-    report(&Report::Ready(None));
+    (opening.listening)(None);
     while !opening.control.ended() {
         match listener.accept() {
             Ok((socket, _)) => return Ok(Some(socket)),

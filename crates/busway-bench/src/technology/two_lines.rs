@@ -1,8 +1,9 @@
 //! `two-lines`: the least that any exchange between two processors costs: a word each way, in a cache line of its own, and no payload.
 
 use super::shared::{APART_BYTES, Memory, outside, sides};
-use super::{Description, MIN_MESSAGE_BYTES, Message, Opening, Path, Reach, Received, Stage, User};
-use crate::worker::{Measured, Wait, WorkerResult};
+use super::{Description, MIN_MESSAGE_BYTES, Message, Opening, Path, Reach, Received, Stage, User, Wait};
+use crate::control::WorkerResult;
+use crate::record::Measured;
 
 /// Its description.
 pub(super) fn describe() -> [Description; 1] {

@@ -13,8 +13,9 @@ use rustix::net::sockopt;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg};
 
 use super::ready::{Room, sleep_until_ready};
-use super::{Description, LOOK_TIMEOUT, Message, OneWay, Opening, Path, Reach, Received, Stage, User};
-use crate::worker::{Control, Measured, Report, Wait, WorkerResult, report};
+use super::{Description, LOOK_TIMEOUT, Message, OneWay, Opening, Path, Reach, Received, Stage, User, Wait};
+use crate::control::{Control, WorkerResult};
+use crate::record::Measured;
 
 /// The most that a datagram over IPv4 carries: 65,535 bytes less the headers of IP and UDP (RFC 791, RFC 768), rounded down to words.
 const DATAGRAM_BYTES: usize = 65_504;
@@ -46,7 +47,7 @@ pub(super) fn with(_: &str, opening: &Opening<'_>, user: impl User) -> WorkerRes
         let bound = UdpSocket::bind(address).and_then(|socket| Ok((socket.local_addr()?, socket)));
         let (address, socket) = bound.map_err(|e| format!("bind {address}: {e}"))?;
         enlarge_buffers(&socket);
-        report(&Report::Ready(Some(address)));
+        (opening.listening)(Some(address));
         if !meet(&socket, opening.control)? {
             return Ok(Measured::default());
         }

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::stream::{Socket, Stream};
-use super::{Description, OneWay, Opening, Reach, Stage, User};
-use crate::worker::{Measured, Report, Wait, WorkerResult, report};
+use super::{Description, OneWay, Opening, Reach, Stage, User, Wait};
+use crate::control::WorkerResult;
+use crate::record::Measured;
 
 /// Its description.
 pub(super) fn describe() -> [Description; 1] {
@@ -67,7 +68,7 @@ fn accept(file: &SocketFile, opening: &Opening<'_>) -> WorkerResult<Option<UnixS
             path.display()
         )
     })?;
-    report(&Report::Ready(None));
+    (opening.listening)(None);
     while !opening.control.ended() {
         match listener.accept() {
             Ok((stream, _)) => return Ok(Some(stream)),

@@ -1,20 +1,14 @@
 //! The programs under test, each a process of its own: `busway bench-worker ROLE`, where ROLE is a [`Role`] as JSON.
 //!
-//! The parent speaks to a worker over standard input (`go`, `finish N`, end of file: see the module `control`) and hears [`Report`]s, one JSON object a
-//! line, on standard output. A worker ends by itself when its parent goes.
+//! The parent commands a worker over its standard input (`go`, `finish N`, end of file: see the module
+//! `control`). The worker writes [`Report`]s, one JSON object a line, to its standard output. It ends by
+//! itself when its parent goes.
 
-mod bare_copy;
-mod bare_tcp;
-mod control;
-mod endpoint;
 mod exchange;
-mod figures;
-mod ping;
+mod interference;
 mod services;
-mod stream;
 mod usage;
-mod wait;
-mod window;
+mod waiter;
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -23,39 +17,23 @@ use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
 
-use crate::interference::{self, Compute, Partition};
-use crate::record::{Calls, Condition, Interruption, Maximum};
+use crate::control::{Control, WorkerResult};
+use crate::record::{Calls, Condition, Measured};
 use crate::technology::Place;
 
-pub(crate) use control::Control;
-pub(crate) use endpoint::node as iceoryx2_node;
+pub(crate) use exchange::PROBE;
 pub use exchange::{Exchange, ExchangePart, Extent, Injected, NUMBERS};
-pub use figures::{Figures, Percentiles};
-pub use usage::Used;
-pub use wait::Wait;
-pub(crate) use window::Ring;
-pub use window::{SLOTS_BYTES_MAX, slots_for, window_bytes};
+pub(crate) use interference::steps_for;
+pub use interference::{Compute, Partition};
 
 /// Which program this process is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Publishes probes until `go`, then numbered messages for a time.
-    Publish(Publish),
-    /// Counts and checks what it receives until `finish`.
-    Subscribe(Service),
-    /// Publishes on `…/there`, waits for the answer on `…/back`, measures the time between.
-    Ping(Ping),
-    /// Answers each message on `…/there` with one of the same number on `…/back`.
-    Echo(Service),
-    /// Holds many services open without sending (for the cost of being idle).
-    Services(Services),
-    /// Ping or echo, send or receive over a bare TCP connection.
-    BareTcp(Bare<SocketAddr>),
-    /// Ping or echo, send or receive through a bare shared window.
-    BareCopy(Bare<PathBuf>),
     /// One of two programs that exchange messages over a technology.
     Exchange(Exchange),
+    /// Holds many services open without sending (for the cost of being idle).
+    Services(Services),
     /// Calls both ends of a channel of ports, for what a call costs.
     PortCalls(PortCalls),
     /// The task that shares a core with a receiving partition.
@@ -70,13 +48,7 @@ impl Role {
     /// What the program is called in messages.
     pub fn word(&self) -> &'static str {
         match self {
-            Self::Publish(_) => "publisher",
-            Self::Subscribe(_) => "subscriber",
-            Self::Ping(_) => "ping",
-            Self::Echo(_) => "echo",
             Self::Services(_) => "services",
-            Self::BareTcp(_) => "bare TCP program",
-            Self::BareCopy(_) => "bare copy program",
             Self::Exchange(spec) => spec.part.word(),
             Self::PortCalls(_) => "port calls",
             Self::Compute(_) => "computing task",
@@ -84,54 +56,6 @@ impl Role {
             Self::Steer(_) => "steering of packets",
         }
     }
-}
-
-/// One service as the programs see it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Service {
-    /// iceoryx2 configuration file: says which domain the program belongs to.
-    pub config: PathBuf,
-    /// Name of the service, and of its companion event service.
-    pub name: String,
-    /// Size of a message in bytes, a multiple of 8, at least [`crate::pattern::MIN_PAYLOAD_BYTES`].
-    pub payload_bytes: usize,
-    /// Settings other than iceoryx2's defaults.
-    pub settings: Option<ServiceSettings>,
-    /// How the program waits for messages; with [`Wait::Event`] publishers notify after each message.
-    pub wait: Wait,
-    /// Whether messages carry their send time and the receiver keeps a histogram.
-    pub latency: bool,
-    /// Whether the program reports its figures ten times a second.
-    pub progress: bool,
-}
-
-/// The settings of a service that the measurements change.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct ServiceSettings {
-    /// Messages that a subscriber's queue holds.
-    pub buffer: usize,
-    /// Whether a full queue loses its oldest message (true) or makes the publisher wait (false).
-    pub safe_overflow: bool,
-}
-
-/// See [`Role::Publish`].
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Publish {
-    /// Where to.
-    pub service: Service,
-    /// Messages a second; none: as fast as the service takes them.
-    pub rate_hz: Option<f64>,
-    /// How long to publish after `go`.
-    pub seconds: f64,
-}
-
-/// See [`Role::Ping`].
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Ping {
-    /// Base name and settings of the two services.
-    pub service: Service,
-    /// How long to measure after `go`.
-    pub seconds: f64,
 }
 
 /// See [`Role::Services`].
@@ -145,21 +69,6 @@ pub struct Services {
     pub publish: bool,
 }
 
-/// A program that uses a bus without iceoryx2 and without gateways.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Bare<Place> {
-    /// Where: an address or a file.
-    pub place: Place,
-    /// What to do there.
-    pub part: Part,
-    /// Size of a message in bytes, as in [`Service::payload_bytes`].
-    pub payload_bytes: usize,
-    /// How the program waits.
-    pub wait: Wait,
-    /// How long the active part (ping, send) goes on after `go`.
-    pub seconds: f64,
-}
-
 /// See [`Role::PortCalls`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PortCalls {
@@ -171,48 +80,7 @@ pub struct PortCalls {
     pub seconds: f64,
 }
 
-/// What one program of an experiment counted.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Measured {
-    /// Messages sent, or questions asked.
-    pub sent: u64,
-    /// Messages received, or answers.
-    pub received: u64,
-    /// Questions without an answer, of an open loop.
-    pub lost: u64,
-    /// Messages that were torn, altered, or came twice.
-    pub corrupt: u64,
-    /// `CLOCK_MONOTONIC` of the first counted message, in ns.
-    pub first_ns: u64,
-    /// The same of the last one.
-    pub last_ns: u64,
-    /// Round trips or intervals: [`crate::record::Recorder::encode`].
-    pub times: Option<String>,
-    /// What it cost.
-    pub usage: Used,
-    /// Of a long run: round trips longer than all before them.
-    #[serde(default)]
-    pub maxima: Vec<Maximum>,
-    /// Of a long run: times in which nothing was answered.
-    #[serde(default)]
-    pub interruptions: Vec<Interruption>,
-}
-
-/// The four parts of a bare measurement; echo and receive come first (they listen, or make the window).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Part {
-    /// Measures round trips.
-    Ping,
-    /// Answers.
-    Echo,
-    /// Sends as fast as it can.
-    Send,
-    /// Counts and checks.
-    Receive,
-}
-
-/// What a worker tells its parent.
+/// What a worker reports to its parent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Report {
@@ -220,12 +88,8 @@ pub enum Report {
     Ready(Option<SocketAddr>),
     /// The first probe or answer came through.
     Arrived,
-    /// Figures so far.
-    Progress(Figures),
-    /// A publisher has sent its last message; it stays until the parent closes its standard input.
-    Sent(Figures),
-    /// Round trips: [`crate::record::Recorder::encode`]; nothing more follows than [`Report::Done`].
-    Times(String),
+    /// What was counted so far.
+    Progress(Box<Measured>),
     /// What the program asked of the system, and got.
     Conditions(Vec<Condition>),
     /// What a program of an experiment has counted; it stays until the parent closes its standard input.
@@ -234,14 +98,11 @@ pub enum Report {
     Interim(Box<Measured>),
     /// What calls of ports cost; nothing more follows than [`Report::Done`].
     Calls(Calls),
-    /// Final figures; the process ends.
-    Done(Figures),
+    /// The process ends.
+    Done,
     /// It cannot go on; the process ends.
     Failed(String),
 }
-
-/// What ends a worker early, in words for people.
-pub(crate) type WorkerResult<T> = Result<T, String>;
 
 /// Runs the role given as JSON in `args[0]`; for the hidden subcommand `bench-worker`.
 pub fn main(args: &[String]) -> ExitCode {
@@ -254,30 +115,36 @@ pub fn main(args: &[String]) -> ExitCode {
             );
         }
     };
-    let control = control::Control::start();
-    let result = match role {
-        Role::Publish(spec) => stream::publish(&spec, &control),
-        Role::Subscribe(service) => stream::subscribe(&service, &control),
-        Role::Ping(spec) => ping::ping(&spec, &control),
-        Role::Echo(service) => ping::echo(&service, &control),
-        Role::Services(spec) => services::hold(&spec, &control),
-        Role::BareTcp(bare) => bare_tcp::run(&bare, &control),
-        Role::BareCopy(bare) => bare_copy::run(&bare, &control),
-        Role::Exchange(spec) => exchange::run(&spec, &control).map(|_| Figures::default()),
-        Role::Compute(spec) => interference::compute(&spec, &control).map(|_| Figures::default()),
-        Role::Partition(spec) => interference::receive(&spec, &control).map(|_| Figures::default()),
-        Role::Steer(cpu) => interference::steer(cpu).map(|()| Figures::default()),
-        Role::PortCalls(spec) => exchange::calls(&spec, &control).map(|calls| {
-            report(&Report::Calls(calls));
-            Figures::default()
-        }),
-    };
-    match result {
-        Ok(figures) => {
-            report(&Report::Done(figures));
+    let control = Control::start();
+    match run(role, &control) {
+        Ok(()) => {
+            report(&Report::Done);
             ExitCode::SUCCESS
         }
         Err(reason) => fail(reason),
+    }
+}
+
+fn run(role: Role, control: &Control) -> WorkerResult<()> {
+    match role {
+        Role::Exchange(spec) => exchange::run(&spec, control).map(drop),
+        Role::Services(spec) => services::hold(&spec, control),
+        Role::Compute(spec) => interference::compute(&spec, control).map(drop),
+        Role::Partition(spec) => interference::receive(&spec, control).map(drop),
+        Role::Steer(cpu) => interference::steer(cpu),
+        Role::PortCalls(spec) => {
+            report(&Report::Calls(exchange::calls(&spec, control)?));
+            Ok(())
+        }
+    }
+}
+
+/// Reports what was counted, and stays until the parent has no more use for the program: a path that
+/// closes early would be measured at its closing.
+fn stay(measured: &Measured, control: &Control) {
+    report(&Report::Counted(Box::new(measured.clone())));
+    while !control.ended() {
+        std::thread::sleep(std::time::Duration::from_millis(2));
     }
 }
 
@@ -286,7 +153,7 @@ fn fail(reason: String) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Writes one report. A parent that no longer reads is noticed by [`control::Control`], so a failed write is not an error here.
+/// Writes one report. A parent that no longer reads is noticed by [`Control`], so a failed write is not an error here.
 pub(crate) fn report(report: &Report) {
     let mut line = serde_json::to_vec(report).unwrap_or_default();
     line.push(b'\n');

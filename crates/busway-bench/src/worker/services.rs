@@ -2,14 +2,13 @@
 
 use iceoryx2::prelude::*;
 
-use super::control::Control;
-use super::endpoint::node;
-use super::figures::Figures;
-use super::{Report, Services, WorkerResult, report};
+use super::{Report, Services, report};
+use crate::control::{Control, WorkerResult};
+use crate::technology::iceoryx2_node;
 
 /// Opens `count` services with default settings and a port each, and holds them until the parent goes.
-pub(super) fn hold(spec: &Services, control: &Control) -> WorkerResult<Figures> {
-    let node = node(&spec.config)?;
+pub(super) fn hold(spec: &Services, control: &Control) -> WorkerResult<()> {
+    let node = iceoryx2_node(&spec.config)?;
     let mut publishers = Vec::new();
     let mut subscribers = Vec::new();
     for i in 0..spec.count {
@@ -40,5 +39,5 @@ pub(super) fn hold(spec: &Services, control: &Control) -> WorkerResult<Figures> 
     while !control.ended() {
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
-    Ok(Figures::default())
+    Ok(())
 }

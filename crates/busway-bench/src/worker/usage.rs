@@ -4,30 +4,8 @@
 use std::fs;
 use std::net::{IpAddr, UdpSocket};
 
-use serde::{Deserialize, Serialize};
-
-use crate::pattern::now_ns;
-
-/// Sums from the beginning to the end of counting.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Used {
-    /// How long it was, in s.
-    pub span_s: f64,
-    /// User time of the program in s.
-    pub user_s: f64,
-    /// System time of the program in s.
-    pub system_s: f64,
-    /// User time of all CPUs of the host in s; known to 10 ms.
-    pub host_user_s: f64,
-    /// System time of all CPUs of the host, without interrupts, in s.
-    pub host_system_s: f64,
-    /// Hardware and soft interrupts of all CPUs of the host in s.
-    pub host_interrupt_s: f64,
-    /// Packets that the interface towards the peer has sent; none without a network.
-    pub packets_sent: Option<u64>,
-    /// Packets that it has received.
-    pub packets_received: Option<u64>,
-}
+use crate::clock::now_ns;
+use crate::record::Used;
 
 /// The sums at the beginning.
 pub(super) struct Usage {

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use busway_bench::experiment::{Context, all, calls, jitter, latency, self_test, throughput, timeliness};
+use busway_bench::experiment::{
+    Context, all, calls, gateway, interference, jitter, latency, self_test, throughput, timeliness,
+};
 use busway_bench::record::Run;
-use busway_bench::{follower, gateway, interference, technology, views};
+use busway_bench::{follower, technology, views};
 
 /// Measure what a bus costs and brings, beside everything else that could carry the messages
 #[derive(Debug, clap::Args)]
@@ -137,7 +139,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         What::Interference(args) => show(&interference::run(args, context)?, &args.common.output.show),
         What::Calls(args) => show(&calls::run(args, context)?, &args.common.output.show),
-        What::Gateway(args) => show(&gateway::run(args, context)?, &args.output.show),
+        What::Gateway(args) => show(&gateway::run(args, context)?, &args.common.output.show),
         What::All(args) => {
             let runs = all::run(args, context, |name, index, of| {
                 let _ = writeln!(std::io::stderr(), "{name} ({index} of {of})");

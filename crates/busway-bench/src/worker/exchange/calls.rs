@@ -4,10 +4,10 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use super::clock_ns;
+use crate::control::{Control, WorkerResult};
 use crate::record::{Calls, Recorder};
 use crate::technology::{Side, join, port_names, sampling_ports, start};
-use crate::worker::control::Control;
-use crate::worker::{PortCalls, WorkerResult};
+use crate::worker::PortCalls;
 
 /// Calls between two readings of the clock.
 const BATCH: u64 = 100;

@@ -13,14 +13,18 @@ mod watch;
 
 use serde::{Deserialize, Serialize};
 
-use super::control::Control;
-use super::{Measured, Report, Wait, WorkerResult, report};
+use super::{Report, report};
+use crate::clock::now_ns;
 use crate::conditions::{self, Wanted};
-use crate::pattern::{PROBE, now_ns};
-use crate::technology::{self, Opening, Path, Place, Side, User};
+use crate::control::{Control, WorkerResult};
+use crate::record::Measured;
+use crate::technology::{self, Opening, Path, Place, Side, User, Wait};
 
 pub(super) use calls::calls;
 pub use relay::Injected;
+
+/// Set in the number of a message that only tests whether the path stands; it is not counted.
+pub(crate) const PROBE: u64 = 1 << 63;
 
 /// Numbers of one measurement: from [`Exchange::base`], and fewer than this.
 pub const NUMBERS: u64 = 1 << 40;
@@ -38,6 +42,9 @@ pub struct Exchange {
     pub payload_bytes: usize,
     /// Whether every byte is written and read.
     pub touched: bool,
+    /// Whether a full queue loses its oldest message, where that can be chosen.
+    #[serde(default)]
+    pub overwrites: bool,
     /// How the program waits for a message.
     pub wait: Wait,
     /// What it asks of the system.
@@ -72,8 +79,13 @@ pub enum ExchangePart {
     Echo(Option<Injected>),
     /// Sends as fast as the path takes messages, or one each so many ns.
     Send(Option<u64>),
-    /// Counts what comes, and takes down the intervals between the times in messages.
+    /// Counts what comes, and records the intervals between the times in messages.
     Receive,
+    /// As `Send`, with a report each tenth of a second.
+    Publish(u64),
+    /// As `Receive` on the sender's machine, with the latencies of messages instead of their intervals,
+    /// and a report each tenth of a second.
+    Subscribe,
 }
 
 impl ExchangePart {
@@ -86,14 +98,24 @@ impl ExchangePart {
             Self::Echo(_) => "echo",
             Self::Send(_) => "sender",
             Self::Receive => "receiver",
+            Self::Publish(_) => "publisher",
+            Self::Subscribe => "subscriber",
         }
+    }
+
+    /// Whether messages go from this program to the other only, or from the other to this one.
+    fn is_one_way(self) -> bool {
+        matches!(
+            self,
+            Self::Send(_) | Self::Receive | Self::Publish(_) | Self::Subscribe
+        )
     }
 
     /// Which side of the path it has.
     pub fn side(self) -> Side {
         match self {
-            Self::Ping | Self::Watch(_) | Self::OpenLoop(_) | Self::Send(_) => Side::Asks,
-            Self::Echo(_) | Self::Receive => Side::Answers,
+            Self::Ping | Self::Watch(_) | Self::OpenLoop(_) | Self::Send(_) | Self::Publish(_) => Side::Asks,
+            Self::Echo(_) | Self::Receive | Self::Subscribe => Side::Answers,
         }
     }
 }
@@ -109,8 +131,10 @@ pub(super) fn run(spec: &Exchange, control: &Control) -> WorkerResult<Measured> 
         wait: spec.wait,
         touched: spec.touched,
         timed: matches!(spec.part, ExchangePart::OpenLoop(_)),
-        one_way: matches!(spec.part, ExchangePart::Send(_) | ExchangePart::Receive),
+        one_way: spec.part.is_one_way(),
+        overwrites: spec.overwrites,
         control,
+        listening: &|address| report(&Report::Ready(address)),
     };
     technology::with_path(&spec.technology, &opening, Program { spec, control })
 }
@@ -137,7 +161,12 @@ impl User for Program<'_> {
                 open_loop::ping(path_of_any_kind, spec, interval_ns, control)
             }
             ExchangePart::Send(interval_ns) => one_way::send(path_of_any_kind, spec, interval_ns, control),
-            ExchangePart::Receive => one_way::receive(path_of_any_kind, spec, control),
+            ExchangePart::Publish(interval_ns) => {
+                one_way::send(path_of_any_kind, spec, Some(interval_ns), control)
+            }
+            ExchangePart::Receive | ExchangePart::Subscribe => {
+                one_way::receive(path_of_any_kind, spec, control)
+            }
         }
     }
 }
@@ -172,15 +201,6 @@ impl End {
 
     fn has_come(&self, now_ns: u64, sent: u64) -> bool {
         now_ns >= self.at_ns || sent >= self.messages
-    }
-}
-
-/// Reports what was counted, and stays until the parent has no more use for the program: a path that closes early would be
-/// measured at its closing.
-fn stay(measured: &Measured, control: &Control) {
-    report(&Report::Counted(Box::new(measured.clone())));
-    while !control.ended() {
-        std::thread::sleep(std::time::Duration::from_millis(2));
     }
 }
 

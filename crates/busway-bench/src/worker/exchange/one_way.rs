@@ -6,14 +6,14 @@
 
 use std::time::Duration;
 
-use super::{End, Exchange, stay};
-use crate::pattern::{PROBE, now_ns};
-use crate::record::Recorder;
-use crate::technology::{Message, Path, Received};
-use crate::worker::control::Control;
+use super::{End, Exchange, ExchangePart, PROBE};
+use crate::clock::now_ns;
+use crate::control::{Control, WorkerResult};
+use crate::record::{Measured, Recorder};
+use crate::technology::{Message, Path, Received, Wait};
 use crate::worker::usage::Usage;
-use crate::worker::wait::Patience;
-use crate::worker::{Measured, Report, Wait, WorkerResult, report};
+use crate::worker::waiter::Waiter;
+use crate::worker::{Report, report, stay};
 
 /// Between the messages that only test the path.
 const PROBE_INTERVAL: Duration = Duration::from_millis(1);
@@ -99,6 +99,7 @@ fn send_paced(
 ) -> WorkerResult<()> {
     let mut intervals = Recorder::default();
     let mut due_ns = now_ns();
+    let mut progress = Progress::of(spec);
     while !end.has_come(due_ns, measured.sent) && !control.ended() {
         wait_until(due_ns, spec.wait);
         let message = Message {
@@ -113,6 +114,7 @@ fn send_paced(
         }
         measured.last_ns = message.time_ns;
         measured.sent += 1;
+        progress.report(message.time_ns, || measured.clone());
         let is_late = message.time_ns - due_ns >= interval_ns;
         due_ns = if is_late { message.time_ns } else { due_ns } + interval_ns;
     }
@@ -133,11 +135,38 @@ fn wait_until(due_ns: u64, wait: Wait) {
     }
 }
 
-/// Looks for new messages until the last one has come. In [`Measured::times`] are the intervals between the times in messages that
-/// have one; `first_ns` and `last_ns` are when the first and the last message came.
+/// The reports of a program that is watched.
+struct Progress {
+    /// None: nobody watches.
+    next_ns: Option<u64>,
+}
+
+impl Progress {
+    const INTERVAL_NS: u64 = 100_000_000;
+
+    fn of(spec: &Exchange) -> Self {
+        let is_watched = matches!(spec.part, ExchangePart::Publish(_) | ExchangePart::Subscribe);
+        Self {
+            next_ns: is_watched.then(|| now_ns() + Self::INTERVAL_NS),
+        }
+    }
+
+    fn report(&mut self, now_ns: u64, so_far: impl FnOnce() -> Measured) {
+        if self.next_ns.is_some_and(|next_ns| now_ns >= next_ns) {
+            self.next_ns = Some(now_ns + Self::INTERVAL_NS);
+            report(&Report::Progress(Box::new(so_far())));
+        }
+    }
+}
+
+/// Receives messages until the last one has come. [`Measured::times`] holds the intervals between the
+/// times in messages that have one, for a subscriber their latencies; `first_ns` and `last_ns` are when
+/// the first and the last message came.
 pub(super) fn receive(path: &mut dyn Path, spec: &Exchange, control: &Control) -> WorkerResult<Measured> {
-    let mut patience = Patience::new(spec.wait, None);
-    let mut intervals = Recorder::default();
+    let mut waiter = Waiter::new(spec.wait);
+    let is_subscriber = spec.part == ExchangePart::Subscribe;
+    let mut times = Recorder::default();
+    let mut progress = Progress::of(spec);
     let mut usage = None;
     let mut measured = Measured::default();
     let (mut has_arrived, mut next, mut sent_ns, mut seen_ns) = (false, spec.base, 0, now_ns());
@@ -148,13 +177,13 @@ pub(super) fn receive(path: &mut dyn Path, spec: &Exchange, control: &Control) -
             if measured.received > 0 && measured.last_ns < seen_ns {
                 measured.last_ns = seen_ns;
             }
-            patience.pause();
+            waiter.pause();
             if is_over(control, next - spec.base, seen_ns) {
                 break;
             }
             continue;
         };
-        patience.reset();
+        waiter.reset();
         if intact && !spec.is_ours(message.number) {
             continue;
         }
@@ -172,6 +201,7 @@ pub(super) fn receive(path: &mut dyn Path, spec: &Exchange, control: &Control) -
         measured.last_ns = seen_ns;
         if !intact || message.number < next {
             measured.corrupt += 1;
+            measured.out_of_order += u64::from(intact);
             continue;
         }
         measured.received += 1;
@@ -179,8 +209,14 @@ pub(super) fn receive(path: &mut dyn Path, spec: &Exchange, control: &Control) -
         if message.time_ns == LAST {
             break;
         }
-        if sent_ns > 0 {
-            intervals.record(message.time_ns.saturating_sub(sent_ns));
+        if is_subscriber {
+            times.record(seen_ns.saturating_sub(message.time_ns));
+            progress.report(seen_ns, || Measured {
+                times: Some(times.encode()),
+                ..measured.clone()
+            });
+        } else if sent_ns > 0 {
+            times.record(message.time_ns.saturating_sub(sent_ns));
         }
         sent_ns = message.time_ns;
         let is_last = |total| next - spec.base >= total;
@@ -189,7 +225,7 @@ pub(super) fn receive(path: &mut dyn Path, spec: &Exchange, control: &Control) -
         }
     }
     measured.usage = usage.map(Usage::end).unwrap_or_default();
-    measured.times = Some(intervals.encode());
+    measured.times = Some(times.encode());
     stay(&measured, control);
     Ok(measured)
 }

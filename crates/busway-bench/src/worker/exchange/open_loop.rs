@@ -4,14 +4,14 @@
 use std::time::Duration;
 
 use super::ping::Asker;
-use super::{Exchange, clock_ns, stay};
-use crate::pattern::{PROBE, now_ns};
-use crate::record::Recorder;
-use crate::technology::{Message, Path, Received};
-use crate::worker::control::Control;
+use super::{Exchange, PROBE, clock_ns};
+use crate::clock::now_ns;
+use crate::control::{Control, WorkerResult};
+use crate::record::{Measured, Recorder};
+use crate::technology::{Message, Path, Received, Wait};
+use crate::worker::stay;
 use crate::worker::usage::Usage;
-use crate::worker::wait::Patience;
-use crate::worker::{Measured, Wait, WorkerResult};
+use crate::worker::waiter::Waiter;
 
 /// After the last message, answers are waited for this long.
 const TIMEOUT_NS: u64 = 1_000_000_000;
@@ -29,7 +29,7 @@ pub(super) fn ping(
     interval_ns: u64,
     control: &Control,
 ) -> WorkerResult<Measured> {
-    if !Asker::new(path, Patience::new(spec.wait, None)).come_up(spec, control)? {
+    if !Asker::new(path, Waiter::new(spec.wait)).come_up(spec, control)? {
         return Ok(Measured::default());
     }
     let clock_ns = clock_ns();

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use super::{End, Exchange, clock_ns, stay};
-use crate::pattern::{PROBE, now_ns};
-use crate::record::Recorder;
-use crate::technology::{Message, Path, Received};
-use crate::worker::control::Control;
+use super::{End, Exchange, PROBE, clock_ns};
+use crate::clock::now_ns;
+use crate::control::{Control, WorkerResult};
+use crate::record::{Measured, Recorder};
+use crate::technology::{Message, Path, Received, Wait};
 use crate::worker::usage::Usage;
-use crate::worker::wait::Patience;
-use crate::worker::{Measured, Report, Wait, WorkerResult, report};
+use crate::worker::waiter::Waiter;
+use crate::worker::{Report, report, stay};
 
 /// An answer that takes longer counts as lost.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ const CHARGED_AT_MOST: Duration = Duration::from_millis(100);
 
 /// Asks and measures. Round trips are without the reading of the clock that each contains.
 pub(super) fn ping(path: &mut impl Path, spec: &Exchange, control: &Control) -> WorkerResult<Measured> {
-    let mut asker = Asker::new(path, Patience::new(spec.wait, None));
+    let mut asker = Asker::new(path, Waiter::new(spec.wait));
     if !asker.come_up(spec, control)? {
         return Ok(Measured::default());
     }
@@ -82,7 +82,7 @@ impl WarmUp {
 /// Asks over a path.
 pub(super) struct Asker<'p, P: ?Sized> {
     path: &'p mut P,
-    patience: Patience,
+    waiter: Waiter,
     /// Whether a late answer may still come.
     has_given_up: bool,
     /// Torn or old messages that were given as new ones, at either end.
@@ -90,10 +90,10 @@ pub(super) struct Asker<'p, P: ?Sized> {
 }
 
 impl<'p, P: Path + ?Sized> Asker<'p, P> {
-    pub(super) fn new(path: &'p mut P, patience: Patience) -> Self {
+    pub(super) fn new(path: &'p mut P, waiter: Waiter) -> Self {
         Self {
             path,
-            patience,
+            waiter,
             has_given_up: false,
             corrupt: 0,
         }
@@ -139,7 +139,7 @@ impl<'p, P: Path + ?Sized> Asker<'p, P> {
         let (mut looked_at, mut waited) = (None, Duration::ZERO);
         loop {
             if let Some(Received { message, intact }) = self.path.receive()? {
-                self.patience.reset();
+                self.waiter.reset();
                 let answered = message.number;
                 if answered == asked && intact && message == Message::numbered(asked) {
                     return Ok(true);
@@ -151,10 +151,10 @@ impl<'p, P: Path + ?Sized> Asker<'p, P> {
                     return Ok(false);
                 }
             }
-            self.patience.pause();
+            self.waiter.pause();
             looks = looks.wrapping_add(1);
             // A look that blocks takes so long itself that the clock costs nothing beside it.
-            if self.patience.strategy() == Wait::Event || looks.is_multiple_of(LOOKS) {
+            if self.waiter.strategy() == Wait::Event || looks.is_multiple_of(LOOKS) {
                 let now = Instant::now();
                 let before = looked_at.replace(now).unwrap_or(now);
                 waited += (now - before).min(CHARGED_AT_MOST);
@@ -169,16 +169,16 @@ impl<'p, P: Path + ?Sized> Asker<'p, P> {
 
 /// Answers until the parent goes.
 pub(super) fn echo(path: &mut impl Path, spec: &Exchange, control: &Control) -> WorkerResult<Measured> {
-    let mut patience = Patience::new(spec.wait, None);
+    let mut waiter = Waiter::new(spec.wait);
     let mut measured = Measured::default();
     let mut newest = None;
     report(&Report::Ready(None));
     while !control.ended() {
         let Some(Received { message, intact }) = path.receive()? else {
-            patience.pause();
+            waiter.pause();
             continue;
         };
-        patience.reset();
+        waiter.reset();
         let asked = message.number;
         if intact && !spec.is_ours(asked) {
             continue;

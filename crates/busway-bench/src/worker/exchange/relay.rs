@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use crate::pattern::{PROBE, now_ns};
+use super::PROBE;
+use crate::clock::now_ns;
+use crate::control::WorkerResult;
 use crate::technology::{Message, Path, Received};
-use crate::worker::WorkerResult;
 
 /// Messages that can be under way; more are held up at the path itself.
 const UNDER_WAY: usize = 1 << 16;

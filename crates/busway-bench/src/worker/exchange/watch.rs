@@ -4,13 +4,13 @@
 //! never within one.
 
 use super::ping::{Asker, TIMEOUT};
-use super::{End, Exchange, clock_ns, stay};
-use crate::pattern::now_ns;
-use crate::record::{Interruption, Maximum, Recorder};
+use super::{End, Exchange, clock_ns};
+use crate::clock::now_ns;
+use crate::control::{Control, WorkerResult};
+use crate::record::{Interruption, Maximum, Measured, Recorder};
 use crate::technology::Path;
-use crate::worker::control::Control;
-use crate::worker::wait::Patience;
-use crate::worker::{Measured, Report, WorkerResult, report};
+use crate::worker::waiter::Waiter;
+use crate::worker::{Report, report, stay};
 
 /// New maxima between two reports; of more, the last stays. Each is longer than all before it, so that there are never many.
 const MAXIMA: usize = 256;
@@ -23,7 +23,7 @@ pub(super) fn watch(
     report_ns: u64,
     control: &Control,
 ) -> WorkerResult<Measured> {
-    let mut asker = Asker::new(path, Patience::new(spec.wait, None));
+    let mut asker = Asker::new(path, Waiter::new(spec.wait));
     if !asker.come_up(spec, control)? {
         return Ok(Measured::default());
     }

@@ -13,7 +13,8 @@ use std::time::Duration;
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::thread::futex;
 
-use super::{Wait, WorkerResult};
+use super::Wait;
+use crate::control::WorkerResult;
 use crate::window::SharedWindow;
 
 const DATA_OFFSET_BYTES: usize = 4096;
@@ -24,19 +25,14 @@ const LINE_BYTES: usize = 64;
 const HEAD: usize = 0;
 const TAIL: usize = 1;
 /// The slots together are no longer than this, unless four messages are.
-pub const SLOTS_BYTES_MAX: usize = 1 << 20;
+const SLOTS_BYTES_MAX: usize = 1 << 20;
 
 /// Slots of a ring for messages of this size, 4 to 1024.
-pub fn slots_for(payload_bytes: usize) -> usize {
+pub(crate) fn slots_for(payload_bytes: usize) -> usize {
     (SLOTS_BYTES_MAX / payload_bytes).clamp(4, 1024)
 }
 
-/// Length in bytes of the file for messages of this size.
-pub fn window_bytes(payload_bytes: usize) -> u64 {
-    (DATA_OFFSET_BYTES + slots_for(payload_bytes) * payload_bytes) as u64
-}
-
-/// One direction of a bare window. Used by the bare copy of the gateway experiment, and by the technology `copy`.
+/// One direction of a bare window.
 pub(crate) struct Ring {
     map: MmapRaw,
     slots: u64,
@@ -152,11 +148,6 @@ impl Ring {
         self.mine += 1;
         self.publish(TAIL, wait);
         true
-    }
-
-    /// Whether a receiver has taken all that it knew of.
-    pub(super) fn is_drained(&self) -> bool {
-        self.mine == self.theirs
     }
 
     /// Stores this side's count in `line` and rings the other side's bell if it sleeps.

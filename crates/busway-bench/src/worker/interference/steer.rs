@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use crate::worker::WorkerResult;
+use crate::control::WorkerResult;
 
 /// Where its sysfs is mounted: below the host's own `/tmp`.
 const MOUNT: &str = "/tmp/busway-sysfs";

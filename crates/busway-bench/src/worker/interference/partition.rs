@@ -6,10 +6,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::frames::{next_window_ns, sleep_until};
+use crate::clock::now_ns;
 use crate::conditions::{self, Wanted};
-use crate::pattern::{PROBE, now_ns};
-use crate::technology::{self, Opening, Path, Place, Received, Side, User};
-use crate::worker::{Control, Measured, NUMBERS, Report, Wait, WorkerResult, report};
+use crate::control::{Control, WorkerResult};
+use crate::record::Measured;
+use crate::technology::{self, Opening, Path, Place, Received, Side, User, Wait};
+use crate::worker::{NUMBERS, PROBE, Report, report, stay};
 
 /// Windows for the last messages, once the sender has ended.
 const LAST_WINDOWS: u32 = 50;
@@ -46,7 +48,9 @@ pub(crate) fn run(spec: &Partition, control: &Control) -> WorkerResult<Measured>
         touched: spec.touched,
         timed: false,
         one_way: true,
+        overwrites: false,
         control,
+        listening: &|address| report(&Report::Ready(address)),
     };
     technology::with_path(&spec.technology, &opening, Reader { spec, control })
 }
@@ -89,10 +93,7 @@ impl User for Reader<'_> {
                 }
             }
         }
-        report(&Report::Counted(Box::new(measured.clone())));
-        while !control.ended() {
-            std::thread::sleep(std::time::Duration::from_millis(2));
-        }
+        stay(&measured, control);
         Ok(measured)
     }
 }

@@ -3,10 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::frames::{next_frame_ns, sleep_until};
+use crate::clock::now_ns;
 use crate::conditions::{self, Wanted};
-use crate::pattern::now_ns;
-use crate::record::Recorder;
-use crate::worker::{Control, Measured, Report, WorkerResult, report};
+use crate::control::{Control, WorkerResult};
+use crate::record::{Measured, Recorder};
+use crate::worker::{Report, report, stay};
 
 /// Executions that are not counted, because they touch code and clock for the first time.
 const WARM_UP: u64 = 10;
@@ -59,10 +60,7 @@ pub(crate) fn run(spec: &Compute, control: &Control) -> WorkerResult<Measured> {
         frame_ns = next_ns;
     }
     measured.times = Some(times.encode());
-    report(&Report::Counted(Box::new(measured.clone())));
-    while !control.ended() {
-        std::thread::sleep(std::time::Duration::from_millis(2));
-    }
+    stay(&measured, control);
     Ok(measured)
 }
 
@@ -79,7 +77,7 @@ fn calculate(steps: u64) -> u64 {
 }
 
 /// Steps that take so many µs on this machine where nothing disturbs them.
-pub(super) fn steps_for(us: u64) -> u64 {
+pub(crate) fn steps_for(us: u64) -> u64 {
     let time_ns = |_| {
         let begun_ns = now_ns();
         calculate(CALIBRATION_STEPS);

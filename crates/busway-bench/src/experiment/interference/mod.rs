@@ -7,14 +7,10 @@
 //! Linux has no time table of partitions; a higher SCHED_FIFO priority of the computing task stands in for it.
 //!
 //! Four ways to communicate: `none`; one-sided (ports over a bus that writes into the other host's memory); two-sided (ports
-//! through gateways); bare sockets. One file for the experiment, one for the arrangement of its processes, one for each of their
-//! roles. Called by the command line.
+//! through gateways); bare sockets. One file for the experiment, one for the arrangement of its
+//! processes. Called by the command line.
 
-mod compute;
-mod frames;
 mod measure;
-mod partition;
-mod steer;
 
 use busway_transport::registry::{BUS_NAMES, is_one_sided};
 
@@ -24,15 +20,9 @@ use crate::experiment::{
     Common, Context, Gathered, Plan, Quick, Session, conduct, finish, merge_times, sizes_or,
 };
 use crate::record::{Experiment, Row, Run, Settings};
-use crate::technology::{self, Description, Reach, Stage};
-use crate::worker::Wait;
+use crate::technology::{self, Description, Reach, Stage, Wait};
+use crate::worker::steps_for;
 use measure::{Arrangement, Disturbed};
-
-pub use compute::Compute;
-pub(crate) use compute::run as compute;
-pub use partition::Partition;
-pub(crate) use partition::run as receive;
-pub(crate) use steer::run as steer;
 
 /// The computing task alone; no technology.
 const NONE: &str = "none";
@@ -88,7 +78,7 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
     let (technologies, more) = technologies(&common);
     notes.extend(more);
     let seconds = common.seconds(DEFAULTS);
-    let steps = compute::steps_for(calculation_us);
+    let steps = steps_for(calculation_us);
     notes.push(format!(
         "the task: {steps} steps, {calculation_us} µs undisturbed, once in each frame of {frame_us} µs; the receiver reads once in each frame, after it"
     ));
@@ -186,7 +176,7 @@ fn kinds(technologies: &[Description]) -> String {
             bus: Some(bus),
             queuing: false,
         } if is_one_sided(bus) => "one-sided",
-        Stage::Ports { .. } | Stage::Link(_) => "two-sided",
+        Stage::Ports { .. } | Stage::Link(_) | Stage::Gateways(_) | Stage::Tunnel => "two-sided",
         Stage::Bare if technology::of(&one.name).is_some_and(|it| it.reach == Reach::Network) => "sockets",
         Stage::Bare => "within a host",
     };

@@ -11,6 +11,9 @@ use std::time::Duration;
 /// No `finish` yet.
 const OPEN: u64 = u64::MAX;
 
+/// What ends a program early, in words for people.
+pub(crate) type WorkerResult<T> = Result<T, String>;
+
 #[derive(Debug)]
 struct Shared {
     go: AtomicBool,

@@ -3,7 +3,7 @@
 use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, Timespec};
 
-use crate::pattern::now_ns;
+use crate::clock::now_ns;
 
 /// Where in a frame the receiver's window begins: this share of it.
 const WINDOW_SHARE: (u64, u64) = (3, 4);

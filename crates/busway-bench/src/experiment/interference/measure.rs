@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use super::{Compute, NONE, Partition};
+use super::NONE;
 use crate::BenchError;
 use crate::conditions::{Pin, Wanted, keep_process_to};
 use crate::conduct::{arrive, counted};
 use crate::experiment::{Session, Staged, Task};
 use crate::hosts::Isolation;
 use crate::processes::{Worker, go_on};
-use crate::record::Condition;
+use crate::record::{Condition, Measured};
 use crate::technology::{Reach, Side};
-use crate::worker::{Exchange, ExchangePart, Extent, Measured, Report, Role};
+use crate::worker::{Compute, Exchange, ExchangePart, Extent, Partition, Report, Role};
 
 /// Priority of the computing task unless told otherwise.
 const FIFO_PRIORITY: u8 = 80;
@@ -108,7 +108,7 @@ impl Arrangement {
             (Some(cpus), Isolation::Namespaces) => (0..2).try_for_each(|side| {
                 let site = &session.sites(Reach::Machine)[side];
                 let steered = site.worker(&Role::Steer(cpus[side])).and_then(|mut worker| {
-                    let done = |report| matches!(report, Report::Done(_)).then_some(());
+                    let done = |report| matches!(report, Report::Done).then_some(());
                     worker.wait_for("steering of packets", STEERING_TIMEOUT, || Ok(()), done)
                 });
                 steered.map_err(|error| error.to_string())
@@ -218,6 +218,7 @@ impl Arrangement {
             part: ExchangePart::Send(task.interval_ns),
             payload_bytes: task.payload_bytes,
             touched: !session.common.untouched,
+            overwrites: false,
             wait: task.wait,
             wanted: self.sending.clone(),
             base: session.base(),

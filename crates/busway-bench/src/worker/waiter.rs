@@ -1,0 +1,49 @@
+//! The pauses of a program between two looks for a message.
+
+use std::time::Duration;
+
+use crate::technology::Wait;
+
+/// Looks before an adaptive program begins to yield: about a microsecond.
+const SPINS: u32 = 100;
+/// Looks between which it yields before it begins to sleep: some 50 µs where nobody else wants the
+/// core. Many more would leave the core to whatever else runs on a busy machine, where a sleeper is
+/// woken at once.
+const YIELDS: u32 = 100;
+/// Sleep of an adaptive program between looks; about 0.1 ms with the kernel's timer slack.
+const NAP: Duration = Duration::from_micros(50);
+
+/// Carries out a [`Wait`] in a loop that alternates looking and waiting.
+pub(super) struct Waiter {
+    wait: Wait,
+    looks: u32,
+}
+
+impl Waiter {
+    pub(super) fn new(wait: Wait) -> Self {
+        Self { wait, looks: 0 }
+    }
+
+    /// How this program waits.
+    pub(super) fn strategy(&self) -> Wait {
+        self.wait
+    }
+
+    /// To be called when a look found something.
+    pub(super) fn reset(&mut self) {
+        self.looks = 0;
+    }
+
+    /// To be called when a look found nothing; returns when it is time to look again. An event program
+    /// has blocked in its look already.
+    pub(super) fn pause(&mut self) {
+        self.looks = self.looks.saturating_add(1);
+        if self.wait == Wait::Spin || self.looks <= SPINS {
+            std::hint::spin_loop();
+        } else if self.looks <= SPINS + YIELDS {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(NAP);
+        }
+    }
+}
