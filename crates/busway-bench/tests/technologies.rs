@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     }
     let mut tests = Vec::new();
     for description in technology::all() {
-        // What needs gateways is shown by `gateways.rs` of the program.
+        // The program tests what needs gateways: `gateway_bench.rs`.
         let is_alone = matches!(description.stage, Stage::Bare | Stage::Link(_));
         if description.missing.is_some() || !is_alone {
             continue;

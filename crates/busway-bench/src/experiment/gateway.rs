@@ -263,10 +263,7 @@ fn idle(session: &mut Session<'_>, staged: &mut Staged, seconds: f64) -> Result<
 fn row(gathered: &Gathered<Exchanged>, cores: usize) -> Row {
     let task = &gathered.task;
     let row = match task.mode {
-        Some(PING_PONG) => Row {
-            receiver: throughput::load(gathered, 1),
-            ..latency::row(gathered, cores)
-        },
+        Some(PING_PONG) => latency::row(gathered, cores),
         Some(IDLE) => throughput::row(gathered, cores, Experiment::Stream),
         _ => throughput::row(gathered, cores, Experiment::Throughput),
     };

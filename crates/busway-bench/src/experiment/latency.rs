@@ -100,6 +100,7 @@ pub(crate) fn row(gathered: &Gathered<Exchanged>, cores: usize) -> Row {
         rtt_ns: trips.distribution(),
         half_rtt_ns: trips.halves(),
         sender: load(gathered, 0),
+        receiver: load(gathered, 1),
         by_round,
         ..blank_row(gathered, cores)
     }

@@ -10,7 +10,7 @@ use crate::views::Output;
 use crate::window::Access;
 
 /// Longest message that can be asked for, in bytes.
-pub const MAX_SIZE_BYTES: usize = 64 << 20;
+pub const MAX_SIZE_BYTES: usize = 16 << 20;
 
 /// Two programs and two gateways.
 const CORES_TO_SPIN: usize = 4;
@@ -24,7 +24,7 @@ pub struct Common {
     /// How programs wait for messages [default: the ways that suit each technology]
     #[arg(short, long, value_name = "STRATEGY", value_delimiter = ',', value_enum)]
     pub wait: Vec<Wait>,
-    /// Sizes of messages: multiples of 8 from 16 to 64MiB, such as 64,4KiB,1MiB
+    /// Sizes of messages: multiples of 8 from 16 to 16MiB, such as 64,4KiB,1MiB
     #[arg(short, long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_size)]
     pub sizes: Vec<usize>,
     /// How often to measure everything, interleaved

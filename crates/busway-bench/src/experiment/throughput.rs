@@ -8,7 +8,7 @@ use super::{
     sizes_or,
 };
 use crate::BenchError;
-use crate::record::{Experiment, Load, Measured, Row, Run, Settings, median};
+use crate::record::{Experiment, Load, Measured, Row, Run, Settings, Used, median};
 use crate::technology::Wait;
 use crate::worker::{ExchangePart, Extent};
 
@@ -257,23 +257,29 @@ pub(super) fn load(gathered: &Gathered<Exchanged>, side: usize) -> Option<Load> 
         }
     };
     for found in gathered.found() {
-        let measured = if side == 0 {
-            Some(&found.asking)
-        } else {
-            found.answering.as_ref()
-        }?;
-        let used = &measured.usage;
+        let (used, counted) = match (side, &found.answering) {
+            (0, _) => (found.asking.usage, found.asking.sent),
+            (_, Some(answering)) => (answering.usage, answering.received),
+            (_, None) if found.gateways_s.is_empty() => return None,
+            // A program that answers reports nothing; only its gateway's load is known.
+            (_, None) => {
+                let span_s = found.asking.usage.span_s;
+                (
+                    Used {
+                        span_s,
+                        ..Used::default()
+                    },
+                    0,
+                )
+            }
+        };
         span_s += used.span_s;
         load.process_user_percent += used.user_s;
         load.process_system_percent += used.system_s;
         load.host_user_percent += used.host_user_s;
         load.host_system_percent += used.host_system_s;
         load.host_interrupt_percent += used.host_interrupt_s;
-        messages += if side == 0 {
-            measured.sent
-        } else {
-            measured.received
-        };
+        messages += counted;
         if let Some(seconds) = found.gateways_s.get(side) {
             gateway_s = Some(gateway_s.unwrap_or(0.0) + seconds);
         }
