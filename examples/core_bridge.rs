@@ -1,11 +1,14 @@
-//! Between the ports of a partition and iceoryx2 services: `core_bridge SYSTEM PARTITION OUT_PORT IN_SERVICE IN_PORT OUT_SERVICE`.
+//! Between the ports of a partition and iceoryx2 services:
+//! `core_bridge SYSTEM PARTITION OUT_PORT IN_SERVICE IN_PORT OUT_SERVICE`.
 //!
-//! What is published in IN_SERVICE is sent through the queuing source port OUT_PORT; what the queuing destination port IN_PORT receives is published in
-//! OUT_SERVICE. Messages are bytes (`[u8]`). With OUT_PORT's and IN_PORT's channels to a real-time core, iceoryx2 programs on every host
-//! talk with that core: the gateways carry the services.
+//! What is published in IN_SERVICE is sent through the queuing source port OUT_PORT; what the
+//! queuing destination port IN_PORT receives is published in OUT_SERVICE. Messages are bytes
+//! (`[u8]`). With OUT_PORT's and IN_PORT's channels to a real-time core, iceoryx2 programs on every
+//! host talk with that core: the gateways carry the services.
 //!
-//! This is a pattern to copy, not a part of the product: which port stands for which service, in which type, and what shall happen when one side is
-//! slower than the other, is the application's to say. Here what finds the port full waits in the subscriber's buffer, as far as that goes.
+//! This is a pattern to copy, not a part of the product: which port stands for which service, in
+//! which type, and what shall happen when one side is slower than the other, is the application's
+//! to say. Here what finds the port full waits in the subscriber's buffer, as far as that goes.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,7 +1,9 @@
-//! What one publisher costs that has subscribers on three hosts, and one ARINC 653 port with destinations there, with and without a multicast group, in turn: real gateways, in a network namespace
-//! (which needs root).
+//! What one publisher costs that has subscribers on three hosts, and one ARINC 653 port with
+//! destinations there, with and without a multicast group, in turn: real gateways, in a network
+//! namespace (which needs root).
 //!
-//! `cargo build --release --workspace --bins && cargo run --release -p busway-tests --example multicast_cost`
+//! `cargo build --release --workspace --bins`, then
+//! `cargo run --release -p busway-tests --example multicast_cost`
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! One publisher on a host whose links to several others are udp: what leaves that host for each sample. Shared by the tests and the measurement
-//! (`examples/multicast_cost.rs`); to be used in a network of its own ([`crate::own_network`]).
+//! One publisher on a host whose links to several others are udp: what leaves that host for each
+//! sample. Shared by the tests and the measurement (`examples/multicast_cost.rs`); to be used in a
+//! network of its own ([`crate::own_network`]).
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -57,7 +58,8 @@ pub struct Fan {
 }
 
 impl Fan {
-    /// Samples of so many bytes every `gap_us` reach each subscriber; `settings` are those of [`links`].
+    /// Samples of so many bytes every `gap_us` reach each subscriber; `settings` are those of
+    /// [`links`].
     pub fn flowing(others: usize, settings: &str, length_bytes: usize, gap_us: u64) -> Fan {
         let mut rig = Rig::stopped(&NAMES[..=others], &[], &links(others, settings));
         rig.start_gateways();

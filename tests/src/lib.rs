@@ -1,4 +1,5 @@
-//! End-to-end tests: programs that know nothing of Busway, on several hosts, joined by the real `busway gateway`.
+//! End-to-end tests: programs that know nothing of Busway, on several hosts, joined by the real
+//! `busway gateway`.
 //!
 //! * [`rig`]: hosts, their gateways, the system file.
 //! * [`program`]: child processes that report.
@@ -13,9 +14,10 @@
 //! * [`mod@wait`]: waiting for something, with a deadline that only guards against hanging.
 //! * [`skip`]: saying that a test can't run here.
 //!
-//! The programs under test are `src/bin/busway-test-program.rs` (Rust), `python/program.py` (the iceoryx2 wheel) and the tests
-//! themselves, which open ports in the hosts' iceoryx2 domains as any user would. `busway` is the binary beside the tests
-//! (`cargo test --workspace` builds it), or the one that the environment variable `BUSWAY_BIN` names.
+//! The programs under test are `src/bin/busway-test-program.rs` (Rust), `python/program.py` (the
+//! iceoryx2 wheel) and the tests themselves, which open ports in the hosts' iceoryx2 domains as any
+//! user would. `busway` is the binary beside the tests (`cargo test --workspace` builds it), or the
+//! one that the environment variable `BUSWAY_BIN` names.
 
 pub mod fan;
 pub mod outage;

@@ -16,11 +16,13 @@ use crate::wait::eventually;
 const CONVERSATION_AT: u64 = 40;
 /// The two windows of the rig's memory link lie one behind the other.
 const WINDOW_BYTES: u64 = 32 << 20;
-/// Offset in such a window of the first channel's landing place (the same file), where its ring's lines are; in a line, of its message's length (`busway-core`, `ring`).
+/// Offset in such a window of the first channel's landing place (the same file), where its ring's
+/// lines are; in a line, of its message's length (`busway-core`, `ring`).
 const LANDING_AT: u64 = 206_848;
 const LINE_BYTES: u64 = 64;
 const LENGTH_IN_LINE: u64 = 8;
-/// Lines of the ring of a service with short messages, whose depth is the greatest that a gateway chooses by itself.
+/// Lines of the ring of a service with short messages, whose depth is the greatest that a gateway
+/// chooses by itself.
 const LINES: u64 = 1_024;
 
 /// One of the two links, out of order until it is mended.
@@ -29,7 +31,8 @@ pub enum Outage {
     Cable,
     /// A firewall keeps datagrams out of host 1, and nothing else.
     Datagrams,
-    /// Somebody overwrites both headers of the window all the time. The gateways mend them, so the link comes up for moments.
+    /// Somebody overwrites both headers of the window all the time. The gateways mend them, so the
+    /// link comes up for moments.
     Headers(Arc<AtomicBool>, JoinHandle<()>),
     /// A directory lies where the window's file should be.
     NoWindow(PathBuf),
@@ -133,12 +136,14 @@ pub fn other(bus: Bus) -> Bus {
     }
 }
 
-/// How often a link is cut under load; continuous integration has time for a few, `BUSWAY_CUTS=100` for a long run.
+/// How often a link is cut under load; continuous integration has time for a few, `BUSWAY_CUTS=100`
+/// for a long run.
 pub fn cuts() -> usize {
     std::env::var("BUSWAY_CUTS").map_or(4, |cuts| cuts.parse().expect("BUSWAY_CUTS is a number"))
 }
 
-/// Two links, the one over `preferred` first, with more lines in the system file, and no gateway yet; `None` where there is no cable to cut.
+/// Two links, the one over `preferred` first, with more lines in the system file, and no gateway
+/// yet; `None` where there is no cable to cut.
 pub fn two_links(preferred: Bus, more: &str) -> Option<Rig> {
     links_over([preferred, other(preferred)], more)
 }
@@ -150,8 +155,8 @@ pub fn links_over<const N: usize>(buses: [Bus; N], more: &str) -> Option<Rig> {
     rig.map_err(|what| skipped(&what)).ok()
 }
 
-/// Has the memory link, which is the first one, go down each `period`, so many `times`; it comes up as soon as the gateways have mended it. Waits until both have
-/// all links.
+/// Has the memory link, which is the first one, go down each `period`, so many `times`; it comes up
+/// as soon as the gateways have mended it. Waits until both have all links.
 pub fn comes_and_goes(rig: &Rig, period: Duration, times: usize) {
     let outage = Outage::of_headers(rig, 0, period);
     eventually("the bus comes and goes", || {
@@ -161,7 +166,8 @@ pub fn comes_and_goes(rig: &Rig, period: Duration, times: usize) {
     outage.end(rig);
 }
 
-/// Spoils what waits in the first channel that host 0 sends over the memory link, which is the first one: no message has such a length.
+/// Spoils what waits in the first channel that host 0 sends over the memory link, which is the
+/// first one: no message has such a length.
 pub fn overwrite_lengths(rig: &Rig) {
     let window = window(rig, 0);
     for line in 0..LINES {

@@ -1,4 +1,5 @@
-//! A network of a test's own, in which nobody else sends: what was sent over its loopback interface can be counted.
+//! A network of a test's own, in which nobody else sends: what was sent over its loopback interface
+//! can be counted.
 #![allow(unsafe_code)] // a namespace for a thread
 
 use std::process::Command;
@@ -7,7 +8,8 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use crate::skip::skipped;
 
-/// Runs a test in a network namespace whose loopback interface is up; the programs that it starts are in there, too. Needs root.
+/// Runs a test in a network namespace whose loopback interface is up; the programs that it starts
+/// are in there, too. Needs root.
 pub fn in_own_network(test: impl FnOnce() + Send + 'static) {
     if !rustix::process::geteuid().is_root() {
         return skipped("root, for a network namespace");
@@ -29,12 +31,14 @@ pub fn ip(arguments: &str) {
     assert!(status.expect("`ip` of iproute2").success(), "ip {arguments}");
 }
 
-/// Bytes and packets that left over all interfaces of this thread's namespace; a batch that the kernel does not take apart is one packet.
+/// Bytes and packets that left over all interfaces of this thread's namespace; a batch that the
+/// kernel does not take apart is one packet.
 pub fn sent() -> (u64, u64) {
     let table = std::fs::read_to_string("/proc/thread-self/net/dev").expect("Linux");
     let interfaces = table.lines().filter_map(|line| Some(line.split_once(':')?.1));
     interfaces.fold((0, 0), |(bytes, packets), numbers| {
-        // Eight numbers about what came, and eight about what left; of either the first two are these.
+        // Eight numbers about what came, and eight about what left; of either the first two are
+        // these.
         let mut numbers = numbers.split_whitespace().skip(8).map(|word| word.parse::<u64>());
         let mut next = || numbers.next().expect("16 numbers").expect("a number");
         (bytes + next(), packets + next())

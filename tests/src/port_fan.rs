@@ -1,5 +1,6 @@
-//! One source port on a host whose links to several others are udp, a destination on each of those: what leaves the host for each message. To be used in a
-//! network of its own ([`crate::own_network`]).
+//! One source port on a host whose links to several others are udp, a destination on each of those:
+//! what leaves the host for each message. To be used in a network of its own
+//! ([`crate::own_network`]).
 
 use std::time::{Duration, Instant};
 
@@ -185,7 +186,8 @@ impl PortFan {
         });
     }
 
-    /// Bytes that left all hosts for each byte that a destination was to get, while messages flow for so long, with a `gap` between two.
+    /// Bytes that left all hosts for each byte that a destination was to get, while messages flow
+    /// for so long, with a `gap` between two.
     pub fn sent_for_each(&mut self, time: Duration, gap: Duration) -> f64 {
         let (bytes, reads) = (sent().0, self.reads());
         let end = Instant::now() + time;

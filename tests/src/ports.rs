@@ -1,5 +1,5 @@
-//! Partitions of the hosts under test: in the test itself, or in processes of their own that can be killed
-//! (`src/bin/busway-test-ports.rs`).
+//! Partitions of the hosts under test: in the test itself, or in processes of their own that can be
+//! killed (`src/bin/busway-test-ports.rs`).
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,8 +22,9 @@ pub enum Task {
     WriteTime,
     /// Writes into the sampling ports `OUT` of all [`TORTURE_BYTES`] without a pause.
     Flood,
-    /// Reads the sampling ports `IN` of all [`TORTURE_BYTES`] without a pause, in two threads. Reports how many different messages each port has returned to
-    /// each thread at least; ends with an error if one was torn or came late.
+    /// Reads the sampling ports `IN` of all [`TORTURE_BYTES`] without a pause, in two threads.
+    /// Reports how many different messages each port has returned to each thread at least; ends
+    /// with an error if one was torn or came late.
     Check,
     /// Sends `from`, `from` + 1 .. `to` into a queuing port, waiting as long as it takes.
     Send {
@@ -50,7 +51,8 @@ pub struct Work {
 /// Longest messages of the ports of the torture test, in bytes. Their names end with it.
 pub const TORTURE_BYTES: [usize; 3] = [64, 4 << 10, 64 << 10];
 
-/// Length in words of message `number` of a port for `size_bytes`: it consists of its number, over and over.
+/// Length in words of message `number` of a port for `size_bytes`: it consists of its number, over
+/// and over.
 pub fn torture_words(number: u64, size_bytes: usize) -> usize {
     1 + (number.wrapping_mul(0x9E37_79B9) % (size_bytes as u64 / 8)) as usize
 }
@@ -97,7 +99,8 @@ pub fn read(port: SamplingDestination<'_>) -> Option<(u64, SamplingRead)> {
     }
 }
 
-/// Receives from a queuing port of 8-byte messages; `None` after `longest` without one. Whether messages were lost before it.
+/// Receives from a queuing port of 8-byte messages; `None` after `longest` without one. Whether
+/// messages were lost before it.
 pub fn receive(port: QueuingDestination<'_>, longest: Duration) -> Option<(u64, bool)> {
     let mut buffer = [0; 8];
     match port.receive(&mut buffer, longest.as_nanos() as i64) {

@@ -1,4 +1,5 @@
-//! A child process: its newest report on standard output, its log on standard error; it ends with the test.
+//! A child process: its newest report on standard output, its log on standard error; it ends with
+//! the test.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -63,7 +64,8 @@ impl Program {
         self.child.id()
     }
 
-    /// Whether it has ended, and how. If so, all that it wrote is there to be looked at: its last words outlive it in the pipes.
+    /// Whether it has ended, and how. If so, all that it wrote is there to be looked at: its last
+    /// words outlive it in the pipes.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         let status = self
             .child

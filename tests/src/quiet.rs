@@ -1,7 +1,9 @@
-//! When nothing is under way any more between the ports of two hosts: what was written or sent has arrived, or waits for room.
+//! When nothing is under way any more between the ports of two hosts: what was written or sent has
+//! arrived, or waits for room.
 //!
-//! Contract: looks at both hosts' stores from outside, as `busway port` does, so neither partitions nor gateways notice. It needs all messages of a
-//! sampling channel to differ from the one before, and queues whose gateways live.
+//! Contract: looks at both hosts' stores from outside, as `busway port` does, so neither partitions
+//! nor gateways notice. It needs all messages of a sampling channel to differ from the one before,
+//! and queues whose gateways live.
 
 use busway_port::observe::{ObservedPort, Observer};
 use busway_port::system::{Crossing, crossings_of, module_of, root_of};
@@ -12,35 +14,36 @@ use crate::wait::eventually;
 
 /// All channels between hosts.
 #[derive(Debug)]
-pub struct Ways(Vec<Way>);
+pub struct Routes(Vec<Route>);
 
 /// One channel from one host to another.
 #[derive(Debug)]
-struct Way {
+struct Route {
     source: ObservedPort,
-    /// The ports through which messages leave here and come in there; none if the source's partition writes the other host's memory itself.
+    /// The ports through which messages leave here and come in there; none if the source's
+    /// partition writes the other host's memory itself.
     gateways: Option<[ObservedPort; 2]>,
     destinations: Vec<ObservedPort>,
     /// Whether a full queue over there makes messages wait here.
     waits: bool,
 }
 
-impl Ways {
+impl Routes {
     /// Looks at all channels of `system`, as soon as the gateways have made them.
-    pub fn open(system: &System) -> Ways {
-        let mut ways = Vec::new();
+    pub fn open(system: &System) -> Routes {
+        let mut routes = Vec::new();
         for host in &system.hosts {
             let crossings = crossings_of(system, &host.name);
             let leaving = crossings.iter().filter(|crossing| crossing.leaves);
-            ways.extend(leaving.map(|leaving| Way::open(system, &host.name, leaving)));
+            routes.extend(leaving.map(|leaving| Route::open(system, &host.name, leaving)));
         }
-        Ways(ways)
+        Routes(routes)
     }
 
     /// Waits until nothing is under way.
     pub fn settle(&self) {
         eventually("what was sent arrives, or waits for room", || {
-            self.0.iter().all(Way::is_quiet).then_some(())
+            self.0.iter().all(Route::is_quiet).then_some(())
         });
     }
 }
@@ -53,8 +56,8 @@ pub fn look(system: &System, host: &str, port: &Name) -> ObservedPort {
     })
 }
 
-impl Way {
-    fn open(system: &System, host: &str, leaving: &Crossing) -> Way {
+impl Route {
+    fn open(system: &System, host: &str, leaving: &Crossing) -> Route {
         let mut channels = system.channels.iter();
         let channel = channels
             .find(|channel| channel.name == leaving.channel)
@@ -74,7 +77,7 @@ impl Way {
                 look(system, &leaving.peer, &arriving.port),
             ]
         });
-        Way {
+        Route {
             source: look(system, host, &name_of(channel.source)),
             gateways,
             destinations: over_there
@@ -85,17 +88,18 @@ impl Way {
     }
 
     fn is_quiet(&self) -> bool {
-        if let Some([tap, spout]) = &self.gateways
-            && let Some(waiting) = tap.in_queue()
+        if let Some([source, receiver]) = &self.gateways
+            && let Some(waiting) = source.in_queue()
         {
-            return self.is_queue_quiet(waiting, spout.counters().writes);
+            return self.is_queue_quiet(waiting, receiver.counters().writes);
         }
         let bytes = |port: &ObservedPort| port.message().map(|message| message.bytes);
         let written = bytes(&self.source);
         written.is_none() || self.destinations.iter().all(|port| bytes(port) == written)
     }
 
-    /// Whether all that was `given` to the queue over there is confirmed, and what is `waiting` here waits for room.
+    /// Whether all that was `given` to the queue over there is confirmed, and what is `waiting`
+    /// here waits for room.
     fn is_queue_quiet(&self, waiting: u64, given: u64) -> bool {
         let is_full = |port: &ObservedPort| {
             let PortKind::Queuing { max_messages } = port.config().kind else {

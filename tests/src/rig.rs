@@ -1,7 +1,8 @@
 //! Hosts, the system file that joins them, and their gateways.
 //!
-//! Hosts are iceoryx2 domains with directories of their own, or network and mount namespaces where a test needs a cable to cut or a
-//! `/dev/shm` to fill. All names differ from test to test; everything is removed at the end.
+//! Hosts are iceoryx2 domains with directories of their own, or network and mount namespaces where
+//! a test needs a cable to cut or a `/dev/shm` to fill. All names differ from test to test;
+//! everything is removed at the end.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -305,7 +306,8 @@ impl Rig {
             .find(|service| service.name == name)
     }
 
-    /// What the gateway says of a service in a status that it has begun to write after this was called.
+    /// What the gateway says of a service in a status that it has begun to write after this was
+    /// called.
     pub fn newly_written_service(&self, host: usize, name: &str) -> ServiceStatus {
         let written_at = || std::fs::metadata(self.status_path(host)).ok()?.modified().ok();
         // What is written first may have been gathered before.
@@ -431,8 +433,9 @@ pub fn beside_the_test(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// Where the host of a link listens, given the address by which it is reached. Nobody else has this port there: a port that was only found free may be taken before the
-/// gateway has it, or while a gateway that was killed is not back.
+/// Where the host of a link listens, given the address by which it is reached. Nobody else has this
+/// port there: a port that was only found free may be taken before the gateway has it, or while a
+/// gateway that was killed is not back.
 fn listening_place(hosts: &Hosts, reached_by: IpAddr, number: usize) -> SocketAddr {
     let port = 7400 + number as u16;
     match (hosts.isolation, reached_by) {
@@ -450,7 +453,8 @@ fn listening_place(hosts: &Hosts, reached_by: IpAddr, number: usize) -> SocketAd
 
 /// An address of the loopback interface that no other rig uses, of this process or of another one.
 fn own_loopback(shared: &Path) -> IpAddr {
-    // The directory is named busway-PROCESS-NUMBER. Addresses of the buses' own tests have the third number's high bit set.
+    // The directory is named busway-PROCESS-NUMBER. Addresses of the buses' own tests have the
+    // third number's high bit set.
     let name = shared
         .file_name()
         .and_then(|name| name.to_str())

@@ -1,6 +1,8 @@
-//! What the Rust program under test can be told to do, what it reports, and the messages that it sends.
+//! What the Rust program under test can be told to do, what it reports, and the messages that it
+//! sends.
 //!
-//! A message is a slice of bytes: origin and number in the first 16 (little-endian), then a pattern that follows from both.
+//! A message is a slice of bytes: origin and number in the first 16 (little-endian), then a pattern
+//! that follows from both.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::program::Program;
 use crate::wait::eventually;
 
-/// Settings by which the program makes or opens its service; those not given are iceoryx2's defaults.
+/// Settings by which the program makes or opens its service; those not given are iceoryx2's
+/// defaults.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Settings {
     /// `enable_safe_overflow`.
@@ -57,7 +60,8 @@ pub enum Role {
         count: usize,
         /// Whether it publishes; otherwise it subscribes.
         publishes: bool,
-        /// Whether each of its publishers sends a message every 50 ms; otherwise they are there and keep quiet.
+        /// Whether each of its publishers sends a message every 50 ms; otherwise they are there and
+        /// keep quiet.
         talks: bool,
     },
 }
@@ -72,7 +76,8 @@ impl Role {
         }
     }
 
-    /// A publisher of 64-byte messages, one each 200 µs, without end, as soon as somebody subscribes.
+    /// A publisher of 64-byte messages, one each 200 µs, without end, as soon as somebody
+    /// subscribes.
     pub fn publish(service: &str, settings: Settings, origin: u64) -> Role {
         Role::publish_of(service, settings, origin, 64)
     }
@@ -126,7 +131,8 @@ pub struct Report {
     pub seen: BTreeMap<u64, Seen>,
     /// Messages whose bytes were wrong.
     pub corrupt: u64,
-    /// The longest time before a message without another one, of those that have come since the last report.
+    /// The longest time before a message without another one, of those that have come since the
+    /// last report.
     #[serde(default)]
     pub longest_silence_us: u64,
     /// The publisher has sent all that it should.

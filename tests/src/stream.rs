@@ -6,8 +6,9 @@ use crate::rig::{Bus, Rig, ServiceStatus};
 use crate::role::{Role, Runner, Seen, Settings};
 use crate::wait::eventually;
 
-/// Safe overflow with a buffer that no pause of a busy machine fills (a second of [`Role::publish`]): what a subscriber misses
-/// then got lost between the programs, not in its own queue. Not more: iceoryx2 needs time for each place of a new connection.
+/// Safe overflow with a buffer that no pause of a busy machine fills (a second of
+/// [`Role::publish`]): what a subscriber misses then got lost between the programs, not in its own
+/// queue. Not more: iceoryx2 needs time for each place of a new connection.
 pub const DEEP: Settings = Settings {
     safe_overflow: None,
     history: None,
@@ -29,7 +30,8 @@ pub fn stream(rig: &Rig, service: &str, settings: Settings) -> (Runner, Runner) 
     (publisher, subscriber)
 }
 
-/// A publisher, of origin 1, that never pauses, and a reader that is slower; waits until data flows.
+/// A publisher, of origin 1, that never pauses, and a reader that is slower; waits until data
+/// flows.
 pub fn slow_stream(rig: &Rig, service: &str, settings: Settings) -> (Runner, Runner) {
     let slow = Role::Subscribe {
         service: service.to_owned(),
@@ -46,7 +48,8 @@ pub fn slow_stream(rig: &Rig, service: &str, settings: Settings) -> (Runner, Run
     (publisher, subscriber)
 }
 
-/// Waits until messages of `origin`, which is `publisher`, published from now on arrive; says how long that took.
+/// Waits until messages of `origin`, which is `publisher`, published from now on arrive; says how
+/// long that took.
 ///
 /// # Panics
 /// They don't, or some came twice, out of order, or changed.
@@ -87,8 +90,8 @@ pub fn taken(sending: &ServiceStatus) -> u64 {
     sending.counter("sent") + kept_back(sending)
 }
 
-/// Waits until the sending gateway has `taken` so many messages and the receiving one has given the subscriber all that it
-/// has `received`; the books of both.
+/// Waits until the sending gateway has `taken` so many messages and the receiving one has given the
+/// subscriber all that it has `received`; the books of both.
 pub fn books(rig: &Rig, service: &str, taken_messages: u64, received: u64) -> [ServiceStatus; 2] {
     let what = format!("{taken_messages} messages of {service} are taken, {received} received");
     eventually(&what, || {
@@ -98,7 +101,8 @@ pub fn books(rig: &Rig, service: &str, taken_messages: u64, received: u64) -> [S
     })
 }
 
-/// Ends the publisher and waits for its last message; everything is counted at the receiving end. How many were published, and what was seen of them.
+/// Ends the publisher and waits for its last message; everything is counted at the receiving end.
+/// How many were published, and what was seen of them.
 ///
 /// # Panics
 /// Some came twice or out of order, or are in nobody's books.
@@ -119,7 +123,8 @@ pub fn conclude(rig: &Rig, service: &str, publisher: Runner, subscriber: &Runner
 /// Waits until what was missing is in the books of the sending gateway, too.
 ///
 /// # Panics
-/// More is missing than it has counted. Not exact: while one side only knows of a loss, messages are handed to both links.
+/// More is missing than it has counted. Not exact: while one side only knows of a loss, messages
+/// are handed to both links.
 pub fn losses_are_in_the_books(rig: &Rig, service: &str, published: u64, seen: &Seen) {
     let sending = eventually("each message is in the books", || {
         rig.service(0, service)

@@ -1,4 +1,5 @@
-//! Waiting for something to come about. Deadlines are long: they end a test that hangs and say nothing of how fast anything is.
+//! Waiting for something to come about. Deadlines are long: they end a test that hangs and say
+//! nothing of how fast anything is.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};

@@ -1,5 +1,6 @@
-//! With safe overflow off every message arrives, and the publisher waits for a slow reader on the other host as it would for one at
-//! home; never for a reader that is gone, a link that is lost, or the gateway itself.
+//! With safe overflow off every message arrives, and the publisher waits for a slow reader on the
+//! other host as it would for one at home; never for a reader that is gone, a link that is lost, or
+//! the gateway itself.
 
 use std::time::{Duration, Instant};
 
@@ -58,7 +59,7 @@ fn every_message_reaches_a_slow_reader_in_order(bus: Bus) {
     assert_eq!(rig.counter(1, "strict", "lost"), 0);
 }
 
-fn what_a_publisher_leaves_behind_in_its_queue_is_carried(bus: Bus) {
+fn samples_of_ended_publisher_are_carried(bus: Bus) {
     let rig = Rig::pair(bus);
     let subscriber = rig.run(1, &slow("left")).ready();
     let publisher = rig.run(0, &eager("left", 1, None));
@@ -77,7 +78,7 @@ fn all_that_is_left_behind_arrives(publisher: Runner, subscriber: &Runner) {
     assert_eq!(report.seen[&1].received, published, "{report:?}");
 }
 
-fn a_slow_reader_gets_all_that_a_publisher_leaves_behind_in_deep_queues(bus: Bus) {
+fn slow_reader_receives_all_deep_queues_of_ended_publisher(bus: Bus) {
     let rig = Rig::pair(bus);
     let deep = Settings {
         buffer: Some(500),
@@ -87,14 +88,15 @@ fn a_slow_reader_gets_all_that_a_publisher_leaves_behind_in_deep_queues(bus: Bus
     all_that_is_left_behind_arrives(publisher, &subscriber);
 }
 
-fn the_publisher_does_not_run_ahead_without_bound(bus: Bus) {
+fn publisher_waits_for_slow_reader(bus: Bus) {
     let rig = Rig::pair_with(bus, "[[service]]\nname = \"*\"\nkeep = \"all\"\ndepth = 8\n");
     let subscriber = rig.run(1, &slow("held")).ready();
     let publisher = rig.run(0, &eager("held", 1, None));
     let deadline = Instant::now() + Duration::from_secs(2);
     let mut furthest = 0;
     while Instant::now() < deadline {
-        // In this order: what is received between the two looks makes the distance look smaller, never larger.
+        // In this order: what is received between the two looks makes the distance look smaller,
+        // never larger.
         let sent = publisher.report().sent;
         furthest = furthest.max(sent.saturating_sub(subscriber.seen(1).last));
         std::thread::sleep(Duration::from_millis(10));
@@ -104,14 +106,15 @@ fn the_publisher_does_not_run_ahead_without_bound(bus: Bus) {
             report.seen.get(&1).is_some_and(|seen| seen.last > 20)
         })
         .seen[&1];
-    // 4 in each of two subscribers, 8 in the channel, a few in hand, what the socket buffers of TCP hold, and what the subscriber took since its last report,
-    // which on a busy machine may be a second old; the publisher alone would send tens of thousands in this time.
+    // 4 in each of two subscribers, 8 in the channel, a few in hand, what the socket buffers of TCP
+    // hold, and what the subscriber took since its last report, which on a busy machine may be a
+    // second old; the publisher alone would send tens of thousands in this time.
     println!("run-ahead at most {furthest} messages of 64 KiB");
     assert!(furthest < 1_000, "the publisher ran {furthest} messages ahead");
     assert_eq!(seen.missing, 0);
 }
 
-fn the_publisher_goes_on_when_the_reader_is_killed(bus: Bus) {
+fn publisher_continues_when_reader_is_killed(bus: Bus) {
     let rig = Rig::pair(bus);
     let mut subscriber = rig.run(1, &slow("reader-dies")).ready();
     let publisher = rig.run(0, &eager("reader-dies", 1, None));
@@ -128,7 +131,7 @@ fn the_publisher_goes_on_when_the_reader_is_killed(bus: Bus) {
     assert_eq!((seen.missing, seen.backwards), (0, 0));
 }
 
-fn the_publisher_goes_on_when_the_reader_leaves(bus: Bus) {
+fn publisher_continues_when_reader_leaves(bus: Bus) {
     let rig = Rig::pair(bus);
     let subscriber = rig.run(1, &slow("reader-leaves")).ready();
     let publisher = rig.run(0, &eager("reader-leaves", 1, None));
@@ -137,14 +140,15 @@ fn the_publisher_goes_on_when_the_reader_leaves(bus: Bus) {
     goes_on(&publisher, "after the reader left");
 }
 
-fn the_publisher_does_not_wait_for_a_lost_gateway(bus: Bus) {
+fn publisher_continues_when_gateway_is_lost(bus: Bus) {
     let mut rig = Rig::pair(bus);
     let subscriber = rig.run(1, &slow("link-lost")).ready();
     let publisher = rig.run(0, &eager("link-lost", 1, None));
     subscriber.until("some arrive", |report| !report.seen.is_empty());
     rig.gateway(1).kill();
     goes_on(&publisher, "after the far gateway's death");
-    // A dead subscriber at home holds a publisher up until somebody clears it away: the next gateway does.
+    // A dead subscriber at home holds a publisher up until somebody clears it away: the next
+    // gateway does.
     rig.gateway(0).kill();
     rig.start_gateway(0);
     goes_on(&publisher, "after its own gateway's death and return");
@@ -158,10 +162,11 @@ fn goes_on(publisher: &busway_tests::role::Runner, when: &str) {
     });
 }
 
-fn hosts_that_publish_and_subscribe_at_once_do_not_lock_each_other(bus: Bus) {
+fn hosts_publishing_both_ways_do_not_deadlock(bus: Bus) {
     const COUNT: u64 = 3_000;
     let rig = Rig::pair(bus);
-    // Readers first, then a publisher on each host that waits for both of them: its own host's and the gateway.
+    // Readers first, then a publisher on each host that waits for both of them: its own host's and
+    // the gateway.
     let readers = [0, 1].map(|host| rig.run(host, &Role::subscribe("both", LOSSLESS)).ready());
     let publishers = [0, 1].map(|host| {
         let mut role = eager("both", host as u64 + 1, Some(COUNT));
@@ -200,11 +205,11 @@ fn hosts_that_publish_and_subscribe_at_once_do_not_lock_each_other(bus: Bus) {
 
 on_each_bus!(
     every_message_reaches_a_slow_reader_in_order,
-    what_a_publisher_leaves_behind_in_its_queue_is_carried,
-    a_slow_reader_gets_all_that_a_publisher_leaves_behind_in_deep_queues,
-    the_publisher_does_not_run_ahead_without_bound,
-    the_publisher_goes_on_when_the_reader_is_killed,
-    the_publisher_goes_on_when_the_reader_leaves,
-    the_publisher_does_not_wait_for_a_lost_gateway,
-    hosts_that_publish_and_subscribe_at_once_do_not_lock_each_other,
+    samples_of_ended_publisher_are_carried,
+    slow_reader_receives_all_deep_queues_of_ended_publisher,
+    publisher_waits_for_slow_reader,
+    publisher_continues_when_reader_is_killed,
+    publisher_continues_when_reader_leaves,
+    publisher_continues_when_gateway_is_lost,
+    hosts_publishing_both_ways_do_not_deadlock,
 );

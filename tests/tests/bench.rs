@@ -1,4 +1,5 @@
-//! The benchmark as its users start it: on two machines that know of each other only by their network, and ended in the middle.
+//! The benchmark as its users start it: on two machines that know of each other only by their
+//! network, and ended in the middle.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt as _;
@@ -66,7 +67,7 @@ fn await_follower(follower: &mut Child) -> String {
 }
 
 #[test]
-fn two_machines_measure_round_trips_and_streams_one_run_after_the_other() {
+fn two_machines_measure_several_runs_in_a_row() {
     let Some((hosts, follower)) = two_machines() else {
         return;
     };
@@ -122,7 +123,7 @@ fn two_machines_measure_round_trips_and_streams_one_run_after_the_other() {
 }
 
 #[test]
-fn what_a_run_has_left_in_a_shared_window_deceives_no_later_one() {
+fn stale_shared_window_does_not_affect_next_run() {
     let directory = tempfile::tempdir().expect("a directory");
     let window = directory.path().join("window");
     let file = std::fs::File::create(&window).expect("a file");
@@ -183,7 +184,7 @@ fn wait_until_it_measures(run: &Child) {
 }
 
 #[test]
-fn a_cable_that_is_taken_out_is_reported_by_a_long_run_that_goes_on_when_it_is_back() {
+fn cut_cable_is_reported_and_long_run_continues() {
     let Some((hosts, follower)) = two_machines() else {
         return;
     };
@@ -212,7 +213,8 @@ fn a_cable_that_is_taken_out_is_reported_by_a_long_run_that_goes_on_when_it_is_b
     assert!(output.status.success(), "{said}");
     let run = Run::load(&json).expect("a whole result");
     let row = &run.rows[0];
-    // Whether a message was under way in that moment, and so was lost, is chance: a host without a route refuses to send.
+    // Whether a message was under way in that moment, and so was lost, is chance: a host without a
+    // route refuses to send.
     let out = row.interruptions.iter().map(|it| it.lasted_s).sum::<f64>();
     assert!(out > 0.0 && row.received > 0, "{row:?}\n{said}");
     assert!(out < run.duration_s, "it did not go on: {row:?}\n{said}");
@@ -254,7 +256,7 @@ fn cut_run(json: &Path, time: Duration) -> (Run, u32) {
 }
 
 #[test]
-fn ctrl_c_ends_a_run_with_what_was_measured_and_leaves_nothing_behind() {
+fn ctrl_c_keeps_results_and_leaves_nothing_behind() {
     let directory = tempfile::tempdir().expect("there is room");
     let json = directory.path().join("cut.json");
     let (mut run, mut pid) = cut_run(&json, Duration::from_secs(5));

@@ -57,7 +57,7 @@ fn each_direction(bus: Bus, test: impl Fn(&Node<Service>, &Node<Service>, &str))
     test(&b, &a, "b-to-a");
 }
 
-fn numbers_arrive(bus: Bus) {
+fn primitive_types_arrive_unchanged(bus: Bus) {
     each_direction(bus, |from, to, way| {
         let service = from
             .service_builder(&name(&format!("number/{way}")))
@@ -80,7 +80,7 @@ fn numbers_arrive(bus: Bus) {
     });
 }
 
-fn a_struct_of_4_kib_arrives(bus: Bus) {
+fn struct_of_4_kib_arrives_unchanged(bus: Bus) {
     each_direction(bus, |from, to, way| {
         let service = from
             .service_builder(&name(&format!("page/{way}")))
@@ -238,8 +238,8 @@ fn payload_alignment_is_kept(bus: Bus) {
 }
 
 on_each_bus!(
-    numbers_arrive,
-    a_struct_of_4_kib_arrives,
+    primitive_types_arrive_unchanged,
+    struct_of_4_kib_arrives_unchanged,
     slices_of_any_length_arrive,
     user_headers_arrive_with_their_messages,
     payload_alignment_is_kept,

@@ -1,5 +1,6 @@
-//! A real-time core without Linux: a Cortex-M3 in the emulator, whose memory (PSRAM) a Linux host maps. The firmware of `c/firmware` answers what is
-//! sent to it, each message with its bytes inverted. Its channels are those of a system file in which the core is a host without gateway.
+//! A real-time core without Linux: a Cortex-M3 in the emulator, whose memory (PSRAM) a Linux host
+//! maps. The firmware of `c/firmware` answers what is sent to it, each message with its bytes
+//! inverted. Its channels are those of a system file in which the core is a host without gateway.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -41,7 +42,8 @@ enum Under {
 }
 
 impl Under {
-    /// Words for the firmware's build: the folder of FreeRTOS's kernel. Why it can't be had, otherwise.
+    /// Words for the firmware's build: the folder of FreeRTOS's kernel. Why it can't be had,
+    /// otherwise.
     fn words(self) -> Result<Option<String>, String> {
         if self == Under::BareMetal {
             return Ok(None);
@@ -256,7 +258,8 @@ impl Queues<'_> {
         }
     }
 
-    /// Sends `numbers` as there is room, and takes the answers: they come in order, and none is missing.
+    /// Sends `numbers` as there is room, and takes the answers: they come in order, and none is
+    /// missing.
     fn are_answered(&self, numbers: std::ops::Range<usize>) {
         let mut sent = numbers.start;
         for expected in numbers.clone() {
@@ -419,7 +422,8 @@ fn an_iceoryx2_program_on_another_host_talks_with_a_core(under: Under) {
         let sample = subscriber.receive().expect("the subscriber works");
         sample.map(|sample| sample.payload().to_vec())
     };
-    // What is sent before all four channels stand may be lost: the first question is asked until it is answered.
+    // What is sent before all four channels stand may be lost: the first question is asked until it
+    // is answered.
     let mut asked_at = None::<Instant>;
     wait_for("the first answer", || {
         if asked_at.is_none_or(|at| at.elapsed() > Duration::from_secs(1)) {

@@ -21,7 +21,8 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Two hosts whose link is given up after 10 s of silence, not 1.5 s: what is tested here is no matter of a busy machine.
+/// Two hosts whose link is given up after 10 s of silence, not 1.5 s: what is tested here is no
+/// matter of a busy machine.
 fn patient_pair(bus: Bus) -> Rig {
     let mut rig = Rig::stopped(&["a", "b"], &[(0, 1, bus)], "");
     let mut text = std::fs::read_to_string(&rig.system).expect("the rig's own file");
@@ -64,7 +65,7 @@ fn services_become(rig: &Rig, what: &str, count: usize, is_so: impl Fn(&ServiceS
     println!("{what}: {:?}", begin.elapsed());
 }
 
-fn two_hundred_services_that_talk_are_carried_at_once(bus: Bus) {
+fn two_hundred_active_services_are_carried(bus: Bus) {
     let _alone = alone();
     let rig = patient_pair(bus);
     let (publisher, subscriber) = stream(&rig, "steady", STRICT);
@@ -79,7 +80,7 @@ fn two_hundred_services_that_talk_are_carried_at_once(bus: Bus) {
     services_become(&rig, "their mirrors vanish", 0, |service| service.mirror);
 }
 
-fn a_stream_beside_a_thousand_quiet_services_loses_nothing(bus: Bus) {
+fn stream_beside_thousand_idle_services_loses_nothing(bus: Bus) {
     let _alone = alone();
     let rig = patient_pair(bus);
     let (publisher, subscriber) = stream(&rig, "steady", STRICT);
@@ -104,6 +105,6 @@ fn a_stream_beside_a_thousand_quiet_services_loses_nothing(bus: Bus) {
 }
 
 on_each_bus!(
-    two_hundred_services_that_talk_are_carried_at_once,
-    a_stream_beside_a_thousand_quiet_services_loses_nothing,
+    two_hundred_active_services_are_carried,
+    stream_beside_thousand_idle_services_loses_nothing,
 );

@@ -1,4 +1,5 @@
-//! A gateway that is asked to end, by Ctrl-C or by a service manager, ends well under load and leaves nothing behind.
+//! A gateway that is asked to end, by Ctrl-C or by a service manager, ends well under load and
+//! leaves nothing behind.
 
 use busway_tests::role::Settings;
 use busway_tests::stream::{flows, stream};
@@ -88,15 +89,15 @@ fn ends(bus: Bus, signal: Signal) {
     }
 }
 
-fn ctrl_c_ends_a_gateway_under_load_and_nothing_is_left_behind(bus: Bus) {
+fn ctrl_c_under_load_leaves_nothing_behind(bus: Bus) {
     ends(bus, Signal::INT);
 }
 
-fn sigterm_ends_a_gateway_under_load_and_nothing_is_left_behind(bus: Bus) {
+fn sigterm_under_load_leaves_nothing_behind(bus: Bus) {
     ends(bus, Signal::TERM);
 }
 
 on_each_bus!(
-    ctrl_c_ends_a_gateway_under_load_and_nothing_is_left_behind,
-    sigterm_ends_a_gateway_under_load_and_nothing_is_left_behind,
+    ctrl_c_under_load_leaves_nothing_behind,
+    sigterm_under_load_leaves_nothing_behind,
 );

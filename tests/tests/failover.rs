@@ -1,4 +1,5 @@
-//! Two links between two hosts: one is lost under load, the other takes over, and nothing breaks when the first one is back.
+//! Two links between two hosts: one is lost under load, the other takes over, and nothing breaks
+//! when the first one is back.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use busway_tests::{Bus, Rig, eventually, holds_for, on_each_bus};
 
 const SERVICE: &str = "failover";
 
-fn data_continues_over_the_other_link_and_every_loss_is_counted(preferred: Bus) {
+fn lost_link_fails_over_and_every_loss_is_counted(preferred: Bus) {
     let Some(mut rig) = two_links(preferred, "") else {
         return;
     };
@@ -43,7 +44,7 @@ fn data_continues_over_the_other_link_and_every_loss_is_counted(preferred: Bus) 
 }
 
 #[test]
-fn a_bus_whose_datagrams_are_dropped_while_its_conversation_stands_is_left_and_taken_again() {
+fn bus_with_dropped_datagrams_fails_over_and_is_used_again() {
     let Some(mut rig) = links_over([Bus::Udp, Bus::Tcp], "") else {
         return;
     };
@@ -76,22 +77,23 @@ fn losses_are_counted_while_a_bus_comes_and_goes(settings: Settings, period: Dur
 }
 
 #[test]
-fn a_bus_that_is_back_for_moments_only_loses_nothing_that_is_not_in_the_books() {
+fn flapping_bus_accounts_for_every_lost_message() {
     for settings in [DEEP, STRICT] {
         losses_are_counted_while_a_bus_comes_and_goes(settings, Duration::from_millis(20), 50);
     }
 }
 
 #[test]
-fn a_bus_that_is_gone_for_moments_only_loses_nothing_that_is_not_in_the_books() {
-    // Longer than what a link must stand to be trusted again: the channel moves twice each time, and the second move begins before the first is done.
+fn briefly_lost_bus_accounts_for_every_lost_message() {
+    // Longer than what a link must stand to be trusted again: the channel moves twice each time,
+    // and the second move begins before the first is done.
     for settings in [DEEP, STRICT] {
         losses_are_counted_while_a_bus_comes_and_goes(settings, Duration::from_millis(1_200), 8);
     }
 }
 
 #[test]
-fn a_link_that_stands_and_has_no_room_for_a_channel_leaves_it_to_the_next_one() {
+fn channel_without_room_uses_next_link() {
     let mut rig = Rig::pair_with_one_link([Bus::Memory, Bus::Tcp], "");
     let system = std::fs::read_to_string(&rig.system).expect("the system file");
     // Each window has room for seven channels.
@@ -110,7 +112,7 @@ fn a_link_that_stands_and_has_no_room_for_a_channel_leaves_it_to_the_next_one() 
 }
 
 #[test]
-fn of_three_buses_the_best_that_is_left_is_taken_in_whatever_order_they_fail_and_come_back() {
+fn best_available_of_three_buses_is_used_in_any_order_of_failure() {
     let buses = [Bus::Memory, Bus::Udp, Bus::Tcp];
     let Some(mut rig) = links_over(buses, "") else {
         return;
@@ -143,8 +145,9 @@ fn of_three_buses_the_best_that_is_left_is_taken_in_whatever_order_they_fail_and
 }
 
 #[test]
-fn what_a_bus_has_swallowed_before_its_channel_returned_to_a_better_one_is_counted() {
-    // Of all buses UDP alone can lose what it carries while its conversation, by which the move is agreed on, stands.
+fn messages_lost_before_return_to_better_bus_are_counted() {
+    // Of all buses UDP alone can lose what it carries while its conversation, by which the move is
+    // agreed on, stands.
     let Some(mut rig) = links_over([Bus::Memory, Bus::Udp], "") else {
         return;
     };
@@ -160,7 +163,7 @@ fn what_a_bus_has_swallowed_before_its_channel_returned_to_a_better_one_is_count
     losses_are_in_the_books(&rig, SERVICE, published, &seen);
 }
 
-fn losing_the_link_that_is_not_used_loses_nothing(preferred: Bus) {
+fn losing_unused_link_loses_nothing(preferred: Bus) {
     let Some(mut rig) = two_links(preferred, "") else {
         return;
     };
@@ -174,7 +177,7 @@ fn losing_the_link_that_is_not_used_loses_nothing(preferred: Bus) {
     assert_eq!((seen.first, seen.received), (1, published), "{seen:?}");
 }
 
-fn a_link_that_comes_back_costs_a_service_without_overflow_nothing(preferred: Bus) {
+fn returning_link_loses_nothing_without_overflow(preferred: Bus) {
     let Some(mut rig) = two_links(preferred, "") else {
         return;
     };
@@ -204,7 +207,7 @@ fn slow_stream_over_the_other(rig: &mut Rig, preferred: Bus) -> (Outage, Runner,
 }
 
 #[test]
-fn what_is_lost_with_a_channel_whose_memory_somebody_overwrites_is_counted() {
+fn losses_of_overwritten_channel_memory_are_counted() {
     let mut rig = Rig::pair_with_one_link([Bus::Memory, Bus::Tcp], "");
     start(&mut rig);
     let (publisher, subscriber) = slow_stream(&rig, SERVICE, PATIENT);
@@ -218,7 +221,7 @@ fn what_is_lost_with_a_channel_whose_memory_somebody_overwrites_is_counted() {
     losses_are_in_the_books(&rig, SERVICE, published, &seen);
 }
 
-fn a_link_that_comes_back_costs_a_slow_reader_of_a_service_without_overflow_nothing(preferred: Bus) {
+fn returning_link_loses_nothing_for_slow_reader_without_overflow(preferred: Bus) {
     let Some(mut rig) = two_links(preferred, "") else {
         return;
     };
@@ -230,7 +233,7 @@ fn a_link_that_comes_back_costs_a_slow_reader_of_a_service_without_overflow_noth
     assert_eq!((seen.first, seen.received), (1, published), "{seen:?}");
 }
 
-fn a_slow_reader_that_leaves_while_its_channel_moves_holds_nobody_up(preferred: Bus) {
+fn slow_reader_leaving_during_move_blocks_nobody(preferred: Bus) {
     let Some(mut rig) = two_links(preferred, "") else {
         return;
     };
@@ -248,7 +251,7 @@ fn rule(buses: &[Bus]) -> String {
     format!("[[service]]\nname = {SERVICE:?}\nbuses = {names:?}\n")
 }
 
-fn a_service_takes_the_buses_in_the_order_that_its_rule_names(first: Bus) {
+fn service_uses_buses_in_order_of_its_rule(first: Bus) {
     // The link over the other bus comes first in the file.
     let Some(mut rig) = links_over([other(first), first], &rule(&[first, other(first)])) else {
         return;
@@ -267,15 +270,16 @@ fn a_service_takes_the_buses_in_the_order_that_its_rule_names(first: Bus) {
     assert_eq!((seen.first, seen.received), (1, published), "{seen:?}");
 }
 
-fn a_service_waits_for_the_only_bus_that_its_rule_names(only: Bus) {
+fn service_waits_for_only_bus_of_its_rule(only: Bus) {
     let Some(mut rig) = two_links(only, &rule(&[only])) else {
         return;
     };
     start(&mut rig);
     let (publisher, subscriber) = stream(&rig, SERVICE, DEEP);
     let outage = Outage::begin(&rig, 0, only);
-    // A bus that is out of order may come up for moments. A status is up to a second old, and a peer that is back has two seconds to ask for
-    // the service: none of these moments may be the last word on that, else what is published later is in nobody's books.
+    // A bus that is out of order may come up for moments. A status is up to a second old, and a
+    // peer that is back has two seconds to ask for the service: none of these moments may be the
+    // last word on that, else what is published later is in nobody's books.
     let other = other(only).name();
     holds_for(Duration::from_millis(3500), "nothing takes the other bus", || {
         let status = rig.service(1, SERVICE);
@@ -287,7 +291,7 @@ fn a_service_waits_for_the_only_bus_that_its_rule_names(only: Bus) {
 }
 
 #[test]
-fn what_is_large_takes_the_bus_that_the_link_names_for_it_and_the_next_one_while_that_is_down() {
+fn large_messages_use_their_bus_and_fail_over_to_next() {
     let large = "large = { from = \"4KiB\", buses = [\"memory\", \"tcp\"] }";
     let mut rig = Rig::pair_with_one_link([Bus::Tcp, Bus::Memory], large);
     start(&mut rig);
@@ -315,11 +319,11 @@ fn what_is_large_takes_the_bus_that_the_link_names_for_it_and_the_next_one_while
 }
 
 on_each_bus!(
-    a_service_takes_the_buses_in_the_order_that_its_rule_names,
-    a_service_waits_for_the_only_bus_that_its_rule_names,
-    data_continues_over_the_other_link_and_every_loss_is_counted,
-    losing_the_link_that_is_not_used_loses_nothing,
-    a_link_that_comes_back_costs_a_service_without_overflow_nothing,
-    a_link_that_comes_back_costs_a_slow_reader_of_a_service_without_overflow_nothing,
-    a_slow_reader_that_leaves_while_its_channel_moves_holds_nobody_up,
+    service_uses_buses_in_order_of_its_rule,
+    service_waits_for_only_bus_of_its_rule,
+    lost_link_fails_over_and_every_loss_is_counted,
+    losing_unused_link_loses_nothing,
+    returning_link_loses_nothing_without_overflow,
+    returning_link_loses_nothing_for_slow_reader_without_overflow,
+    slow_reader_leaving_during_move_blocks_nobody,
 );

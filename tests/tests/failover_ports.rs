@@ -1,4 +1,5 @@
-//! Channels of ARINC 653 ports between two hosts with two links: each link is lost under load, in both orders, and nothing is lost, repeated or out of order.
+//! Channels of ARINC 653 ports between two hosts with two links: each link is lost under load, in
+//! both orders, and nothing is lost, repeated or out of order.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -128,7 +129,7 @@ fn through_the_queue(rig: &mut Rig, disturb: impl FnOnce(&Rig, &Taken)) {
     });
 }
 
-fn a_queue_moves_to_the_other_bus_and_back_and_loses_and_repeats_nothing(preferred: Bus) {
+fn queue_fails_over_and_returns_without_loss_or_repeat(preferred: Bus) {
     let Some(mut rig) = two_links(preferred, SYSTEM) else {
         return;
     };
@@ -153,7 +154,7 @@ fn a_queue_moves_to_the_other_bus_and_back_and_loses_and_repeats_nothing(preferr
 }
 
 #[test]
-fn a_queue_loses_and_repeats_nothing_while_its_bus_comes_and_goes() {
+fn queue_on_flapping_bus_loses_and_repeats_nothing() {
     for (period_ms, times) in [(20, 50), (1_200, 8)] {
         let mut rig = Rig::pair_with_one_link_and([Bus::Memory, Bus::Tcp], "", SYSTEM);
         through_the_queue(&mut rig, |rig, taken| {
@@ -164,7 +165,7 @@ fn a_queue_loses_and_repeats_nothing_while_its_bus_comes_and_goes() {
     }
 }
 
-fn a_sampling_port_stays_valid_while_its_bus_is_lost_and_never_goes_back(preferred: Bus) {
+fn sampling_port_stays_valid_during_fail_over_and_never_reverts(preferred: Bus) {
     // The channel names its own order, whichever link stands first in the file.
     let network = if preferred == Bus::Memory {
         other(preferred)
@@ -204,6 +205,6 @@ fn a_sampling_port_stays_valid_while_its_bus_is_lost_and_never_goes_back(preferr
 }
 
 on_each_bus!(
-    a_queue_moves_to_the_other_bus_and_back_and_loses_and_repeats_nothing,
-    a_sampling_port_stays_valid_while_its_bus_is_lost_and_never_goes_back,
+    queue_fails_over_and_returns_without_loss_or_repeat,
+    sampling_port_stays_valid_during_fail_over_and_never_reverts,
 );

@@ -1,4 +1,5 @@
-//! Processes die, cables are cut, peers talk nonsense, memory runs out: the rest goes on, and data flows again by itself.
+//! Processes die, cables are cut, peers talk nonsense, memory runs out: the rest goes on, and data
+//! flows again by itself.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -17,7 +18,7 @@ const DEFAULTS: Settings = Settings {
     buffer: Some(16),
 };
 
-fn each_process_may_be_killed_under_load(bus: Bus) {
+fn data_flows_again_after_any_process_is_killed(bus: Bus) {
     let mut rig = Rig::pair(bus);
     let (mut publisher, mut subscriber) = stream(&rig, "killed", DEFAULTS);
     for host in [0, 1] {
@@ -41,7 +42,7 @@ fn each_process_may_be_killed_under_load(bus: Bus) {
 }
 
 #[test]
-fn garbage_on_the_tcp_port_disturbs_nobody() {
+fn garbage_on_tcp_port_disturbs_no_link() {
     let mut rig = Rig::pair(Bus::Tcp);
     let (publisher, subscriber) = stream(
         &rig,
@@ -77,7 +78,7 @@ fn garbage_on_the_tcp_port_disturbs_nobody() {
 }
 
 #[test]
-fn random_bytes_in_the_window_kill_neither_gateway() {
+fn random_bytes_in_window_kill_no_gateway() {
     let mut rig = Rig::pair(Bus::Memory);
     let (_publisher, subscriber) = stream(&rig, "vandal", DEFAULTS);
     let window = std::fs::File::options()
@@ -127,11 +128,12 @@ fn patterns_choose_which_services_cross(bus: Bus) {
     }
 }
 
-fn types_that_differ_are_refused_in_one_line_that_names_both_sides(bus: Bus) {
+fn different_types_are_refused_in_one_line_naming_both(bus: Bus) {
     let mut rig = Rig::stopped(&["a", "b"], &[(0, 1, bus)], "");
     let (a, b) = (rig.node(0), rig.node(1));
     let name: ServiceName = "differs".try_into().expect("a name");
-    // Both made before a gateway could mirror one of them, with ports, so that both are programs' own.
+    // Both made before a gateway could mirror one of them, with ports, so that both are programs'
+    // own.
     let home = a
         .service_builder(&name)
         .publish_subscribe::<u64>()
@@ -171,7 +173,7 @@ fn types_that_differ_are_refused_in_one_line_that_names_both_sides(bus: Bus) {
 }
 
 #[test]
-fn a_wrong_host_name_ends_the_gateway_with_the_names_that_there_are() {
+fn gateway_with_unknown_host_exits_and_lists_hosts() {
     let mut rig = Rig::stopped(&["a", "b"], &[(0, 1, Bus::Tcp)], "");
     let system = rig.system.clone();
     rig.start_gateway_as(0, "c", &system);
@@ -183,7 +185,7 @@ fn a_wrong_host_name_ends_the_gateway_with_the_names_that_there_are() {
 }
 
 #[test]
-fn a_cut_cable_is_survived_and_data_flows_again() {
+fn gateways_recover_after_cut_cable() {
     let mut rig = match Rig::isolated_pair(Bus::Tcp, "") {
         Ok(rig) => rig,
         Err(what) => return skipped(&what),
@@ -221,7 +223,7 @@ fn a_cut_cable_is_survived_and_data_flows_again() {
 }
 
 #[test]
-fn a_full_dev_shm_is_survived_and_data_flows_once_there_is_room() {
+fn gateways_recover_after_full_dev_shm() {
     let mut rig = match Rig::isolated_pair(Bus::Tcp, "") {
         Ok(rig) => rig,
         Err(what) => return skipped(&what),
@@ -260,7 +262,7 @@ fn a_full_dev_shm_is_survived_and_data_flows_once_there_is_room() {
 }
 
 on_each_bus!(
-    each_process_may_be_killed_under_load,
+    data_flows_again_after_any_process_is_killed,
     patterns_choose_which_services_cross,
-    types_that_differ_are_refused_in_one_line_that_names_both_sides,
+    different_types_are_refused_in_one_line_naming_both,
 );

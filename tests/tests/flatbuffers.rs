@@ -1,4 +1,5 @@
-//! Services whose messages are flatbuffers: the messages cross whole, of any length, and the schema crosses with the service.
+//! Services whose messages are flatbuffers: the messages cross whole, of any length, and the schema
+//! crosses with the service.
 #![allow(unsafe_code)] // `Follow`, as `flatc` generates it for each table.
 
 use busway_tests::rig::Rig;
@@ -55,7 +56,8 @@ impl<'a> Reading<'a> {
 
 type Readings = Builder<Flatbuffer<Reading<'static>>, (), Service>;
 
-/// A service of readings whose schema is in the file `schema`. iceoryx2 compares schemas byte by byte and reads nothing in them.
+/// A service of readings whose schema is in the file `schema`. iceoryx2 compares schemas byte by
+/// byte and reads nothing in them.
 fn readings(rig: &Rig, node: &Node<Service>, service: &str, schema: &str) -> Readings {
     let path = rig.hosts.shared.join(format!("{schema}.bfbs"));
     std::fs::write(&path, schema.repeat(100)).expect("the directory is ours");
@@ -115,7 +117,7 @@ fn flatbuffers_of_any_length_arrive_whole(bus: Bus) {
     }
 }
 
-fn the_schema_crosses_with_the_service(bus: Bus) {
+fn schema_crosses_with_its_service(bus: Bus) {
     let rig = Rig::pair(bus);
     let (a, b) = (rig.node(0), rig.node(1));
     let _home = readings(&rig, &a, "schooled", "schema").create().expect("new");
@@ -149,6 +151,6 @@ fn services_with_different_schemas_are_not_joined(bus: Bus) {
 
 on_each_bus!(
     flatbuffers_of_any_length_arrive_whole,
-    the_schema_crosses_with_the_service,
+    schema_crosses_with_its_service,
     services_with_different_schemas_are_not_joined,
 );

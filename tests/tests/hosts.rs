@@ -14,7 +14,7 @@ fn output(host: &Host, script: &str) -> String {
 }
 
 #[test]
-fn isolated_hosts_share_one_directory_and_a_cable_and_nothing_else() {
+fn isolated_hosts_share_only_one_directory_and_a_cable() {
     let hosts = match Hosts::isolated(&["a", "b", "c"]) {
         Ok(hosts) => hosts,
         Err(BenchError::Needs(what)) => return skipped(&what),

@@ -64,7 +64,8 @@ impl Burst {
         });
     }
 
-    /// Waits until the books of both gateways, that of the sending one first, are as wanted, and stay so.
+    /// Waits until the books of both gateways, that of the sending one first, are as wanted, and
+    /// stay so.
     fn books(&self, what: &str, wanted: impl Fn(&ServiceStatus, &ServiceStatus) -> bool) {
         let both = || [0, 1].map(|host| self.rig.service(host, "burst"));
         let mut last = both();
@@ -85,7 +86,7 @@ impl Burst {
     }
 }
 
-fn latest_ends_with_the_newest_message(bus: Bus) {
+fn keep_latest_ends_with_newest_message(bus: Bus) {
     let burst = Burst::begin(bus, "keep = \"latest\"", WIDE);
     burst.newest_arrives();
     burst.books("replaced is not lost", |_, to| {
@@ -94,19 +95,20 @@ fn latest_ends_with_the_newest_message(bus: Bus) {
     });
 }
 
-fn all_with_drop_oldest_accounts_for_every_message(bus: Bus) {
+fn drop_oldest_accounts_for_every_message(bus: Bus) {
     let burst = Burst::begin(bus, "keep = \"all\"\ndepth = 4\npolicy = \"drop-oldest\"", WIDE);
     burst.newest_arrives();
     burst.books("every message is accounted for", |from, to| {
         let counters = ["sent", "overflowed", "dropped_full", "dropped_link_down"];
         let sending: u64 = counters.iter().map(|name| from.counter(name)).sum();
-        // What overflowed before the first message crossed, or while it was being taken, is the sending side's alone.
+        // What overflowed before the first message crossed, or while it was being taken, is the
+        // sending side's alone.
         let receiving = to.counter("received") + to.counter("lost");
         sending == COUNT && receiving <= COUNT && receiving + from.counter("overflowed") >= COUNT
     });
 }
 
-fn all_with_drop_newest_accounts_for_every_message_that_crossed(bus: Bus) {
+fn drop_newest_accounts_for_every_crossed_message(bus: Bus) {
     let burst = Burst::begin(bus, "keep = \"all\"\ndepth = 4\npolicy = \"drop-newest\"", WIDE);
     burst.books("every message is accounted for", |from, to| {
         let kept = from.counter("sent");
@@ -115,7 +117,7 @@ fn all_with_drop_newest_accounts_for_every_message_that_crossed(bus: Bus) {
     });
 }
 
-fn all_with_block_loses_nothing_where_the_service_does_not_overflow(bus: Bus) {
+fn block_loses_nothing_without_overflow(bus: Bus) {
     let strict = Settings {
         safe_overflow: Some(false),
         ..WIDE
@@ -127,8 +129,8 @@ fn all_with_block_loses_nothing_where_the_service_does_not_overflow(bus: Bus) {
 }
 
 on_each_bus!(
-    latest_ends_with_the_newest_message,
-    all_with_drop_oldest_accounts_for_every_message,
-    all_with_drop_newest_accounts_for_every_message_that_crossed,
-    all_with_block_loses_nothing_where_the_service_does_not_overflow,
+    keep_latest_ends_with_newest_message,
+    drop_oldest_accounts_for_every_message,
+    drop_newest_accounts_for_every_crossed_message,
+    block_loses_nothing_without_overflow,
 );

@@ -1,4 +1,5 @@
-//! Lanes: each wait strategy carries data, and a lane's thread has the processor, priority and memory that the system file gives it.
+//! Lanes: each wait strategy carries data, and a lane's thread has the processor, priority and
+//! memory that the system file gives it.
 
 use std::fs;
 
@@ -60,7 +61,7 @@ impl Thread {
 }
 
 #[test]
-fn a_lane_has_the_processor_priority_and_locked_memory_of_the_system_file() {
+fn lane_gets_cpu_priority_and_locked_memory_of_system_file() {
     if !rustix::process::geteuid().is_root() {
         return skipped("root (SCHED_FIFO and locked memory)");
     }

@@ -1,4 +1,5 @@
-//! Messages of one service take two buses of a link by their length: their order is kept, and either bus may be lost.
+//! Messages of one service take two buses of a link by their length: their order is kept, and
+//! either bus may be lost.
 
 use busway_tests::outage::{Outage, cuts, start};
 use busway_tests::own_network::{in_own_network, sent};
@@ -46,7 +47,8 @@ fn mixed(rig: &Rig, settings: Settings, gap_us: u64, reader_gap_us: u64) -> (Run
     (publisher, subscriber)
 }
 
-/// Bytes on the network for each byte published, with the large messages on one bus and the others on the other one.
+/// Bytes on the network for each byte published, with the large messages on one bus and the others
+/// on the other one.
 fn on_the_network(small: Bus, large: Bus) -> f64 {
     let (buses, line) = by_length(small, large);
     let mut rig = Rig::pair_with_one_link(buses, &line);
@@ -63,7 +65,7 @@ fn on_the_network(small: Bus, large: Bus) -> f64 {
 }
 
 #[test]
-fn each_message_takes_the_bus_for_its_length_and_their_order_is_kept() {
+fn message_uses_bus_for_its_length_and_order_is_kept() {
     in_own_network(|| {
         let small = on_the_network(Bus::Tcp, Bus::Memory);
         assert!(
@@ -91,14 +93,14 @@ fn nothing_is_lost_where_the_reader_is_slow(small: Bus, large: Bus) {
 }
 
 #[test]
-fn publishers_wait_for_a_slow_reader_whichever_bus_their_messages_take() {
+fn publisher_waits_for_slow_reader_on_either_bus() {
     nothing_is_lost_where_the_reader_is_slow(Bus::Tcp, Bus::Memory);
     nothing_is_lost_where_the_reader_is_slow(Bus::Memory, Bus::Tcp);
     nothing_is_lost_where_the_reader_is_slow(Bus::Memory, Bus::Udp);
 }
 
 #[test]
-fn of_a_service_that_keeps_the_latest_newer_ones_only_arrive() {
+fn keep_latest_delivers_only_newer_messages() {
     let (buses, line) = by_length(Bus::Tcp, Bus::Memory);
     let rule = format!("[[service]]\nname = {SERVICE:?}\nkeep = \"latest\"\n");
     let mut rig = Rig::pair_with_one_link_and(buses, &line, &rule);
@@ -142,22 +144,22 @@ fn either_bus_is_lost_under_load_and_every_loss_is_counted(small: Bus, large: Bu
 }
 
 #[test]
-fn either_bus_may_be_lost_with_large_ones_on_memory() {
+fn fail_over_of_either_bus_with_large_messages_on_memory() {
     either_bus_is_lost_under_load_and_every_loss_is_counted(Bus::Tcp, Bus::Memory);
 }
 
 #[test]
-fn either_bus_may_be_lost_with_large_ones_on_tcp() {
+fn fail_over_of_either_bus_with_large_messages_on_tcp() {
     either_bus_is_lost_under_load_and_every_loss_is_counted(Bus::Memory, Bus::Tcp);
 }
 
 #[test]
-fn either_bus_may_be_lost_with_large_ones_on_udp() {
+fn fail_over_of_either_bus_with_large_messages_on_udp() {
     either_bus_is_lost_under_load_and_every_loss_is_counted(Bus::Memory, Bus::Udp);
 }
 
 #[test]
-fn after_either_gateway_was_killed_messages_take_both_buses_again() {
+fn restarted_gateway_uses_both_buses_again() {
     let (buses, line) = by_length(Bus::Memory, Bus::Tcp);
     let mut rig = Rig::pair_with_one_link(buses, &line);
     start(&mut rig);
@@ -173,7 +175,7 @@ fn after_either_gateway_was_killed_messages_take_both_buses_again() {
 }
 
 #[test]
-fn messages_that_are_all_alike_go_as_a_whole() {
+fn fixed_size_service_uses_one_bus() {
     let (buses, line) = by_length(Bus::Tcp, Bus::Memory);
     let mut rig = Rig::pair_with_one_link(buses, &line);
     start(&mut rig);
@@ -196,7 +198,7 @@ fn messages_that_are_all_alike_go_as_a_whole() {
 }
 
 #[test]
-fn a_bus_that_may_lose_messages_takes_all_of_a_service_or_nothing() {
+fn best_effort_bus_carries_all_lengths_or_none() {
     let best_effort = "udp.delivery = \"best-effort\"\n";
     let (buses, line) = by_length(Bus::Udp, Bus::Memory);
     let mut rig = Rig::pair_with_one_link(buses, &format!("{line}\n{best_effort}"));

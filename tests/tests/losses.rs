@@ -1,5 +1,6 @@
-//! What a subscriber is missing after a fault under load is in the books of the gateways that survived it, as
-//! `docs/decisions/004-losses.md` promises: to the message where somebody could count.
+//! What a subscriber is missing after a fault under load is in the books of the gateways that
+//! survived it, as `docs/decisions/004-losses.md` promises: to the message where somebody could
+//! count.
 
 use busway_tests::role::{Role, Runner, Seen};
 use busway_tests::stream::{DEEP, books, flows, kept_back, stream, taken};
@@ -8,7 +9,8 @@ use rustix::process::Signal;
 
 const SERVICE: &str = "counted";
 
-/// Ends the publisher and waits for its last message: how many it published, and what the subscriber has seen of them.
+/// Ends the publisher and waits for its last message: how many it published, and what the
+/// subscriber has seen of them.
 fn conclude(publisher: Runner, subscriber: &Runner) -> (u64, Seen) {
     let published = publisher.finish().sent;
     let report = subscriber.until("the last message arrives", |report| {
@@ -28,7 +30,7 @@ fn goes_on_alone(publisher: &Runner) {
     publisher.until("the publisher goes on", |report| report.sent > sent + 500);
 }
 
-fn nothing_of_a_killed_publisher_is_lost_that_its_gateway_took(bus: Bus) {
+fn samples_taken_from_killed_publisher_are_not_lost(bus: Bus) {
     let rig = Rig::pair(bus);
     let (mut publisher, subscriber) = stream(&rig, SERVICE, DEEP);
     publisher.0.kill();
@@ -47,8 +49,8 @@ fn nothing_of_a_killed_publisher_is_lost_that_its_gateway_took(bus: Bus) {
         (0, 0, 1),
         "{report:?}"
     );
-    // Not exact: how many the dead one published after its last report nobody knows. Exact: all that was taken arrived, or is
-    // counted on both sides.
+    // Not exact: how many the dead one published after its last report nobody knows. Exact: all
+    // that was taken arrived, or is counted on both sides.
     let (arrived, missing) = (dead.received + next.received, dead.missing + next.missing);
     let [sending, receiving] = books(&rig, SERVICE, arrived + missing, arrived);
     assert_eq!(
@@ -57,7 +59,7 @@ fn nothing_of_a_killed_publisher_is_lost_that_its_gateway_took(bus: Bus) {
     );
 }
 
-fn losses_of_a_killed_sending_gateway_end_where_the_next_one_begins(bus: Bus) {
+fn losses_of_killed_sending_gateway_end_at_its_restart(bus: Bus) {
     let mut rig = Rig::pair(bus);
     let (publisher, subscriber) = stream(&rig, SERVICE, DEEP);
     rig.gateway(0).kill();
@@ -76,8 +78,9 @@ fn losses_of_a_killed_sending_gateway_end_where_the_next_one_begins(bus: Bus) {
             .filter(|receiving| receiving.counter("received") == seen.received)
     });
     assert_eq!(receiving.counter("origin_restarts"), 1);
-    // Not counted: what was published while there was no gateway, since nobody could. Exact: it is one gap, from the last message
-    // of the dead gateway to the first of the next one, and the rest of what is missing is in the books.
+    // Not counted: what was published while there was no gateway, since nobody could. Exact: it is
+    // one gap, from the last message of the dead gateway to the first of the next one, and the rest
+    // of what is missing is in the books.
     let uncounted = seen.missing - receiving.counter("lost");
     let by_next = published - before.last - uncounted;
     let [sending, _] = books(&rig, SERVICE, by_next, seen.received);
@@ -85,7 +88,7 @@ fn losses_of_a_killed_sending_gateway_end_where_the_next_one_begins(bus: Bus) {
     assert_eq!(kept_back(&sending), receiving.counter("lost") - lost_before);
 }
 
-fn losses_of_a_killed_receiving_gateway_are_counted_by_the_sending_one(bus: Bus) {
+fn sender_counts_losses_of_killed_receiving_gateway(bus: Bus) {
     let mut rig = Rig::pair(bus);
     let (publisher, subscriber) = stream(&rig, SERVICE, DEEP);
     rig.gateway(1).kill();
@@ -104,7 +107,8 @@ fn losses_of_a_killed_receiving_gateway_are_counted_by_the_sending_one(bus: Bus)
         rig.service(0, SERVICE)
             .filter(|sending| taken(sending) == published)
     });
-    // Not exact: whether a message whose receipt the dead gateway had not confirmed reached the subscriber.
+    // Not exact: whether a message whose receipt the dead gateway had not confirmed reached the
+    // subscriber.
     let missing = published - seen.received;
     let (least, in_doubt) = (kept_back(&sending), sending.counter("in_doubt"));
     assert!(
@@ -113,7 +117,7 @@ fn losses_of_a_killed_receiving_gateway_are_counted_by_the_sending_one(bus: Bus)
     );
 }
 
-fn a_killed_subscriber_takes_no_message_from_its_neighbour_or_its_successor(bus: Bus) {
+fn killed_subscriber_costs_other_subscribers_no_message(bus: Bus) {
     let rig = Rig::pair(bus);
     let mut dies = rig.run(1, &Role::subscribe(SERVICE, DEEP)).ready();
     let (publisher, neighbour) = stream(&rig, SERVICE, DEEP);
@@ -122,8 +126,8 @@ fn a_killed_subscriber_takes_no_message_from_its_neighbour_or_its_successor(bus:
     let successor = rig.run(1, &Role::subscribe(SERVICE, DEEP)).ready();
     flows(&publisher, &successor, 1, "to its successor");
     let (published, seen) = conclude(publisher, &neighbour);
-    // Exact on both sides: no gateway and no link was lost. What is missing, if anything, is what a channel had no room for while
-    // iceoryx2 connected the new subscriber.
+    // Exact on both sides: no gateway and no link was lost. What is missing, if anything, is what a
+    // channel had no room for while iceoryx2 connected the new subscriber.
     let [sending, receiving] = books(&rig, SERVICE, published, seen.received);
     assert_eq!((seen.first, seen.received + seen.missing), (1, published));
     assert_eq!(
@@ -138,7 +142,8 @@ fn a_killed_subscriber_takes_no_message_from_its_neighbour_or_its_successor(bus:
     assert!(successor.missing <= seen.missing, "{successor:?} {seen:?}");
 }
 
-/// Stops a gateway, as a cable is cut: it neither sends nor takes anything, and loses nothing of what it knows.
+/// Stops a gateway, as a cable is cut: it neither sends nor takes anything, and loses nothing of
+/// what it knows.
 fn losses_while_a_gateway_stands_still(bus: Bus, stopped: usize) {
     let mut rig = Rig::pair(bus);
     let (publisher, subscriber) = stream(&rig, SERVICE, DEEP);
@@ -150,7 +155,8 @@ fn losses_while_a_gateway_stands_still(bus: Bus, stopped: usize) {
     rig.gateway(stopped).signal(Signal::CONT);
     flows(&publisher, &subscriber, 1, "after the gateway stood still");
     let (published, seen) = conclude(publisher, &subscriber);
-    // Both gateways lived through it, so both know everything: the sending one each message, the receiving one each gap.
+    // Both gateways lived through it, so both know everything: the sending one each message, the
+    // receiving one each gap.
     let [sending, receiving] = books(&rig, SERVICE, published, seen.received);
     assert_eq!(receiving.counter("lost"), seen.missing, "{seen:?} {receiving:?}");
     assert_eq!(receiving.counter("origin_restarts"), 0);
@@ -162,19 +168,19 @@ fn losses_while_a_gateway_stands_still(bus: Bus, stopped: usize) {
     assert!(rig.gateway(0).ended().is_none() && rig.gateway(1).ended().is_none());
 }
 
-fn a_receiving_gateway_that_stood_still_goes_on_and_every_loss_is_counted(bus: Bus) {
+fn stopped_receiving_gateway_continues_and_losses_are_counted(bus: Bus) {
     losses_while_a_gateway_stands_still(bus, 1);
 }
 
-fn a_sending_gateway_that_stood_still_goes_on_and_every_loss_is_counted(bus: Bus) {
+fn stopped_sending_gateway_continues_and_losses_are_counted(bus: Bus) {
     losses_while_a_gateway_stands_still(bus, 0);
 }
 
 on_each_bus!(
-    nothing_of_a_killed_publisher_is_lost_that_its_gateway_took,
-    losses_of_a_killed_sending_gateway_end_where_the_next_one_begins,
-    losses_of_a_killed_receiving_gateway_are_counted_by_the_sending_one,
-    a_killed_subscriber_takes_no_message_from_its_neighbour_or_its_successor,
-    a_receiving_gateway_that_stood_still_goes_on_and_every_loss_is_counted,
-    a_sending_gateway_that_stood_still_goes_on_and_every_loss_is_counted,
+    samples_taken_from_killed_publisher_are_not_lost,
+    losses_of_killed_sending_gateway_end_at_its_restart,
+    sender_counts_losses_of_killed_receiving_gateway,
+    killed_subscriber_costs_other_subscribers_no_message,
+    stopped_receiving_gateway_continues_and_losses_are_counted,
+    stopped_sending_gateway_continues_and_losses_are_counted,
 );

@@ -1,4 +1,5 @@
-//! Several hosts and several links: every message arrives once at each other host, and never at home again.
+//! Several hosts and several links: every message arrives once at each other host, and never at
+//! home again.
 
 use busway_tests::outage::other;
 use busway_tests::role::{Role, Settings};
@@ -11,7 +12,7 @@ const LOSSLESS: Settings = Settings {
 };
 const COUNT: u64 = 1_500;
 
-fn each_message_of_a_triangle_arrives_once_at_each_other_host(bus: Bus) {
+fn triangle_delivers_each_message_once_to_each_host(bus: Bus) {
     let rig = Rig::running(&["a", "b", "c"], &[(0, 1, bus), (1, 2, bus), (0, 2, bus)], "");
     for host in 0..3 {
         rig.links_up(host);
@@ -31,8 +32,8 @@ fn each_message_of_a_triangle_arrives_once_at_each_other_host(bus: Bus) {
         }
         rig.run(host, &role)
     });
-    // The gateway's subscriber may be there for one of the hosts before it is for the other: what was published until then may be
-    // missing at the beginning, nowhere else.
+    // The gateway's subscriber may be there for one of the hosts before it is for the other: what
+    // was published until then may be missing at the beginning, nowhere else.
     for (host, reader) in readers.iter().enumerate() {
         let report = reader.until(&format!("all arrive on host {host}"), |report| {
             [1, 2, 3]
@@ -66,7 +67,7 @@ fn each_message_of_a_triangle_arrives_once_at_each_other_host(bus: Bus) {
     }
 }
 
-fn two_links_between_two_hosts_carry_nothing_twice(bus: Bus) {
+fn parallel_links_duplicate_nothing(bus: Bus) {
     let rig = Rig::running(&["a", "b"], &[(0, 1, bus), (0, 1, other(bus))], "");
     rig.links_up(0);
     let reader = rig.run(1, &Role::subscribe("parallel", LOSSLESS)).ready();
@@ -90,6 +91,6 @@ fn two_links_between_two_hosts_carry_nothing_twice(bus: Bus) {
 }
 
 on_each_bus!(
-    each_message_of_a_triangle_arrives_once_at_each_other_host,
-    two_links_between_two_hosts_carry_nothing_twice,
+    triangle_delivers_each_message_once_to_each_host,
+    parallel_links_duplicate_nothing,
 );

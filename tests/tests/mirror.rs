@@ -1,4 +1,5 @@
-//! The far side's service has the settings of its origin, and the gateway takes no place that a program could need.
+//! The far side's service has the settings of its origin, and the gateway takes no place that a
+//! program could need.
 
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ fn appears(node: &Node<Service>, service: &str) {
     eventually("the service appears", || exists(node, service).then_some(()));
 }
 
-fn a_program_opens_the_far_service_with_its_exact_requirements(bus: Bus) {
+fn remote_service_opens_with_exact_requirements(bus: Bus) {
     let rig = Rig::pair(bus);
     let (a, b) = (rig.node(0), rig.node(1));
     let attributes = AttributeSpecifier::new()
@@ -64,7 +65,7 @@ fn a_program_opens_the_far_service_with_its_exact_requirements(bus: Bus) {
     assert_eq!(far.static_config(), home.static_config());
 }
 
-fn a_service_vanishes_there_when_its_last_program_leaves(bus: Bus) {
+fn unused_mirror_vanishes_with_last_program(bus: Bus) {
     let rig = Rig::pair(bus);
     let (a, b) = (rig.node(0), rig.node(1));
     let home = a
@@ -81,7 +82,7 @@ fn a_service_vanishes_there_when_its_last_program_leaves(bus: Bus) {
     eventually("and at home", || (!exists(&a, "brief")).then_some(()));
 }
 
-fn a_service_that_was_carried_vanishes_there_when_its_last_program_leaves(bus: Bus) {
+fn carried_mirror_vanishes_with_last_program(bus: Bus) {
     let rig = Rig::pair(bus);
     let (a, b) = (rig.node(0), rig.node(1));
     let home = a
@@ -112,7 +113,7 @@ fn a_service_that_was_carried_vanishes_there_when_its_last_program_leaves(bus: B
     }
 }
 
-fn late_joiners_get_the_history(bus: Bus) {
+fn late_joiners_receive_history(bus: Bus) {
     let rig = Rig::running(&["a", "b", "c"], &[(0, 1, bus), (0, 2, bus)], "");
     let (a, b, c) = (rig.node(0), rig.node(1), rig.node(2));
     let home = a
@@ -126,7 +127,8 @@ fn late_joiners_get_the_history(bus: Bus) {
     for number in 1..=10 {
         publisher.send_copy(number).expect("sent");
     }
-    // One after the other: the second on b finds a gateway that has received already, c another gateway.
+    // One after the other: the second on b finds a gateway that has received already, c another
+    // gateway.
     let mut joined = Vec::new();
     for node in [&b, &b, &c] {
         appears(node, "history");
@@ -139,7 +141,8 @@ fn late_joiners_get_the_history(bus: Bus) {
         let subscriber = far.subscriber_builder().create().expect("a subscriber");
         let mut got = Vec::new();
         while got.len() < 4 {
-            // A late joiner gets the history when a publisher looks at its connections; ours sends nothing more.
+            // A late joiner gets the history when a publisher looks at its connections; ours sends
+            // nothing more.
             publisher.update_connections().expect("connected");
             got.push(eventually("the history arrives", || {
                 publisher.update_connections().expect("connected");
@@ -164,7 +167,7 @@ fn late_joiners_get_the_history(bus: Bus) {
     }
 }
 
-fn a_service_for_one_publisher_one_subscriber_and_two_nodes_works_across_hosts(bus: Bus) {
+fn smallest_service_works_across_hosts(bus: Bus) {
     let rig = Rig::pair(bus);
     let (a, b) = (rig.node(0), rig.node(1));
     let open = |node: &Node<Service>| {
@@ -193,7 +196,7 @@ fn a_service_for_one_publisher_one_subscriber_and_two_nodes_works_across_hosts(b
     }
 }
 
-fn a_full_service_used_at_home_alone_is_not_disturbed(bus: Bus) {
+fn full_local_service_is_not_disturbed(bus: Bus) {
     let rig = Rig::pair(bus);
     let (a, second) = (rig.node(0), rig.node(0));
     let b = rig.node(1);
@@ -228,7 +231,7 @@ fn a_full_service_used_at_home_alone_is_not_disturbed(bus: Bus) {
     assert_eq!(rig.counter(0, "full", "sent"), 0);
 }
 
-fn nothing_crosses_that_nobody_wants(bus: Bus) {
+fn unwanted_services_do_not_cross(bus: Bus) {
     let rig = Rig::pair(bus);
     let (a, b) = (rig.node(0), rig.node(1));
     let home = a
@@ -270,11 +273,11 @@ fn nothing_crosses_that_nobody_wants(bus: Bus) {
 }
 
 on_each_bus!(
-    a_program_opens_the_far_service_with_its_exact_requirements,
-    a_service_vanishes_there_when_its_last_program_leaves,
-    a_service_that_was_carried_vanishes_there_when_its_last_program_leaves,
-    late_joiners_get_the_history,
-    a_service_for_one_publisher_one_subscriber_and_two_nodes_works_across_hosts,
-    a_full_service_used_at_home_alone_is_not_disturbed,
-    nothing_crosses_that_nobody_wants,
+    remote_service_opens_with_exact_requirements,
+    unused_mirror_vanishes_with_last_program,
+    carried_mirror_vanishes_with_last_program,
+    late_joiners_receive_history,
+    smallest_service_works_across_hosts,
+    full_local_service_is_not_disturbed,
+    unwanted_services_do_not_cross,
 );

@@ -1,4 +1,5 @@
-//! One publisher, or one ARINC 653 port, for several hosts, real gateways: with a multicast group messages leave once.
+//! One publisher, or one ARINC 653 port, for several hosts, real gateways: with a multicast group
+//! messages leave once.
 
 use std::time::Duration;
 
@@ -16,18 +17,19 @@ fn sent_for_each(settings: &str) -> f64 {
 }
 
 #[test]
-fn samples_for_two_hosts_leave_once_with_a_group_and_twice_without() {
+fn multicast_group_sends_each_sample_once_instead_of_twice() {
     in_own_network(|| {
         let without = sent_for_each("");
         let with = sent_for_each(GROUP);
-        // Twice or once, each with heads and answers: a busy machine delays what is counted, so not to the percent.
+        // Twice or once, each with heads and answers: a busy machine delays what is counted, so not
+        // to the percent.
         assert!(without > 1.6, "{without} times the bytes without a group");
         assert!(with < 1.5, "{with} times the bytes with a group");
     });
 }
 
 #[test]
-fn a_host_whose_gateway_is_killed_costs_the_other_one_nothing_and_comes_back() {
+fn host_with_killed_gateway_recovers_and_other_host_loses_nothing() {
     in_own_network(|| {
         let mut fan = Fan::flowing(2, GROUP, 4096, 500);
         fan.rig.gateway(2).kill();
@@ -56,19 +58,20 @@ fn assert_leaves_once(kind: Kind) {
 }
 
 #[test]
-fn messages_of_a_sampling_port_for_two_hosts_leave_once_with_a_group() {
+fn sampling_port_with_multicast_group_sends_each_message_once() {
     in_own_network(|| assert_leaves_once(Kind::Sampling));
 }
 
 #[test]
-fn messages_of_a_queuing_port_for_two_hosts_leave_once_with_a_group() {
+fn queuing_port_with_multicast_group_sends_each_message_once() {
     in_own_network(|| {
         assert_leaves_once(Kind::Wait);
         assert_leaves_once(Kind::Overflow);
     });
 }
 
-/// Messages for the other host go on while one has no gateway, and for that one afterwards; leaves once again, or not.
+/// Messages for the other host go on while one has no gateway, and for that one afterwards; leaves
+/// once again, or not.
 fn assert_survives(kind: Kind, leaves_once_afterwards: bool) {
     let mut fan = PortFan::flowing(kind, 2, GROUP);
     fan.rig.gateway(2).kill();
@@ -87,7 +90,7 @@ fn assert_survives(kind: Kind, leaves_once_afterwards: bool) {
 }
 
 #[test]
-fn a_host_whose_gateway_is_killed_costs_a_ports_other_host_nothing_and_comes_back() {
+fn port_host_with_killed_gateway_recovers_and_other_host_loses_nothing() {
     in_own_network(|| {
         assert_survives(Kind::Sampling, true);
         // Its queue has lost messages that the other has not, so they are not the same any more.

@@ -4,7 +4,7 @@ use busway_tests::program::Program;
 use busway_tests::rig::beside_the_test;
 use busway_tests::{Bus, Rig, eventually, on_each_bus};
 
-on_each_bus!(partitions_of_a653rs_ping_pong_over_both_kinds_of_ports);
+on_each_bus!(a653rs_partitions_exchange_messages_over_both_kinds_of_ports);
 
 const MORE: &str = r#"
 [[partition]]
@@ -52,7 +52,7 @@ fn start(rig: &Rig, host: usize, partition: &str) -> Program {
     Program::start(command, partition)
 }
 
-fn partitions_of_a653rs_ping_pong_over_both_kinds_of_ports(bus: Bus) {
+fn a653rs_partitions_exchange_messages_over_both_kinds_of_ports(bus: Bus) {
     let rig = Rig::pair_with(bus, MORE);
     let _pong = start(&rig, 1, "pong");
     let mut ping = start(&rig, 0, "ping");

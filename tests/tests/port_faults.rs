@@ -1,4 +1,5 @@
-//! Hosts cut off and back, sources killed, writers that never pause: what ports on the other host see of it, over every bus.
+//! Hosts cut off and back, sources killed, writers that never pause: what ports on the other host
+//! see of it, over every bus.
 
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use busway_tests::{Bus, Rig, eventually, holds_for, on_each_bus};
 use rustix::process::Signal;
 
 on_each_bus!(
-    a_queue_whose_source_is_killed_delivers_what_was_sent_and_goes_on_with_the_next_source,
-    eight_readers_on_the_other_host_of_a_writer_that_never_pauses_see_whole_messages_in_order,
+    queue_of_killed_source_delivers_sent_messages_and_continues,
+    eight_readers_of_fast_remote_writer_read_whole_messages_in_order,
 );
 
 /// Far more than a message takes, even on a busy machine.
@@ -85,7 +86,8 @@ fn normal(partition: &Partition) {
     set_partition_mode(partition, OperatingMode::Normal).expect("it was starting");
 }
 
-/// Reads a port whose messages are the times of their writing, and checks that none is valid for longer than the refresh period.
+/// Reads a port whose messages are the times of their writing, and checks that none is valid for
+/// longer than the refresh period.
 fn look(port: SamplingDestination<'_>) -> Option<(i64, Validity)> {
     let before_ns = get_time();
     let (written_ns, read) = read(port)?;
@@ -105,7 +107,8 @@ fn valid(port: SamplingDestination<'_>, after_ns: i64, when: &str) -> i64 {
     written_ns
 }
 
-/// Lets an outage begin while a source writes, does `meanwhile`, and lets it end when the other host has noticed.
+/// Lets an outage begin while a source writes, does `meanwhile`, and lets it end when the other
+/// host has noticed.
 fn goes_invalid_and_comes_back(
     rig: &mut Rig,
     outage: Outage,
@@ -135,7 +138,7 @@ fn goes_invalid_and_comes_back(
 }
 
 #[test]
-fn over_a_message_bus_a_message_goes_invalid_and_stays_while_a_gateway_is_dead_or_stopped() {
+fn message_bus_port_turns_invalid_and_keeps_message_without_gateway() {
     let mut rig = Rig::pair_with(Bus::Tcp, PORTS);
     let (sink, near) = (join(&rig.system, "sink"), join(&rig.system, "near"));
     let far = sink.sampling_destination("IN", REFRESH_NS).expect("configured");
@@ -147,7 +150,7 @@ fn over_a_message_bus_a_message_goes_invalid_and_stays_while_a_gateway_is_dead_o
 }
 
 #[test]
-fn over_a_one_sided_bus_messages_stay_valid_without_gateways_and_queues_wait_for_them() {
+fn one_sided_port_stays_valid_without_gateways_and_queues_wait() {
     let mut rig = Rig::pair_with(Bus::Memory, PORTS);
     let (source, sink) = (join(&rig.system, "source"), join(&rig.system, "sink"));
     let far = sink.sampling_destination("IN", REFRESH_NS).expect("configured");
@@ -185,7 +188,7 @@ fn over_a_one_sided_bus_messages_stay_valid_without_gateways_and_queues_wait_for
     }
 }
 
-fn a_queue_whose_source_is_killed_delivers_what_was_sent_and_goes_on_with_the_next_source(bus: Bus) {
+fn queue_of_killed_source_delivers_sent_messages_and_continues(bus: Bus) {
     let rig = Rig::pair_with(bus, PORTS);
     let sink = join(&rig.system, "sink");
     let port = sink
@@ -229,7 +232,7 @@ fn a_queue_whose_source_is_killed_delivers_what_was_sent_and_goes_on_with_the_ne
 }
 
 #[test]
-fn ports_survive_a_cable_that_is_cut() {
+fn ports_recover_after_cut_cable() {
     let mut rig = match Rig::isolated_pair(Bus::Tcp, PORTS) {
         Ok(rig) => rig,
         Err(what) => return skipped(&what),
@@ -260,7 +263,8 @@ fn ports_survive_a_cable_that_is_cut() {
         received
     };
     for _ in 0..2 {
-        // Some cross before the cut, the others wait for its end: as many as there is room for on this side.
+        // Some cross before the cut, the others wait for its end: as many as there is room for on
+        // this side.
         fill(sent + 1..=sent + 2);
         next();
         goes_invalid_and_comes_back(&mut rig, Outage::Cable, near, far, || fill(sent + 3..=sent + 5));
@@ -270,7 +274,7 @@ fn ports_survive_a_cable_that_is_cut() {
     assert_eq!(receive(queue, Duration::from_millis(200)), None);
 }
 
-fn eight_readers_on_the_other_host_of_a_writer_that_never_pauses_see_whole_messages_in_order(bus: Bus) {
+fn eight_readers_of_fast_remote_writer_read_whole_messages_in_order(bus: Bus) {
     const DIFFERENT: u64 = 50;
     let mut more = String::new();
     let port = |name: String, direction: &str, size: usize, rest: &str| {

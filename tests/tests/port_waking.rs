@@ -1,4 +1,5 @@
-//! A gateway that has nothing to carry sleeps, and is woken by who writes, sends or receives: shown by what it counts, not by the clock.
+//! A gateway that has nothing to carry sleeps, and is woken by who writes, sends or receives: shown
+//! by what it counts, not by the clock.
 
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use busway_tests::ports::{join, read, receive};
 use busway_tests::{Bus, Rig, eventually, on_each_bus};
 
 on_each_bus!(
-    a_lone_message_crosses_an_idle_gateway_without_waiting_for_a_poll,
-    room_in_a_full_queue_is_announced_to_the_gateway_that_waits_for_it,
+    single_message_wakes_idle_gateway,
+    room_in_full_queue_wakes_waiting_gateway,
 );
 
 const SYSTEM: &str = r#"
@@ -42,13 +43,15 @@ destinations = ["sink/QUEUE"]
 /// Lone messages of each kind.
 const COUNT: u64 = 40;
 
-/// Long enough for a lane to fall asleep, far shorter than its sleep: for 50 ms it looks for credits that it owes or awaits.
+/// Long enough for a lane to fall asleep, far shorter than its sleep: for 50 ms it looks for
+/// credits that it owes or awaits.
 const PAUSE: Duration = Duration::from_millis(80);
 
 /// Only guards against hanging.
 const PATIENCE_NS: i64 = 30_000_000_000;
 
-/// A counter of a channel, as soon as the gateway's status says that `moved` messages went through it.
+/// A counter of a channel, as soon as the gateway's status says that `moved` messages went through
+/// it.
 fn counted(rig: &Rig, host: usize, channel: &str, (moving, moved): (&str, u64), counter: &str) -> u64 {
     eventually("the status tells of all messages", || {
         let status = rig.status(host)?;
@@ -57,7 +60,7 @@ fn counted(rig: &Rig, host: usize, channel: &str, (moving, moved): (&str, u64), 
     })
 }
 
-fn a_lone_message_crosses_an_idle_gateway_without_waiting_for_a_poll(bus: Bus) {
+fn single_message_wakes_idle_gateway(bus: Bus) {
     let rig = Rig::pair_with(bus, SYSTEM);
     let (source, sink) = (join(&rig.system, "source"), join(&rig.system, "sink"));
     let latest = source.sampling_source("LATEST").expect("configured");
@@ -96,8 +99,10 @@ fn a_lone_message_crosses_an_idle_gateway_without_waiting_for_a_poll(bus: Bus) {
     });
 }
 
-/// Does `round` until few of its [`COUNT`] messages were found by looking, at most three times. One that comes just when a sleep has run its time is found so before
-/// its bell is rung; on a machine that gives the lane no processor then, that time is long, and such a round says nothing. A bell that is not rung fails in all.
+/// Does `round` until few of its [`COUNT`] messages were found by looking, at most three times. One
+/// that comes just when a sleep has run its time is found so before its bell is rung; on a machine
+/// that gives the lane no processor then, that time is long, and such a round says nothing. A bell
+/// that is not rung fails in all.
 fn most_are_rung_for(mut round: impl FnMut(u64) -> u64) {
     let mut found = Vec::new();
     let is_well = (0..3).any(|number| {
@@ -107,7 +112,7 @@ fn most_are_rung_for(mut round: impl FnMut(u64) -> u64) {
     assert!(is_well, "of {COUNT} each time, found by looking: {found:?}");
 }
 
-fn room_in_a_full_queue_is_announced_to_the_gateway_that_waits_for_it(bus: Bus) {
+fn room_in_full_queue_wakes_waiting_gateway(bus: Bus) {
     let rig = Rig::pair_with(bus, SYSTEM);
     let (source, sink) = (join(&rig.system, "source"), join(&rig.system, "sink"));
     let queue = source
@@ -132,7 +137,8 @@ fn room_in_a_full_queue_is_announced_to_the_gateway_that_waits_for_it(bus: Bus) 
         for number in round * COUNT + 1..=(round + 1) * COUNT {
             std::thread::sleep(PAUSE);
             assert_eq!(receive(queue_in, Duration::from_secs(30)), Some((number, false)));
-            // There is room as soon as the gateway over there has given the next one, and the one here knows.
+            // There is room as soon as the gateway over there has given the next one, and the one
+            // here knows.
             queue
                 .send(&(sent + 1).to_le_bytes(), PATIENCE_NS)
                 .expect("room, soon");

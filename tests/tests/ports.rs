@@ -10,16 +10,16 @@ use busway_tests::{Bus, Rig, eventually, on_each_bus};
 use rustix::process::Signal;
 
 on_each_bus!(
-    a_message_written_on_one_host_is_read_valid_on_the_other_and_goes_stale_when_its_source_is_killed,
-    a_source_reaches_destinations_on_its_own_and_on_two_other_hosts,
-    a_queue_arrives_whole_and_in_order_at_a_slow_receiver,
-    a_queue_loses_and_repeats_nothing_when_gateways_are_killed,
-    a_sampling_port_gets_the_newest_message_again_after_a_gateway_was_killed,
-    a_full_queue_on_the_other_host_holds_the_sender_back,
-    what_was_sent_while_the_link_was_down_arrives_when_it_is_back,
-    hosts_that_follow_one_clock_need_no_estimate,
-    a_channel_with_a_lane_of_its_own_arrives_whole_and_in_order,
-    a_channel_that_overflows_counts_what_it_loses_and_tells_the_receiver,
+    remote_message_is_valid_until_its_source_is_killed,
+    source_reaches_destinations_on_three_hosts,
+    slow_receiver_gets_whole_queue_in_order,
+    killed_gateways_lose_and_repeat_nothing_of_a_queue,
+    sampling_port_receives_newest_message_after_gateway_restart,
+    full_remote_queue_blocks_sender,
+    messages_sent_during_outage_arrive_afterwards,
+    synchronized_hosts_need_no_clock_estimate,
+    channel_on_own_lane_arrives_whole_and_in_order,
+    overflowing_channel_counts_losses_and_notifies_receiver,
 );
 
 /// A second: far more than a message takes, far less than a test waits.
@@ -57,9 +57,7 @@ fn normal(partition: &Partition) {
     set_partition_mode(partition, OperatingMode::Normal).expect("it was starting");
 }
 
-fn a_message_written_on_one_host_is_read_valid_on_the_other_and_goes_stale_when_its_source_is_killed(
-    bus: Bus,
-) {
+fn remote_message_is_valid_until_its_source_is_killed(bus: Bus) {
     let rig = Rig::pair_with(bus, SAMPLING);
     let sink = join(&rig.system, "sink");
     let port = sink.sampling_destination("IN", REFRESH_NS).expect("configured");
@@ -79,7 +77,7 @@ fn a_message_written_on_one_host_is_read_valid_on_the_other_and_goes_stale_when_
     eventually("messages are valid again", valid(0));
 }
 
-fn a_source_reaches_destinations_on_its_own_and_on_two_other_hosts(bus: Bus) {
+fn source_reaches_destinations_on_three_hosts(bus: Bus) {
     let more = r#"
 [[partition]]
 name = "source"
@@ -123,7 +121,7 @@ destinations = ["near/IN", "far/IN", "far/TOO", "distant/IN"]
     }
 }
 
-fn a_queue_arrives_whole_and_in_order_at_a_slow_receiver(bus: Bus) {
+fn slow_receiver_gets_whole_queue_in_order(bus: Bus) {
     const COUNT: u64 = 400;
     let rig = Rig::pair_with(bus, QUEUING);
     let sink = join(&rig.system, "sink");
@@ -140,7 +138,7 @@ fn a_queue_arrives_whole_and_in_order_at_a_slow_receiver(bus: Bus) {
     assert_eq!(receive(port, Duration::from_millis(200)), None);
 }
 
-fn a_queue_loses_and_repeats_nothing_when_gateways_are_killed(bus: Bus) {
+fn killed_gateways_lose_and_repeat_nothing_of_a_queue(bus: Bus) {
     const COUNT: u64 = 600;
     let mut rig = Rig::pair_with(bus, QUEUING);
     let sink = join(&rig.system, "sink");
@@ -161,7 +159,7 @@ fn a_queue_loses_and_repeats_nothing_when_gateways_are_killed(bus: Bus) {
     assert_eq!(receive(port, Duration::from_millis(200)), None);
 }
 
-fn a_sampling_port_gets_the_newest_message_again_after_a_gateway_was_killed(bus: Bus) {
+fn sampling_port_receives_newest_message_after_gateway_restart(bus: Bus) {
     let mut rig = Rig::pair_with(bus, SAMPLING);
     let (source, sink) = (join(&rig.system, "source"), join(&rig.system, "sink"));
     let out = source.sampling_source("OUT").expect("configured");
@@ -181,7 +179,7 @@ fn a_sampling_port_gets_the_newest_message_again_after_a_gateway_was_killed(bus:
     }
 }
 
-fn a_full_queue_on_the_other_host_holds_the_sender_back(bus: Bus) {
+fn full_remote_queue_blocks_sender(bus: Bus) {
     let rig = Rig::pair_with(bus, QUEUING);
     let (source, sink) = (join(&rig.system, "source"), join(&rig.system, "sink"));
     let out = source
@@ -210,7 +208,7 @@ fn a_full_queue_on_the_other_host_holds_the_sender_back(bus: Bus) {
     eventually("there is room again", || out.send(&9_u64.to_le_bytes(), 0).ok());
 }
 
-fn what_was_sent_while_the_link_was_down_arrives_when_it_is_back(bus: Bus) {
+fn messages_sent_during_outage_arrive_afterwards(bus: Bus) {
     const COUNT: u64 = 300;
     let mut rig = Rig::pair_with(bus, QUEUING);
     let sink = join(&rig.system, "sink");
@@ -224,7 +222,8 @@ fn what_was_sent_while_the_link_was_down_arrives_when_it_is_back(bus: Bus) {
         assert_eq!((number, lost), (expected, false));
     };
     (1..=100).for_each(next);
-    // As if the cable were cut: the gateway neither sends nor takes anything, until its peer gives the link up.
+    // As if the cable were cut: the gateway neither sends nor takes anything, until its peer gives
+    // the link up.
     rig.gateway(1).signal(Signal::STOP);
     eventually("the link is down", || {
         (rig.is_up(0, bus) == Some(false)).then_some(())
@@ -234,7 +233,7 @@ fn what_was_sent_while_the_link_was_down_arrives_when_it_is_back(bus: Bus) {
     assert_eq!(receive(port, Duration::from_millis(200)), None);
 }
 
-fn a_channel_with_a_lane_of_its_own_arrives_whole_and_in_order(bus: Bus) {
+fn channel_on_own_lane_arrives_whole_and_in_order(bus: Bus) {
     const COUNT: u64 = 200;
     let own = format!("[[lane]]\nname = \"fast\"\n{QUEUING}lane = \"fast\"\n");
     let rig = Rig::pair_with(bus, &own);
@@ -250,7 +249,7 @@ fn a_channel_with_a_lane_of_its_own_arrives_whole_and_in_order(bus: Bus) {
     }
 }
 
-fn a_channel_that_overflows_counts_what_it_loses_and_tells_the_receiver(bus: Bus) {
+fn overflowing_channel_counts_losses_and_notifies_receiver(bus: Bus) {
     const COUNT: u64 = 100;
     let rig = Rig::pair_with(bus, &format!("{QUEUING}when_full = \"overflow\"\n"));
     let (source, sink) = (join(&rig.system, "source"), join(&rig.system, "sink"));
@@ -289,7 +288,7 @@ fn a_channel_that_overflows_counts_what_it_loses_and_tells_the_receiver(bus: Bus
     assert_eq!(received + counted, COUNT, "every message is received or counted");
 }
 
-fn hosts_that_follow_one_clock_need_no_estimate(bus: Bus) {
+fn synchronized_hosts_need_no_clock_estimate(bus: Bus) {
     let mut rig = Rig::stopped(&["a", "b"], &[(0, 1, bus)], SAMPLING);
     let text = std::fs::read_to_string(&rig.system).expect("written by the rig");
     let text = text.replace("[[link]]", "[[link]]\nclock = \"ptp\"");
@@ -308,7 +307,7 @@ fn hosts_that_follow_one_clock_need_no_estimate(bus: Bus) {
 }
 
 #[test]
-fn a_running_system_is_looked_at_from_the_command_line_and_no_partition_notices() {
+fn port_commands_read_running_system_without_disturbing_partitions() {
     let rig = Rig::pair_with(Bus::Memory, SAMPLING);
     let source = join(&rig.system, "source");
     let sink = join(&rig.system, "sink");

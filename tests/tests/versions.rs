@@ -1,8 +1,9 @@
-//! A peer of another protocol version is refused in one line that names both versions, disturbs no other link, and is taken in once
-//! it has been updated.
+//! A peer of another protocol version is refused in one line that names both versions, disturbs no
+//! other link, and is taken in once it has been updated.
 //!
-//! The peer is made of bytes, not of our own encoders: a host that was installed years ago won't change with them either. The layouts are
-//! documented in `busway-core` (`control.rs`) and `busway-transport` (`memory/layout.rs`).
+//! The peer is made of bytes, not of our own encoders: a host that was installed years ago won't
+//! change with them either. The layouts are documented in `busway-core` (`control.rs`) and
+//! `busway-transport` (`memory/layout.rs`).
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -20,7 +21,8 @@ const STRICT: Settings = Settings {
     buffer: Some(16),
 };
 
-/// A control frame: "BUSW", kind hello, length 6; the body in postcard: protocol version 2, little-endian, session 7, host "c", no iceoryx2.
+/// A control frame: "BUSW", kind hello, length 6; the body in postcard: protocol version 2,
+/// little-endian, session 7, host "c", no iceoryx2.
 const HELLO: [u8; 18] = *b"BUSW\x01\0\0\0\x06\0\0\0\x02\x00\x07\x01c\x00";
 
 /// Offsets in the header of a window, in bytes.
@@ -81,7 +83,8 @@ fn write_header(rig: &Rig, peer_is_first: bool) {
     }
 }
 
-/// Hosts a and b are well, c is the wrong one. `peer_is_first`: c stands first in the link, so that it listens.
+/// Hosts a and b are well, c is the wrong one. `peer_is_first`: c stands first in the link, so that
+/// it listens.
 fn refused(bus: Bus, peer_is_first: bool) {
     let wrong = if peer_is_first { (2, 0, bus) } else { (0, 2, bus) };
     let mut rig = Rig::stopped(&["a", "b", "c"], &[(0, 1, bus), wrong], "");
@@ -127,15 +130,15 @@ fn refused(bus: Bus, peer_is_first: bool) {
     assert_eq!((seen.received, seen.missing), (published, 0), "{seen:?}");
 }
 
-fn a_peer_of_another_version_that_stands_second_is_refused_in_one_line(bus: Bus) {
+fn second_peer_of_other_version_is_refused_in_one_line(bus: Bus) {
     refused(bus, false);
 }
 
-fn a_peer_of_another_version_that_stands_first_is_refused_in_one_line(bus: Bus) {
+fn first_peer_of_other_version_is_refused_in_one_line(bus: Bus) {
     refused(bus, true);
 }
 
 on_each_bus!(
-    a_peer_of_another_version_that_stands_second_is_refused_in_one_line,
-    a_peer_of_another_version_that_stands_first_is_refused_in_one_line,
+    second_peer_of_other_version_is_refused_in_one_line,
+    first_peer_of_other_version_is_refused_in_one_line,
 );

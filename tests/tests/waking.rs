@@ -1,11 +1,12 @@
-//! A companion event service: a subscriber that sleeps on its listener is woken across hosts, and events do not run in circles.
+//! A companion event service: a subscriber that sleeps on its listener is woken across hosts, and
+//! events do not run in circles.
 
 use std::time::Duration;
 
 use busway_tests::{Bus, Rig, eventually, on_each_bus};
 use iceoryx2::prelude::*;
 
-fn a_sleeping_subscriber_is_woken_by_the_same_events(bus: Bus) {
+fn companion_event_wakes_remote_subscriber(bus: Bus) {
     let rig = Rig::pair(bus);
     let (a, b) = (rig.node(0), rig.node(1));
     let name: ServiceName = "woken".try_into().expect("a name");
@@ -61,7 +62,7 @@ fn a_sleeping_subscriber_is_woken_by_the_same_events(bus: Bus) {
     }
 }
 
-fn events_of_two_hosts_that_both_publish_and_listen_do_not_run_in_circles(bus: Bus) {
+fn events_between_publishing_hosts_do_not_loop(bus: Bus) {
     const COUNT: u64 = 50;
     let rig = Rig::pair(bus);
     let name: ServiceName = "circle".try_into().expect("a name");
@@ -93,7 +94,8 @@ fn events_of_two_hosts_that_both_publish_and_listen_do_not_run_in_circles(bus: B
             ready.then_some(())
         });
     }
-    // By listening host and event; host 0 raises event 0, host 1 event 1, so that one from there is not taken for one from home.
+    // By listening host and event; host 0 raises event 0, host 1 event 1, so that one from there is
+    // not taken for one from home.
     let mut heard = [[0u64; 2]; 2];
     let listen = |heard: &mut [[u64; 2]; 2]| {
         for (host, (_, _, (subscriber, listener, ..))) in ends.iter().enumerate() {
@@ -127,6 +129,6 @@ fn events_of_two_hosts_that_both_publish_and_listen_do_not_run_in_circles(bus: B
 }
 
 on_each_bus!(
-    a_sleeping_subscriber_is_woken_by_the_same_events,
-    events_of_two_hosts_that_both_publish_and_listen_do_not_run_in_circles,
+    companion_event_wakes_remote_subscriber,
+    events_between_publishing_hosts_do_not_loop,
 );

@@ -2,7 +2,8 @@
 //!
 //! * `lab`: virtual machines with the kernel parts that a development machine lacks ([`lab`]).
 //!
-//! The same binary is the first program of those machines ([`lab::agent`]), which start it as `/init`.
+//! The same binary is the first program of those machines ([`lab::agent`]), which start it as
+//! `/init`.
 
 mod lab;
 

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_is_consistent() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
     }

@@ -1,7 +1,7 @@
 //! The command line: publish/subscribe and ports across the buses of one product.
 //!
-//! One file for each subcommand in [`commands`]; what they do lives in the libraries. Exit status: 0 it went well, 1 it failed,
-//! 2 the command line or the system file is wrong.
+//! One file for each subcommand in [`commands`]; what they do lives in the libraries. Exit status:
+//! 0 it went well, 1 it failed, 2 the command line or the system file is wrong.
 
 mod cli;
 mod commands;

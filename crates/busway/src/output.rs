@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_said_once() {
+    fn error_names_each_cause_once() {
         let gone = || std::io::Error::from(std::io::ErrorKind::NotFound);
         let quoting = SystemError::Read {
             file: "x".into(),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_file_or_host_is_a_usage_error_and_the_rest_a_failure() {
+    fn wrong_file_or_host_exits_with_usage_error_and_others_with_failure() {
         assert_eq!(
             code_of(&UsageError("x".to_string()).into()),
             ExitCode::from(USAGE)

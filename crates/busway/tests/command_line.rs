@@ -26,7 +26,7 @@ fn file(name: &str, content: &str) -> PathBuf {
 }
 
 #[test]
-fn check_says_who_listens_who_connects_and_where_windows_lie() {
+fn check_prints_listeners_connectors_and_windows() {
     let output = busway(&["check", &example("triangle.toml")]);
     assert_eq!(output.status.code(), Some(0));
     let said = text(&output.stdout);
@@ -43,7 +43,7 @@ fn check_says_who_listens_who_connects_and_where_windows_lie() {
 }
 
 #[test]
-fn check_says_between_which_addresses_messages_go() {
+fn check_prints_addresses_of_links() {
     let system = "[host.a]\n[host.b]\n[[link]]\nhosts = [\"a\", \"b\"]\nbuses = [\"udp\", \"rdma-send\"]\n\
                   udp.a = { listen = \"192.0.2.1:1\" }\nudp.b = { address = \"203.0.113.2\" }\n\
                   rdma-send.a = { listen = \"192.0.2.1:2\", device = \"198.51.100.1\" }\nrdma-send.b = { device = \"198.51.100.2\" }\n";
@@ -75,7 +75,7 @@ fn check_says_between_which_addresses_messages_go() {
 }
 
 #[test]
-fn check_says_that_nothing_passes_through_a_third_host() {
+fn check_prints_hosts_that_share_no_link() {
     let system = "[host.a]\n[host.b]\n[host.c]\n[[link]]\nhosts = [\"a\", \"b\"]\nbuses = [\"tcp\"]\n\
                   tcp.b.listen = \"192.0.2.1:1\"\n[[link]]\nhosts = [\"b\", \"c\"]\nbuses = [\"tcp\"]\ntcp.b.listen = \"192.0.2.1:1\"\n";
     let output = busway(&["check", file("chain.toml", system).to_str().unwrap()]);
@@ -87,7 +87,7 @@ fn check_says_that_nothing_passes_through_a_third_host() {
 }
 
 #[test]
-fn check_says_between_whom_a_rule_lets_nothing_cross_and_which_order_what_is_large_has() {
+fn check_prints_hosts_without_a_bus_and_order_of_large_messages() {
     let system = "[host.a]\n[host.b]\n[host.c]\n[[link]]\nhosts = [\"a\", \"b\"]\nbuses = [\"tipc\", \"tcp\"]\ntcp.b.listen = \"192.0.2.1:1\"\n\
                   large = { from = 4096, buses = [\"tcp\"] }\n[[link]]\nhosts = [\"b\", \"c\"]\nbuses = [\"tipc\"]\n\
                   [[service]]\nname = \"x\"\nbuses = [\"tcp\"]\n[[service]]\nname = \"y\"\nbuses = [\"tipc\"]\n";
@@ -118,7 +118,7 @@ fn check_says_between_whom_a_rule_lets_nothing_cross_and_which_order_what_is_lar
 }
 
 #[test]
-fn here_finds_one_memory_under_two_names() {
+fn check_here_finds_one_memory_under_two_names() {
     let window = file("window", "");
     std::fs::File::options()
         .write(true)
@@ -155,7 +155,7 @@ fn here_finds_one_memory_under_two_names() {
 }
 
 #[test]
-fn check_says_what_leaves_once_by_which_multicast_group() {
+fn check_prints_messages_of_each_multicast_group() {
     let output = busway(&["check", &example("one-to-many.toml")]);
     assert!(output.status.success(), "{output:?}");
     let said = text(&output.stdout);
@@ -170,7 +170,7 @@ fn check_says_what_leaves_once_by_which_multicast_group() {
 }
 
 #[test]
-fn check_says_which_way_each_channel_goes_and_how_many_slots_it_has() {
+fn check_prints_route_and_slots_of_each_channel() {
     let output = busway(&["check", &example("ports.toml")]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let said = text(&output.stdout);
@@ -199,7 +199,7 @@ fn check_shows_a_host_only_its_own_partitions_and_channels() {
 }
 
 #[test]
-fn check_reads_arinc_653_xml_and_tells_channels_as_json() {
+fn check_reads_arinc_653_xml_and_prints_channels_as_json() {
     let output = busway(&["check", "--json", &example("arinc653.xml")]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let said: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
@@ -220,7 +220,7 @@ fn check_reads_arinc_653_xml_and_tells_channels_as_json() {
 }
 
 #[test]
-fn a_wrong_system_file_ends_with_2_and_its_place() {
+fn wrong_system_file_exits_with_2_and_line_of_mistake() {
     let path = file("wrong.toml", "[host.a]\nstatsu = 1\n");
     let path = path.to_str().unwrap();
     for command in [&["check", path][..], &["gateway", "--host", "a", path]] {
@@ -236,7 +236,7 @@ fn a_wrong_system_file_ends_with_2_and_its_place() {
 }
 
 #[test]
-fn a_wrong_system_file_is_one_json_object_where_a_program_reads_it() {
+fn wrong_system_file_gives_one_json_object() {
     let path = file("wrong-json.toml", "[host.a]\nstatsu = 1\n");
     let output = busway(&["check", "--json", path.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2));
@@ -253,7 +253,7 @@ fn a_wrong_system_file_is_one_json_object_where_a_program_reads_it() {
 }
 
 #[test]
-fn a_host_that_is_not_in_the_file_is_named_with_those_that_are() {
+fn unknown_host_error_lists_hosts_of_file() {
     for command in ["check", "gateway"] {
         let output = busway(&[command, "--host", "moon", &example("triangle.toml")]);
         assert_eq!(output.status.code(), Some(2));
@@ -262,7 +262,7 @@ fn a_host_that_is_not_in_the_file_is_named_with_those_that_are() {
 }
 
 #[test]
-fn a_real_time_core_has_places_in_c_and_no_gateway() {
+fn check_writes_c_places_for_real_time_core_without_gateway() {
     let said = text(&busway(&["check", &example("core.toml")]).stdout);
     for expected in [
         "host engine\n  gateway    none: a real-time core",
@@ -292,7 +292,7 @@ fn a_real_time_core_has_places_in_c_and_no_gateway() {
 }
 
 #[test]
-fn a_missing_file_ends_with_2_and_the_reason_once() {
+fn missing_file_exits_with_2_and_one_reason() {
     let output = busway(&["check", "/nonexistent/system.toml"]);
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(
@@ -302,7 +302,7 @@ fn a_missing_file_ends_with_2_and_the_reason_once() {
 }
 
 #[test]
-fn here_finds_what_this_machine_lacks() {
+fn check_here_finds_missing_requirements() {
     let system = "[host.a]\niceoryx2 = { config = \"/nonexistent/iceoryx2.toml\" }\n[host.b]\n[[link]]\nhosts = [\"a\", \"b\"]\n\
                   buses = [\"tcp\"]\ntcp.a.listen = \"192.0.2.1:7400\"\n";
     let output = busway(&[
@@ -325,7 +325,7 @@ fn here_finds_what_this_machine_lacks() {
 }
 
 #[test]
-fn bench_names_what_is_wrong_with_its_arguments() {
+fn bench_names_wrong_arguments() {
     for (arguments, expected) in [
         (
             &["latency", "--sizes", "12"][..],
@@ -375,7 +375,7 @@ fn bench_names_what_is_wrong_with_its_arguments() {
 }
 
 #[test]
-fn bench_says_of_a_follower_that_is_not_there_how_to_start_it() {
+fn bench_without_follower_prints_how_to_start_it() {
     let output = busway(&["bench", "latency", "--quick", "--follower", "127.0.0.1:1"]);
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
@@ -386,7 +386,7 @@ fn bench_says_of_a_follower_that_is_not_there_how_to_start_it() {
 }
 
 #[test]
-fn bench_lists_every_technology_with_what_this_machine_lacks_for_it() {
+fn bench_lists_every_technology_and_missing_requirements() {
     let output = busway(&["bench", "technologies"]);
     let said = text(&output.stdout);
     for name in [
@@ -409,7 +409,7 @@ fn bench_lists_every_technology_with_what_this_machine_lacks_for_it() {
 }
 
 #[test]
-fn doctor_looks_and_ends_with_0_whatever_it_finds_unless_asked_to_be_strict() {
+fn doctor_exits_with_0_unless_strict() {
     let output = busway(&["doctor", "--all"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let said = text(&output.stdout);
@@ -427,7 +427,7 @@ fn doctor_looks_and_ends_with_0_whatever_it_finds_unless_asked_to_be_strict() {
 }
 
 #[test]
-fn doctor_tells_programs_the_same_as_json() {
+fn doctor_json_has_the_findings_of_its_text() {
     let output = busway(&["doctor", "--json"]);
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     assert_eq!(json["schema"], "busway-doctor/1");
@@ -442,7 +442,7 @@ fn doctor_tells_programs_the_same_as_json() {
 }
 
 #[test]
-fn there_is_a_man_page_for_each_command_and_none_for_the_hidden_one() {
+fn each_command_but_hidden_ones_has_a_man_page() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("man");
     let output = busway(&["man", folder.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -468,7 +468,7 @@ fn there_is_a_man_page_for_each_command_and_none_for_the_hidden_one() {
 }
 
 #[test]
-fn completions_know_the_subcommands() {
+fn completions_contain_every_subcommand() {
     for shell in ["bash", "zsh", "fish"] {
         let output = busway(&["completions", shell]);
         assert_eq!(output.status.code(), Some(0));

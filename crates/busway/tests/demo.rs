@@ -108,7 +108,7 @@ fn tcp_carries_both_streams_whole_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn ctrl_c_ends_the_children_and_removes_the_files() {
+fn ctrl_c_ends_demo_children_and_removes_files() {
     let demo = start("memory", 60);
     let id = demo.id();
     child(id, "publish");
@@ -131,7 +131,7 @@ fn ctrl_c_ends_the_children_and_removes_the_files() {
 }
 
 #[test]
-fn a_gateway_that_dies_is_named_and_ends_the_demonstration() {
+fn dead_gateway_ends_demo_with_its_name() {
     let demo = start("tcp", 60);
     let id = demo.id();
     signal(child(id, "--host control"), "-KILL");

@@ -1,4 +1,5 @@
-//! `busway bench interference` as a user runs it: real gateways, a real task on the receiver's core.
+//! `busway bench interference` as a user runs it: real gateways, a real task on the receiver's
+//! core.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -38,7 +39,7 @@ fn condition<'r>(run: &'r Run, name: &str) -> &'r Condition {
 }
 
 #[test]
-fn every_kind_of_communication_is_measured_beside_none() {
+fn interference_measures_every_kind_of_communication_and_none() {
     let (run, output) = interference("interference.json", &[]);
     assert_eq!(run.baseline.as_deref(), Some("none"));
     for technology in ["none", "sampling-memory", "sampling-tcp", "tcp"] {
@@ -67,7 +68,7 @@ fn every_kind_of_communication_is_measured_beside_none() {
 }
 
 #[test]
-fn hosts_that_share_a_network_are_not_steered_and_the_result_says_so() {
+fn hosts_in_one_network_are_not_steered_and_result_notes_it() {
     let (run, _) = interference("no-isolation.json", &["--technologies", "tcp", "--no-isolation"]);
     let steering = condition(&run, "network-steering");
     let reason = steering.reason.as_deref().unwrap_or_default();
@@ -78,7 +79,7 @@ fn hosts_that_share_a_network_are_not_steered_and_the_result_says_so() {
 }
 
 #[test]
-fn the_task_without_a_core_in_common_is_a_wrong_command_line() {
+fn interference_without_common_core_is_refused() {
     let output = Command::new(BUSWAY)
         .args(["bench", "interference", "--pin", "none"])
         .output()
@@ -89,7 +90,7 @@ fn the_task_without_a_core_in_common_is_a_wrong_command_line() {
 }
 
 #[test]
-fn packets_of_a_host_are_steered_to_the_cpu_asked_for() {
+fn packets_of_host_are_steered_to_requested_cpu() {
     let hosts = match Hosts::isolated(&["a", "b"]) {
         Ok(hosts) => hosts,
         Err(BenchError::Needs(what)) => return eprintln!("skipped: needs {what}"),

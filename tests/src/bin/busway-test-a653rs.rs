@@ -1,7 +1,8 @@
-//! Two partitions written with the macro of `a653rs`, as for any hypervisor: `ping` counts, over sampling and over queuing ports, and `pong` sends
-//! each number back over a port of the same kind.
+//! Two partitions written with the macro of `a653rs`, as for any hypervisor: `ping` counts, over
+//! sampling and over queuing ports, and `pong` sends each number back over a port of the same kind.
 //!
-//! `busway-test-a653rs ping|pong`, with the partition in the environment. `ping` ends when all numbers have come back.
+//! `busway-test-a653rs ping|pong`, with the partition in the environment. `ping` ends when all
+//! numbers have come back.
 #![allow(unsafe_code, static_mut_refs, missing_docs)] // What the macro of a653rs makes has all three.
 
 use std::sync::atomic::{AtomicU32, Ordering};

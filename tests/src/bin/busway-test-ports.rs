@@ -1,4 +1,5 @@
-//! A partition's program: does one [`Work`], its argument, until its standard input is closed. Reports on standard output what it has written.
+//! A partition's program: does one [`Work`], its argument, until its standard input is closed.
+//! Reports on standard output what it has written.
 
 use std::io::Read;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! A program as a user of iceoryx2 writes it: one role ([`Role`]) in its argument, reports on standard output, until its standard input
-//! is closed. It finds its iceoryx2 domain as every program does, in the configuration file of its working directory.
+//! A program as a user of iceoryx2 writes it: one role ([`Role`]) in its argument, reports on
+//! standard output, until its standard input is closed. It finds its iceoryx2 domain as every
+//! program does, in the configuration file of its working directory.
 
 use std::io::Read;
 use std::sync::Arc;

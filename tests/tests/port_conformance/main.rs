@@ -1,21 +1,24 @@
-//! The rules of ARINC 653 for ports, with the partitions on two hosts and a gateway on each: the suite of `busway-port`, over each bus that
-//! every machine has.
+//! The rules of ARINC 653 for ports, with the partitions on two hosts and a gateway on each: the
+//! suite of `busway-port`, over each bus that every machine has.
 //!
-//! `sensors` is on host `a`; `navigation` and `display` are on host `b`. So `attitude` and `alarm` go from `a` to `b`, `command` from `b` to `a`.
+//! `sensors` is on host `a`; `navigation` and `display` are on host `b`. So `attitude` and `alarm`
+//! go from `a` to `b`, `command` from `b` to `a`.
 //!
-//! What differs by nature between one host and two is a number of the bench, and the rules take it into account:
+//! What differs by nature between one host and two is a number of the bench, and the rules take it
+//! into account:
 //! - a full queue fills the one on the sender's host before the sender notices (`HELD_BACK`);
 //! - stamps are set back by the error to which hosts know each other's clocks (`STAMP_ERROR_NS`).
 //!
-//! What holds inside one host only: that a message is there when the service that sent it returns, with time-out 0. Here each service's effect is waited for
-//! ([`Ways::settle`]) before the next is called.
+//! What holds inside one host only: that a message is there when the service that sent it returns,
+//! with time-out 0. Here each service's effect is waited for ([`Routes::settle`]) before the next
+//! is called.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use busway_system::System;
 use busway_tests::ports::join;
-use busway_tests::quiet::Ways;
+use busway_tests::quiet::Routes;
 use busway_tests::{Bus, Rig};
 
 #[path = "../../../crates/busway-port/tests/conformance/bench.rs"]
@@ -85,7 +88,7 @@ impl Over for Udp {
 /// Two hosts joined by a bus.
 struct TwoHosts<B> {
     rig: Rig,
-    ways: Arc<Ways>,
+    routes: Arc<Routes>,
     bus: PhantomData<B>,
 }
 
@@ -94,7 +97,8 @@ impl<B: Over> Bench for TwoHosts<B> {
 
     const HELD_BACK: usize = shared::DEPTH;
 
-    /// A second: the error is the time that a question to the other gateway takes, which a busy machine may stretch.
+    /// A second: the error is the time that a question to the other gateway takes, which a busy
+    /// machine may stretch.
     const STAMP_ERROR_NS: i64 = 1_000_000_000;
 
     fn new() -> Self {
@@ -110,7 +114,7 @@ impl<B: Over> Bench for TwoHosts<B> {
         };
         let system = System::load(&rig.system).expect("the test's system file is right");
         Self {
-            ways: Ways::open(&system).into(),
+            routes: Routes::open(&system).into(),
             rig,
             bus: PhantomData,
         }
@@ -119,7 +123,7 @@ impl<B: Over> Bench for TwoHosts<B> {
     fn process(&self, partition: &str) -> OnAHost {
         OnAHost {
             handle: Handle::new(join(&self.rig.system, partition)),
-            ways: self.ways.clone(),
+            routes: self.routes.clone(),
         }
     }
 }
@@ -127,13 +131,13 @@ impl<B: Over> Bench for TwoHosts<B> {
 /// A process of a partition of one of the hosts.
 struct OnAHost {
     handle: Handle,
-    ways: Arc<Ways>,
+    routes: Arc<Routes>,
 }
 
 impl Process for OnAHost {
     fn ask(&mut self, line: &str) -> String {
         let reply = self.handle.ask(line);
-        self.ways.settle();
+        self.routes.settle();
         reply
     }
 
@@ -143,7 +147,7 @@ impl Process for OnAHost {
 
     fn end(&mut self) -> String {
         let reply = self.handle.end();
-        self.ways.settle();
+        self.routes.settle();
         reply
     }
 }

@@ -1,6 +1,8 @@
-//! The first program of a guest: mounts what programs need, loads the modules of virtio, and does what the host says ([`super::protocol`]).
+//! The first program of a guest: mounts what programs need, loads the modules of virtio, and does
+//! what the host says ([`super::protocol`]).
 //!
-//! Two processes: the first only reaps orphans; its child, the agent, starts programs and reports on them. Where either ends, so does the guest.
+//! Two processes: the first only reaps orphans; its child, the agent, starts programs and reports
+//! on them. Where either ends, so does the guest.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsString};
@@ -335,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_gets_its_input_and_all_it_wrote_is_reported_before_its_end() {
+    fn program_receives_input_and_output_precedes_exit() {
         let mut host = Host::new();
         host.ask(Request::Run(
             7,
@@ -347,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_ends_a_program_with_what_it_has_started() {
+    fn signal_ends_program_and_its_children() {
         let mut host = Host::new();
         host.ask(Request::Run(
             1,
@@ -360,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_done_is_refused_by_its_number_and_the_agent_goes_on() {
+    fn impossible_request_is_refused_and_agent_continues() {
         let mut host = Host::new();
         host.ask(Request::Run(1, Job::new(&["/no/such/program"])));
         host.ask(Request::Read(2, "/no/such/file".to_owned()));
@@ -377,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_written_is_read_again_byte_for_byte() {
+    fn written_file_reads_back_unchanged() {
         let mut host = Host::new();
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("below/file").display().to_string();

@@ -22,8 +22,8 @@ pub enum Set {
 }
 
 impl Set {
-    /// The selection of packages and targets is that of `.ci/run` and of the README's commands: cargo gives other selections other features, and would build nearly
-    /// everything again.
+    /// The selection of packages and targets is that of `.ci/run` and of the README's commands:
+    /// cargo gives other selections other features, and would build nearly everything again.
     fn arguments(self) -> &'static [&'static str] {
         match self {
             Set::TransportTests => &[
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cargos_messages_name_what_was_built() {
+    fn cargo_messages_name_built_programs() {
         let messages = "{\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"lib\"},\"executable\":null}\n\
             {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"contract_tcp\"},\"executable\":\"/t/contract_tcp-1\"}\nno json\n";
         let found = executables(messages);

@@ -30,14 +30,16 @@ pub struct Lab {
     /// For the faults of wires: the same seed decides alike
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Of `faulty-wire`, only rows in whose bus and fault, such as "rdma-send over RoCE: delay of 20 ms", this text stands; of `failover`, only buses; of `speed`, in whose medium
+    /// Of `faulty-wire`, only rows in whose bus and fault, such as "rdma-send over RoCE: delay of
+    /// 20 ms", this text stands; of `failover`, only buses; of `speed`, in whose medium
     #[arg(long, default_value = "")]
     only: String,
 }
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Run one program of this host in one guest; its output and its exit code are those of this command
+    /// Run one program of this host in one guest; its output and its exit code are those of this
+    /// command
     Run(Run),
     /// A shell in one guest: lines of standard input are run there, until its end
     Shell(Setup),
@@ -49,7 +51,8 @@ enum What {
 struct Run {
     #[command(flatten)]
     setup: Setup,
-    /// A file of the host, given with a directory (`./program`), or the name of one of the guest's own programs, and arguments
+    /// A file of the host, given with a directory (`./program`), or the name of one of the guest's
+    /// own programs, and arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     program: Vec<String>,
 }
@@ -71,10 +74,12 @@ struct Setup {
     /// A variable of the program's environment, NAME=VALUE
     #[arg(long)]
     env: Vec<String>,
-    /// A file of the host that the guest has, too: FILE, or FILE:PATH-IN-GUEST; programs bring their libraries
+    /// A file of the host that the guest has, too: FILE, or FILE:PATH-IN-GUEST; programs bring
+    /// their libraries
     #[arg(long)]
     copy: Vec<String>,
-    /// A line of shell for a second guest, b at 10.77.0.2, set up alike, that is stopped when the program ends
+    /// A line of shell for a second guest, b at 10.77.0.2, set up alike, that is stopped when the
+    /// program ends
     #[arg(long)]
     peer: Option<String>,
     /// A file of the guest that is written to the current directory afterwards
@@ -134,7 +139,8 @@ impl Lab {
 }
 
 impl Setup {
-    /// Runs a program in a guest that is so set up; with `listens` it gets this process's standard input.
+    /// Runs a program in a guest that is so set up; with `listens` it gets this process's standard
+    /// input.
     fn execute(self, program: &[String], listens: bool) -> Result<ExitCode> {
         host::ensure()?;
         let store = Store::open()?;

@@ -1,12 +1,16 @@
-//! The server of QEMU's `ivshmem-doorbell` devices: gives each peer the shared memory and the eventfds by which all ring each other.
+//! The server of QEMU's `ivshmem-doorbell` devices: gives each peer the shared memory and the
+//! eventfds by which all ring each other.
 //!
-//! Protocol: "The ivshmem client-server protocol" in QEMU's `docs/specs/ivshmem-spec`, version 0. The server sends, each as eight bytes, little-endian, some with
-//! a descriptor: the version; the peer's own number; -1 with the memory; then for every peer that is there, the newcomer last, its number once for each vector,
-//! with the eventfd that this vector is. Peers send nothing.
+//! Protocol: "The ivshmem client-server protocol" in QEMU's `docs/specs/ivshmem-spec`, version 0.
+//! The server sends, each as eight bytes, little-endian, some with a descriptor: the version; the
+//! peer's own number; -1 with the memory; then for every peer that is there, the newcomer last, its
+//! number once for each vector, with the eventfd that this vector is. Peers send nothing.
 //!
-//! Beside the specification, a peer's number does not depend on the order in which peers come: there is a socket for each number, so that a ring can be
-//! configured, and a guest that was reset is the same peer again. Its eventfds stay the same, and the others are not told that it has left: QEMU 7.2 uses
-//! memory that it has freed when a number that has left comes again. Who rings meanwhile rings nobody. Used by [`super::window`].
+//! Beside the specification, a peer's number does not depend on the order in which peers come:
+//! there is a socket for each number, so that a ring can be configured, and a guest that was reset
+//! is the same peer again. Its eventfds stay the same, and the others are not told that it has
+//! left: QEMU 7.2 uses memory that it has freed when a number that has left comes again. Who rings
+//! meanwhile rings nobody. Used by [`super::window`].
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -29,7 +33,8 @@ const MEMORY: i64 = -1;
 /// A peer that takes nothing for so long is given up, so that it keeps no other waiting.
 const SEND_LIMIT: Duration = Duration::from_secs(5);
 
-/// A server at work, for peers 0 to one less than their count. It ends when this is dropped; peers keep what they have.
+/// A server at work, for peers 0 to one less than their count. It ends when this is dropped; peers
+/// keep what they have.
 #[derive(Debug)]
 pub struct Doorbells {
     directory: tempfile::TempDir,
@@ -46,7 +51,7 @@ impl Doorbells {
     pub fn start(window: &Window, peers: usize, vectors: usize) -> Result<Doorbells> {
         let directory = tempfile::Builder::new().prefix("busway-bells-").tempdir()?;
         let end = eventfd(0, EventfdFlags::CLOEXEC).context("no eventfd can be made")?;
-        let places = (0..peers)
+        let slots = (0..peers)
             .map(|number| {
                 let path = socket(directory.path(), number);
                 let listener =
@@ -55,17 +60,17 @@ impl Doorbells {
                 let vectors = (0..vectors)
                     .map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))
                     .collect::<Result<Vec<_>, _>>()?;
-                Ok(Place {
+                Ok(PeerSlot {
                     listener,
                     vectors,
                     peer: None,
                     is_known: false,
                 })
             })
-            .collect::<Result<Vec<Place>>>()?;
+            .collect::<Result<Vec<PeerSlot>>>()?;
         let server = Server {
             memory: window.file().as_fd().try_clone_to_owned()?,
-            places,
+            slots,
             end: end.try_clone()?,
         };
         let thread = std::thread::Builder::new()
@@ -105,8 +110,8 @@ fn socket(directory: &std::path::Path, number: usize) -> PathBuf {
     directory.join(format!("peer-{number}"))
 }
 
-/// The place of a number, and who has it.
-struct Place {
+/// The slot of a number, and who has it.
+struct PeerSlot {
     listener: UnixListener,
     vectors: Vec<OwnedFd>,
     peer: Option<UnixStream>,
@@ -116,7 +121,7 @@ struct Place {
 
 struct Server {
     memory: OwnedFd,
-    places: Vec<Place>,
+    slots: Vec<PeerSlot>,
     end: OwnedFd,
 }
 
@@ -137,9 +142,9 @@ impl Server {
             if found.has_ended {
                 return;
             }
-            // First who has left: a peer that comes back must find its place free.
+            // First who has left: a peer that comes back must find its slot free.
             for number in found.gone {
-                self.places[number].peer = None;
+                self.slots[number].peer = None;
             }
             for number in found.come {
                 if let Err(error) = self.comes(number) {
@@ -152,10 +157,10 @@ impl Server {
     /// Sleeps until somebody comes or leaves, or the server shall end.
     fn look(&self) -> Found {
         let mut sources: Vec<(Source, BorrowedFd<'_>)> = vec![(Source::End, self.end.as_fd())];
-        for (number, place) in self.places.iter().enumerate() {
-            match &place.peer {
+        for (number, slot) in self.slots.iter().enumerate() {
+            match &slot.peer {
                 Some(peer) => sources.push((Source::Peer(number), peer.as_fd())),
-                None => sources.push((Source::Listener(number), place.listener.as_fd())),
+                None => sources.push((Source::Listener(number), slot.listener.as_fd())),
             }
         }
         let mut polled: Vec<PollFd<'_>> = sources
@@ -181,30 +186,31 @@ impl Server {
         found
     }
 
-    /// Greets a peer, tells it of the others, and the others of it if they don't know its number yet.
+    /// Greets a peer, tells it of the others, and the others of it if they don't know its number
+    /// yet.
     fn comes(&mut self, number: usize) -> Result<()> {
-        let (connection, _) = self.places[number].listener.accept()?;
+        let (connection, _) = self.slots[number].listener.accept()?;
         connection.set_nonblocking(false)?;
         connection.set_write_timeout(Some(SEND_LIMIT))?;
         say(&connection, VERSION, None)?;
         say(&connection, number as i64, None)?;
         say(&connection, MEMORY, Some(self.memory.as_fd()))?;
-        let was_known = std::mem::replace(&mut self.places[number].is_known, true);
-        let own = &self.places[number];
-        for (other, place) in self.places.iter().enumerate() {
+        let was_known = std::mem::replace(&mut self.slots[number].is_known, true);
+        let own = &self.slots[number];
+        for (other, slot) in self.slots.iter().enumerate() {
             if other == number {
                 continue;
             }
-            if place.is_known {
-                introduce(&connection, other, &place.vectors)?;
+            if slot.is_known {
+                introduce(&connection, other, &slot.vectors)?;
             }
-            if let Some(peer) = place.peer.as_ref().filter(|_| !was_known) {
+            if let Some(peer) = slot.peer.as_ref().filter(|_| !was_known) {
                 // One that fails here has left, and will be found so.
                 let _ = introduce(peer, number, &own.vectors);
             }
         }
         introduce(&connection, number, &own.vectors)?;
-        self.places[number].peer = Some(connection);
+        self.slots[number].peer = Some(connection);
         Ok(())
     }
 }
@@ -276,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_hears_version_number_memory_the_others_and_itself() {
+    fn new_peer_receives_version_number_memory_and_all_peers() {
         let window = Window::new(4096).unwrap();
         let server = Doorbells::start(&window, 2, 2).unwrap();
         let first = UnixStream::connect(server.socket(0)).unwrap();
@@ -294,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rings_at_one_peer_is_what_the_other_was_given_for_that_vector() {
+    fn doorbell_of_vector_rings_at_peer_that_owns_it() {
         let window = Window::new(4096).unwrap();
         let server = Doorbells::start(&window, 2, 2).unwrap();
         let first = UnixStream::connect(server.socket(0)).unwrap();
@@ -313,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_comes_back_is_rung_as_before_and_the_others_hear_nothing_of_it() {
+    fn returning_peer_keeps_its_doorbells_without_notifying_others() {
         let window = Window::new(4096).unwrap();
         let server = Doorbells::start(&window, 2, 1).unwrap();
         let first = UnixStream::connect(server.socket(0)).unwrap();

@@ -1,6 +1,8 @@
-//! Gateways of two guests, and the iceoryx2 programs that talk through them: what a user of Busway has, on a bus of a real kernel.
+//! Gateways of two guests, and the iceoryx2 programs that talk through them: what a user of Busway
+//! has, on a bus of a real kernel.
 //!
-//! Gateway and programs are the real ones (`busway gateway`, `busway-test-program` of the end-to-end tests); this drives them.
+//! Gateway and programs are the real ones (`busway gateway`, `busway-test-program` of the
+//! end-to-end tests); this drives them.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -54,7 +56,8 @@ impl Programs {
     }
 }
 
-/// The lines of a system file for guests `a` and `b` joined by buses, the settings of the first with it. What a bus of windows needs, and what the others need, comes first in `more`.
+/// The lines of a system file for guests `a` and `b` joined by buses, the settings of the first
+/// with it. What a bus of windows needs, and what the others need, comes first in `more`.
 pub fn system_file(buses: &[&str], more: &str) -> String {
     let bus = buses[0];
     let settings = match bus {
@@ -78,7 +81,8 @@ pub struct Gateways<'a> {
 }
 
 impl<'a> Gateways<'a> {
-    /// Starts them, for a system file that `busway check` accepts, and waits until the link is up over each of its buses on both.
+    /// Starts them, for a system file that `busway check` accepts, and waits until the link is up
+    /// over each of its buses on both.
     ///
     /// # Errors
     /// The file is refused, or the link does not come up.
@@ -140,7 +144,8 @@ impl<'a> Gateways<'a> {
         self.linked()
     }
 
-    /// Waits until a gateway's newest word on the link over its first bus is that it is down; gives its reason.
+    /// Waits until a gateway's newest word on the link over its first bus is that it is down; gives
+    /// its reason.
     ///
     /// # Errors
     /// It is not, in time: the message has its log.
@@ -162,13 +167,15 @@ impl<'a> Gateways<'a> {
         }
     }
 
-    /// All that the gateway of `host` has said of the link over its first bus going down, the oldest first.
+    /// All that the gateway of `host` has said of the link over its first bus going down, the
+    /// oldest first.
     pub fn downs(&self, host: usize) -> Vec<String> {
         let said = self.said_of_link(host).into_iter();
         said.filter(|line| says_down(line)).collect()
     }
 
-    /// All that the gateway of `host` has said of the link over its first bus being up or down, the oldest first.
+    /// All that the gateway of `host` has said of the link over its first bus being up or down, the
+    /// oldest first.
     fn said_of_link(&self, host: usize) -> Vec<String> {
         let about = format!("over {} is ", self.buses[0]);
         let said = self.running[host].error_so_far();
@@ -176,7 +183,8 @@ impl<'a> Gateways<'a> {
         lines.map(str::to_owned).collect()
     }
 
-    /// Waits until the gateway of `host` has counted what a subscriber of `service` there misses: all of it, and nothing more.
+    /// Waits until the gateway of `host` has counted what a subscriber of `service` there misses:
+    /// all of it, and nothing more.
     ///
     /// # Errors
     /// It has not, in time.
@@ -196,8 +204,9 @@ impl<'a> Gateways<'a> {
         }
     }
 
-    /// Waits until the gateway of `host` has taken all that was `published` of `service`, and tells where what is `missing` at the other host went. Not to the message: while
-    /// one side only knows of an outage, messages are handed to both buses.
+    /// Waits until the gateway of `host` has taken all that was `published` of `service`, and tells
+    /// where what is `missing` at the other host went. Not to the message: while one side only
+    /// knows of an outage, messages are handed to both buses.
     ///
     /// # Errors
     /// It has not, in time, or more is missing.
@@ -251,7 +260,8 @@ impl<'a> Gateways<'a> {
         Ok(())
     }
 
-    /// What a gateway's status file says of a service. It is written once a second: it may have to come, or to list the service.
+    /// What a gateway's status file says of a service. It is written once a second: it may have to
+    /// come, or to list the service.
     ///
     /// # Errors
     /// It does not, in time.
@@ -401,8 +411,9 @@ const SIZES: [usize; 7] = [16, 64, 1_000, 4_096, 9_000, 65_536, 262_144];
 /// So many each way.
 const MESSAGES: u64 = 140;
 
-/// Messages of 16 B to 256 KiB both ways at once, none of which may be lost, come twice, late or changed; then a gateway is killed
-/// while messages flow, and they flow again once there is another.
+/// Messages of 16 B to 256 KiB both ways at once, none of which may be lost, come twice, late or
+/// changed; then a gateway is killed while messages flow, and they flow again once there is
+/// another.
 ///
 /// # Errors
 /// Any of that does not hold.

@@ -57,10 +57,12 @@ pub fn is_ci() -> bool {
     std::env::var_os("CI").is_some_and(|value| value == "true")
 }
 
-/// Sees to it that the host can run guests: installs what is missing as root in continuous integration (`CI=true`), else names it.
+/// Sees to it that the host can run guests: installs what is missing as root in continuous
+/// integration (`CI=true`), else names it.
 ///
 /// # Errors
-/// Something is missing and must not, or could not, be installed: the message has the command that installs it.
+/// Something is missing and must not, or could not, be installed: the message has the command that
+/// installs it.
 pub fn ensure() -> Result<()> {
     ensure_all(&ALWAYS)
 }

@@ -1,7 +1,9 @@
-//! Initramfs images: the part that all guests with one kernel share, made once, and a second archive with the programs of one guest.
+//! Initramfs images: the part that all guests with one kernel share, made once, and a second
+//! archive with the programs of one guest.
 //!
-//! The format is "newc" of cpio, two archives in one file (`Documentation/driver-api/early-userspace/buffer-format.rst` of Linux). Nothing is
-//! compressed: an emulated processor takes longer to decompress than to copy.
+//! The format is "newc" of cpio, two archives in one file
+//! (`Documentation/driver-api/early-userspace/buffer-format.rst` of Linux). Nothing is compressed:
+//! an emulated processor takes longer to decompress than to copy.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -111,7 +113,8 @@ pub fn base(store: &Store, kernel: &Kernel) -> Result<PathBuf> {
                 archive.library(&library)?;
             }
         }
-        // By their modules' names a kernel or a program may ask for them; the rest of busybox stands behind the real programs.
+        // By their modules' names a kernel or a program may ask for them; the rest of busybox
+        // stands behind the real programs.
         for applet in output_of(Command::new(&busybox).arg("--list"))?.lines() {
             archive.link(&format!("usr/bin/{applet}"), "busybox")?;
         }
@@ -194,7 +197,8 @@ pub fn with_files(store: &Store, base: &Path, files: &[Placed], to: &Path) -> Re
     archive.finish()
 }
 
-/// This very program, as it runs: cargo may have replaced its file while it built the programs under test.
+/// This very program, as it runs: cargo may have replaced its file while it built the programs
+/// under test.
 fn own_program(store: &Store) -> Result<PathBuf> {
     let bytes = fs::read("/proc/self/exe").context("this program's own file can't be read")?;
     let name = format!("own/init-{:016x}", checksum(&bytes));
@@ -414,7 +418,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ldd_names_libraries_and_the_loader_and_what_is_missing_is_an_error() {
+    fn ldd_output_gives_libraries_and_missing_one_is_an_error() {
         let ldd = "\tlinux-vdso.so.1 (0x7ffc)\n\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x7f)\n\t/lib64/ld-linux-x86-64.so.2 (0x7f)\n";
         let found = needed(ldd).unwrap();
         assert_eq!(
@@ -429,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_holds_its_files_once_with_their_directories_and_another_can_follow() {
+    fn archive_holds_each_file_once_and_can_be_followed_by_another() {
         let directory = tempfile::tempdir().unwrap();
         let (first, both, source) = (
             directory.path().join("1"),

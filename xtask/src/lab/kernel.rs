@@ -80,7 +80,8 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Downloads and prepares it; with `siw` where a guest wants iWARP, which takes minutes the first time.
+    /// Downloads and prepares it; with `siw` where a guest wants iWARP, which takes minutes the
+    /// first time.
     ///
     /// # Errors
     /// A package is missing or not as it was when this was written.
@@ -116,7 +117,8 @@ impl Kernel {
     }
 }
 
-/// Takes the ELF file out of a bzImage, by the header that `Documentation/arch/x86/boot.rst` of Linux describes.
+/// Takes the ELF file out of a bzImage, by the header that `Documentation/arch/x86/boot.rst` of
+/// Linux describes.
 fn extract_vmlinux(bzimage: &Path, to: &Path) -> Result<()> {
     let image = fs::read(bzimage).with_context(|| format!("{} can't be read", bzimage.display()))?;
     let compressed =
@@ -215,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modules_come_with_all_that_they_depend_on_whatever_the_dashes_in_their_names() {
+    fn modules_include_dependencies_with_either_dash() {
         let listed = "kernel/a/rdma-rxe.ko: kernel/b/ib_core.ko kernel/c/udp.ko\nkernel/b/ib_core.ko:\nkernel/c/udp.ko:\nkernel/d/other.ko:\n";
         let files: Vec<String> = closure(listed, &["rdma_rxe", "built_in"])
             .unwrap()
@@ -229,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_payload_lies_behind_the_real_mode_sectors_and_ends_before_its_length() {
+    fn kernel_payload_is_found_behind_real_mode_sectors() {
         let mut image = vec![0; 4096];
         image[0x1f1] = 1;
         image[0x248..0x24c].copy_from_slice(&16u32.to_le_bytes());

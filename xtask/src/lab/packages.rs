@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stanza_gives_name_version_and_the_kernel_that_a_meta_package_means() {
+    fn stanza_gives_name_version_and_kernel_of_meta_package() {
         let shown = "Package: linux-image-amd64\nSource: linux\nVersion: 6.1.1-2\nDepends: linux-image-6.1.0-9-amd64 (= 6.1.1-2)\n\nPackage: kmod\nVersion: 30\n";
         let known = parse(shown);
         assert_eq!(known.len(), 2);

@@ -1,4 +1,5 @@
-//! What guests can be set up with: words for QEMU, and the lines of shell that load modules and make devices. Networks are on `eth0`, PCI windows at fixed addresses.
+//! What guests can be set up with: words for QEMU, and the lines of shell that load modules and
+//! make devices. Networks are on `eth0`, PCI windows at fixed addresses.
 
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use super::window::{Window, address};
 
 /// Many times what any of it takes.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Where a guest has the window: function 0000:00:10.0; with doorbells also 0000:00:11.0, so that one guest can ring itself.
+/// Where a guest has the window: function 0000:00:10.0; with doorbells also 0000:00:11.0, so that
+/// one guest can ring itself.
 pub const WINDOW_SLOT: u8 = 0x10;
 /// Of the windows of presets, bytes.
 const WINDOW_BYTES: u64 = 16 << 20;
@@ -31,9 +33,11 @@ pub enum Preset {
     Roce,
     /// RDMA: iWARP in software on eth0, device siw0
     Iwarp,
-    /// A PCI window of 16 MiB, memory that the second guest has too: resource 2 of function 0000:00:10.0
+    /// A PCI window of 16 MiB, memory that the second guest has too: resource 2 of function
+    /// 0000:00:10.0
     Pci,
-    /// The same with doorbells, bound to vfio: functions 0000:00:10.0 and 0000:00:11.0 of one window, in guest a peers 0 and 1, in guest b 2 and 3, 4 vectors each
+    /// The same with doorbells, bound to vfio: functions 0000:00:10.0 and 0000:00:11.0 of one
+    /// window, in guest a peers 0 and 1, in guest b 2 and 3, 4 vectors each
     PciDoorbell,
 }
 
@@ -95,7 +99,8 @@ impl Preset {
     }
 }
 
-/// The lines of shell that bind functions in these slots to vfio's driver. The emulated IOMMU remaps interrupts, but not every kernel takes it for safe.
+/// The lines of shell that bind functions in these slots to vfio's driver. The emulated IOMMU
+/// remaps interrupts, but not every kernel takes it for safe.
 pub fn bind_to_vfio(slots: &[u8]) -> String {
     let addresses: Vec<String> = slots.iter().map(|slot| address(*slot)).collect();
     format!(
@@ -122,7 +127,8 @@ impl Windows {
     /// What these presets need.
     ///
     /// # Errors
-    /// Both kinds are asked for, which would be at the same address; or files or sockets can't be made.
+    /// Both kinds are asked for, which would be at the same address; or files or sockets can't be
+    /// made.
     pub fn of(presets: &[Preset]) -> Result<Windows> {
         let has = |preset| presets.contains(&preset);
         anyhow::ensure!(

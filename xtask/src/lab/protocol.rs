@@ -1,6 +1,8 @@
-//! What host and guest say to each other over the virtio-serial port: one JSON value a line, each way.
+//! What host and guest say to each other over the virtio-serial port: one JSON value a line, each
+//! way.
 //!
-//! The guest's end is [`super::agent`], the host's [`super::guest`]. Both come from one build of this binary: there are no versions.
+//! The guest's end is [`super::agent`], the host's [`super::guest`]. Both come from one build of
+//! this binary: there are no versions.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
@@ -61,7 +63,8 @@ pub enum Event {
     Output(u64, Bytes),
     /// A program wrote to its standard error.
     Error(u64, Bytes),
-    /// A program has ended, and all that it wrote was reported: its exit code, or 128 and the signal that ended it, as shells say it.
+    /// A program has ended, and all that it wrote was reported: its exit code, or 128 and the
+    /// signal that ended it, as shells say it.
     Ended(u64, i32),
     /// A file's contents.
     File(u64, Bytes),

@@ -1,4 +1,5 @@
-//! The module of software iWARP (`siw`), which Debian's kernels leave out, built from Debian's source for one of them.
+//! The module of software iWARP (`siw`), which Debian's kernels leave out, built from Debian's
+//! source for one of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,11 +41,13 @@ pub fn module(store: &Store, release: &str, version: &str) -> Result<PathBuf> {
     })
 }
 
-/// The headers and tools for modules of a kernel, where they lie in `work`: their Makefile thinks that they are installed.
+/// The headers and tools for modules of a kernel, where they lie in `work`: their Makefile thinks
+/// that they are installed.
 fn headers(store: &Store, release: &str, work: &Path) -> Result<PathBuf> {
     let flavor = format!("linux-headers-{release}");
     let known = look_up(&[&flavor])?;
-    // `6.1.0-9-amd64` and `6.1.0-9-rt-amd64` share what `6.1.0-9-common` and `6.1.0-9-common-rt` have.
+    // `6.1.0-9-amd64` and `6.1.0-9-rt-amd64` share what `6.1.0-9-common` and `6.1.0-9-common-rt`
+    // have.
     let common = known[&flavor]
         .dependency("linux-headers-")
         .context("headers depend on common headers")?

@@ -1,6 +1,8 @@
-//! Where the lab keeps what it has downloaded and built, and logs: `target/lab`, or the directory that `BUSWAY_LAB` names.
+//! Where the lab keeps what it has downloaded and built, and logs: `target/lab`, or the directory
+//! that `BUSWAY_LAB` names.
 //!
-//! Everything in it can be made again. Several runs may share it: who prepares something holds its lock.
+//! Everything in it can be made again. Several runs may share it: who prepares something holds its
+//! lock.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -34,7 +36,8 @@ impl Store {
         self.root.join(relative)
     }
 
-    /// Makes the directory or file `relative` by `make`, which writes it at the path that it is given, unless it is there: whole or not at all.
+    /// Makes the directory or file `relative` by `make`, which writes it at the path that it is
+    /// given, unless it is there: whole or not at all.
     ///
     /// # Errors
     /// `make` fails, or files can't be written.

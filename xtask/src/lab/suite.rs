@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suite_passes_if_all_of_its_tests_do_and_there_are_any() {
+    fn suite_passes_with_at_least_one_test_and_no_failure() {
         let line = "test result: ok. 30 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 14.35s\n";
         assert_eq!(
             judge("p", &done(0, line)).unwrap(),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_names_the_tests_and_a_crash_has_the_last_words() {
+    fn failed_suite_names_tests_and_crashed_suite_quotes_output() {
         let output = "test a ... FAILED\n\nfailures:\n    a\n\ntest result: FAILED. 2 passed; 1 failed; 0 ignored; finished in 1s\n";
         let error = judge("p", &done(101, output)).unwrap_err().to_string();
         assert!(

@@ -1,7 +1,9 @@
-//! Memory that guests see as a PCI function and the host as a file: what stands for an NTB or a switch with shared memory.
+//! Memory that guests see as a PCI function and the host as a file: what stands for an NTB or a
+//! switch with shared memory.
 //!
-//! QEMU's `ivshmem-plain`, or `ivshmem-doorbell` with [`Doorbells`]: function 1af4:1110, its memory is resource 2, at the address that the caller names.
-//! Used by [`super::preset`] and by the scenario of PCI windows.
+//! QEMU's `ivshmem-plain`, or `ivshmem-doorbell` with [`Doorbells`]: function 1af4:1110, its memory
+//! is resource 2, at the address that the caller names. Used by [`super::preset`] and by the
+//! scenario of PCI windows.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -124,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_is_filled_whole_and_goes_with_its_owner() {
+    fn window_is_filled_and_removed_with_owner() {
         let window = Window::new(8192).unwrap();
         let path = window.path().to_owned();
         assert_eq!(std::fs::read(&path).unwrap(), vec![0; 8192]);
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_no_resource_has_is_refused() {
+    fn window_length_that_is_no_power_of_two_is_refused() {
         let error = Window::new(3 << 20).unwrap_err().to_string();
         assert!(error.contains("3145728"), "{error}");
     }

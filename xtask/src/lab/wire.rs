@@ -1,7 +1,9 @@
-//! A wire between two guests that is not perfect: a relay of Ethernet frames that cuts, delays, loses, duplicates and reorders.
+//! A wire between two guests that is not perfect: a relay of Ethernet frames that cuts, delays,
+//! loses, duplicates and reorders.
 //!
-//! Each frame is a datagram ([`super::guest::Wire`]). What happens to a frame follows from a seed and the number of the frame on its way, so the
-//! faults of a run can be had again; which frames there are is the guests' affair. Scenarios change the faults while frames flow.
+//! Each frame is a datagram ([`super::guest::Wire`]). What happens to a frame follows from a seed
+//! and the number of the frame on its way, so the faults of a run can be had again; which frames
+//! there are is the guests' affair. Scenarios change the faults while frames flow.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -67,7 +69,8 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Puts a relay between two guests, whose ends of the wire it gives; its sockets lie in `directory`.
+    /// Puts a relay between two guests, whose ends of the wire it gives; its sockets lie in
+    /// `directory`.
     ///
     /// # Errors
     /// The sockets can't be made.
@@ -254,7 +257,8 @@ mod tests {
     /// After this long nothing comes that was not to come.
     const SILENCE: Duration = Duration::from_millis(300);
 
-    /// Numbers that arrive at the other end of those from 0 to below `count`, in the order of arrival.
+    /// Numbers that arrive at the other end of those from 0 to below `count`, in the order of
+    /// arrival.
     fn arriving(faults: Faults, count: u16, seed: u64) -> (Vec<u16>, Frames) {
         let directory = tempfile::tempdir().unwrap();
         let (relay, ends) = Relay::start(directory.path(), seed).unwrap();
@@ -270,7 +274,8 @@ mod tests {
                     numbers.push(u16::from_le_bytes([frame[0], frame[1]]));
                     continue;
                 }
-                // On a busy machine silence alone says nothing: all must have come that the relay has counted.
+                // On a busy machine silence alone says nothing: all must have come that the relay
+                // has counted.
                 let frames = relay.frames();
                 let due = frames.seen + frames.duplicated - frames.lost - frames.dropped;
                 let is_over = frames.seen == u64::from(count) && numbers.len() as u64 >= due;
@@ -290,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_perfect_wire_delivers_each_frame_once_in_order() {
+    fn perfect_wire_delivers_each_frame_once_in_order() {
         let (numbers, frames) = arriving(Faults::default(), 500, 1);
         assert_eq!(numbers, (0..500).collect::<Vec<_>>());
         assert_eq!(
@@ -303,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wire_loses_as_many_frames_as_it_counts_and_none_twice() {
+    fn lossy_wire_counts_each_lost_frame_once() {
         let (numbers, frames) = arriving(
             Faults {
                 loss: 0.3,
@@ -318,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wire_duplicates_as_many_frames_as_it_counts() {
+    fn wire_duplicates_as_many_frames_as_it_counts() {
         let (numbers, frames) = arriving(
             Faults {
                 duplication: 0.3,
@@ -332,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wire_lets_frames_overtake_others_and_loses_none() {
+    fn reordering_wire_loses_no_frame() {
         let (mut numbers, frames) = arriving(
             Faults {
                 reordering: 0.2,
@@ -347,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delayed_frame_arrives_no_earlier() {
+    fn delayed_frame_arrives_after_its_delay() {
         let begin = Instant::now();
         let (numbers, _) = arriving(
             Faults {
@@ -376,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_loses_the_same_frames() {
+    fn same_seed_loses_same_frames() {
         let faults = Faults {
             loss: 0.5,
             ..Faults::default()

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_text_is_broken_between_words_and_keeps_all_of_them() {
+    fn long_text_wraps_between_words_and_keeps_all() {
         let text = "a message that finds its CPU asleep is up to 133 µs late";
         let broken = wrapped(text, 40);
         assert!(broken.lines().count() > 1, "{broken}");

@@ -9,7 +9,8 @@ use crate::output::UsageError;
 
 /// Carry the iceoryx2 services and ARINC 653 channels of this host to the hosts it is linked to
 ///
-/// Runs until Ctrl-C or SIGTERM. The programs need no change; they and the gateways may start and stop in any order.
+/// Runs until Ctrl-C or SIGTERM. The programs need no change; they and the gateways may start and
+/// stop in any order.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,5 @@
-//! The subcommands, one file each: its arguments, its help, and the call into the library that does it.
+//! The subcommands, one file each: its arguments, its help, and the call into the library that does
+//! it.
 
 use std::process::ExitCode;
 

@@ -1,7 +1,8 @@
-//! This host as if it were a guest: its programs take part in what guests do, through memory that both map.
+//! This host as if it were a guest: its programs take part in what guests do, through memory that
+//! both map.
 //!
-//! The agent that guests have runs in a thread here; programs run in a directory of their own and have an iceoryx2 domain of their own. They end with the
-//! lab, however that ends.
+//! The agent that guests have runs in a thread here; programs run in a directory of their own and
+//! have an iceoryx2 domain of their own. They end with the lab, however that ends.
 
 use std::ffi::OsString;
 use std::fs;
@@ -67,7 +68,8 @@ impl Guest {
         })
     }
 
-    /// Ends what ends with this: the agent and its programs, where the guest is this host, and what they left in the domain's memory.
+    /// Ends what ends with this: the agent and its programs, where the guest is this host, and what
+    /// they left in the domain's memory.
     pub(super) fn leave(&self) {
         let _ = lock(&self.port).shutdown(Shutdown::Both);
         let prefix = domain(&self.scratch);
@@ -79,7 +81,8 @@ impl Guest {
     }
 }
 
-/// In front of the names of the domain's files: that of the scratch directory, which nobody else has.
+/// In front of the names of the domain's files: that of the scratch directory, which nobody else
+/// has.
 fn domain(scratch: &tempfile::TempDir) -> String {
     let name = scratch.path().file_name().unwrap_or_default().to_string_lossy();
     format!("{name}_")
@@ -93,7 +96,7 @@ mod tests {
     use crate::lab::protocol::Job;
 
     #[test]
-    fn programs_of_this_host_run_in_a_directory_of_their_own_and_end_with_it() {
+    fn local_programs_run_in_own_directory_and_end_with_it() {
         let here = Guest::here("host", &[PathBuf::from("/bin/sleep")]).unwrap();
         here.write("notes/one", 0o644, b"first").unwrap();
         let limit = Duration::from_secs(30);

@@ -1,4 +1,5 @@
-//! One virtual machine, seen from the host: what it is made of ([`Plan`]), starting it, running programs in it.
+//! One virtual machine, seen from the host: what it is made of ([`Plan`]), starting it, running
+//! programs in it.
 
 mod here;
 mod plan;
@@ -44,7 +45,8 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Starts it and returns at once; the first request waits until it takes some. Its log goes to `logs`/NAME.log.
+    /// Starts it and returns at once; the first request waits until it takes some. Its log goes to
+    /// `logs`/NAME.log.
     ///
     /// # Errors
     /// Its kernel or initramfs can't be made, or QEMU does not start.
@@ -127,7 +129,8 @@ impl Guest {
         })
     }
 
-    /// Runs lines of shell; the first that fails ends them. Gives what they wrote to standard output.
+    /// Runs lines of shell; the first that fails ends them. Gives what they wrote to standard
+    /// output.
     ///
     /// # Errors
     /// One of them fails: the message has what it wrote; or they take longer than `limit`.

@@ -43,7 +43,8 @@ pub struct Plan {
     pub qemu_words: Vec<String>,
 }
 
-/// One end of an Ethernet wire: each frame is a datagram between two sockets, whichever is there first.
+/// One end of an Ethernet wire: each frame is a datagram between two sockets, whichever is there
+/// first.
 #[derive(Clone, Debug)]
 pub struct Wire {
     /// The socket that this end binds.
@@ -121,7 +122,8 @@ impl Plan {
         format!("/bin/{name}")
     }
 
-    /// Brings along a test binary. The name of a test may be that of one of the guest's tools, which its setup calls: `tipc`, `rdma`.
+    /// Brings along a test binary. The name of a test may be that of one of the guest's tools,
+    /// which its setup calls: `tipc`, `rdma`.
     pub fn test(&mut self, file: &Path, name: &str) {
         self.program_as(file, &format!("{TEST}{name}"));
     }
@@ -158,8 +160,9 @@ pub(super) fn qemu(plan: &Plan, kernel: &Kernel, initramfs: &Path, socket: &Path
         command.args(["-device", "intel-iommu,intremap=on"]);
         kernel_words.push_str(" intel_iommu=on");
     }
-    // With one processor and no room for a second the emulator makes locked instructions plain ones, which memory shared with others does not survive;
-    // with room for a second, Linux finds the clock unsteady unless told otherwise.
+    // With one processor and no room for a second the emulator makes locked instructions plain
+    // ones, which memory shared with others does not survive; with room for a second, Linux finds
+    // the clock unsteady unless told otherwise.
     command
         .arg("-smp")
         .arg(format!("{},maxcpus={}", plan.processors, plan.processors.max(2)));
@@ -170,7 +173,8 @@ pub(super) fn qemu(plan: &Plan, kernel: &Kernel, initramfs: &Path, socket: &Path
         .arg(&kernel.vmlinux)
         .arg("-initrd")
         .arg(initramfs);
-    // Linux checks at start that its timer interrupts, and panics if the emulator got no processor for a moment: it is told not to.
+    // Linux checks at start that its timer interrupts, and panics if the emulator got no processor
+    // for a moment: it is told not to.
     command.arg("-append").arg(format!(
         "console=ttyS0 quiet panic=-1 oops=panic tsc=reliable no_timer_check mitigations=off random.trust_cpu=on {}",
         kernel_words

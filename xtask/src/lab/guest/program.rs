@@ -19,7 +19,8 @@ pub struct Done {
     pub error: String,
 }
 
-/// A program in a guest. It is killed when this is dropped: what a scenario has given up is not in the way of what follows in the same guest.
+/// A program in a guest. It is killed when this is dropped: what a scenario has given up is not in
+/// the way of what follows in the same guest.
 #[derive(Debug)]
 pub struct Program<'a> {
     pub(super) guest: &'a Guest,
@@ -47,7 +48,8 @@ impl Program<'_> {
     /// Waits until its standard output so far is as `wanted`.
     ///
     /// # Errors
-    /// It can't be started, it ends before, or not in time: the message has what it wrote to standard error.
+    /// It can't be started, it ends before, or not in time: the message has what it wrote to
+    /// standard error.
     pub fn until<T>(&self, what: &str, limit: Duration, wanted: impl Fn(&str) -> Option<T>) -> Result<T> {
         let outcome = self.guest.progress(self.number, what, limit, |progress| {
             match wanted(&progress.output.text()) {

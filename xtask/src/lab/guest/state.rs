@@ -1,4 +1,5 @@
-//! What a guest has reported of its programs: one thread notes it ([`State::listen`]), those who wait for it are woken.
+//! What a guest has reported of its programs: one thread notes it ([`State::listen`]), those who
+//! wait for it are woken.
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, Write};
@@ -124,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_came_when_its_end_did_and_one_without_an_end_has_not_come() {
+    fn line_gets_time_of_its_end_and_incomplete_line_none() {
         let mut heard = Heard::default();
         heard.add(b"one\ntw");
         heard.add(b"o\nthree\nfo");

@@ -1,5 +1,6 @@
-//! A faulty wire between two guests: what of a steady stream of messages is delivered, lost or late over each bus, and how long gateways take to
-//! notice a cut and to recover from it. Whatever the wire does, no message may come twice, out of order or changed, and each lost one is counted.
+//! A faulty wire between two guests: what of a steady stream of messages is delivered, lost or late
+//! over each bus, and how long gateways take to notice a cut and to recover from it. Whatever the
+//! wire does, no message may come twice, out of order or changed, and each lost one is counted.
 
 use std::fmt::Write as _;
 use std::thread::sleep;
@@ -18,7 +19,8 @@ use crate::lab::wire::{Faults, Frames};
 
 /// How long the wire is faulty.
 const WINDOW: Duration = Duration::from_secs(4);
-/// A message that takes longer is late: several times what emulated guests take, and the 20 ms between two reports of the programs at either end.
+/// A message that takes longer is late: several times what emulated guests take, and the 20 ms
+/// between two reports of the programs at either end.
 const LATE: Duration = Duration::from_millis(100);
 /// Longest wait for recovery; all recover within seconds.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -31,7 +33,8 @@ const PERFECT: Faults = Faults {
     reordering: 0.0,
 };
 
-/// What is done to the wire, in this order, and whether that is among what a run of all scenarios has time for.
+/// What is done to the wire, in this order, and whether that is among what a run of all scenarios
+/// has time for.
 const CASES: [(&str, Faults, bool); 7] = [
     ("none", PERFECT, false),
     (
@@ -84,7 +87,8 @@ const CASES: [(&str, Faults, bool); 7] = [
     ),
 ];
 
-/// Buses, and the devices that guests have for them: two RDMA devices on one interface would be in each other's way.
+/// Buses, and the devices that guests have for them: two RDMA devices on one interface would be in
+/// each other's way.
 const BUSES: [(&[Preset], &[&str]); 3] = [
     (&[Preset::Tipc], &["tcp", "udp", "tipc"]),
     (&[Preset::Roce], &["rdma-send", "rdma-write"]),
@@ -201,7 +205,8 @@ struct Watched<'a> {
 }
 
 impl Watched<'_> {
-    /// Makes the wire faulty for [`WINDOW`], waits until the stream has recovered, and says what happened.
+    /// Makes the wire faulty for [`WINDOW`], waits until the stream has recovered, and says what
+    /// happened.
     fn suffer(&self, bus: &str, fault: &'static str, faults: Faults) -> Result<Row> {
         let relay = self.pair.relay.as_ref().context("the wire has a relay")?;
         let (before, frames_before) = (self.received(), relay.frames());
@@ -241,8 +246,8 @@ impl Watched<'_> {
         report(&self.subscriber.output_so_far())
     }
 
-    /// What was sent and what arrived so far, and how long after `end` something arrived that was sent behind it. That it flows again may be known
-    /// before the reports have come that say so.
+    /// What was sent and what arrived so far, and how long after `end` something arrived that was
+    /// sent behind it. That it flows again may be known before the reports have come that say so.
     fn recovered(&self, end: Instant) -> Result<(Curve, Arrivals, u64)> {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -294,8 +299,9 @@ fn arrivals(lines: &[(Instant, String)]) -> Arrivals {
         .collect()
 }
 
-/// How many messages with numbers above `from` up to `to` were late, and how late the worst was. Between two reports the newest numbers are taken for
-/// those that arrived, where some are missing; both ends report each 20 ms, so a time may be that much too long or too short.
+/// How many messages with numbers above `from` up to `to` were late, and how late the worst was.
+/// Between two reports the newest numbers are taken for those that arrived, where some are missing;
+/// both ends report each 20 ms, so a time may be that much too long or too short.
 fn lateness(sending: &Curve, arriving: &Arrivals, from: u64, to: u64) -> (u64, Duration) {
     let (mut late, mut worst) = (0, Duration::ZERO);
     for pair in arriving.windows(2) {
@@ -360,11 +366,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_late_by_the_reports_of_both_ends_and_lost_ones_are_not() {
+    fn late_messages_follow_from_both_reports_without_lost_ones() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let sending = vec![(at(0), 10), (at(20), 20), (at(40), 30), (at(400), 40)];
-        // Of 11 to 30 only the newest 15 arrive, 380 ms after the first of them was sent; 31 to 40 arrive soon.
+        // Of 11 to 30 only the newest 15 arrive, 380 ms after the first of them was sent; 31 to 40
+        // arrive soon.
         let arriving = vec![(at(10), 10, 10), (at(400), 30, 25), (at(410), 40, 35)];
         let (late, worst) = lateness(&sending, &arriving, 10, 40);
         assert_eq!((late, worst), (15, Duration::from_millis(380)));

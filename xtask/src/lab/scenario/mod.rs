@@ -124,7 +124,8 @@ pub struct Stage<'a> {
     pub logs: PathBuf,
     /// For what is random.
     pub seed: u64,
-    /// Whether the scenario was asked for by name: then it leaves nothing out, however long it takes.
+    /// Whether the scenario was asked for by name: then it leaves nothing out, however long it
+    /// takes.
     pub is_named: bool,
     bars: &'a MultiProgress,
     /// Rows of a table are left out in whose name this text does not stand.
@@ -135,7 +136,8 @@ pub struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// Notes the failure of one part, so that it hides no other: the scenario fails at its end. Gives what the part gave, or null.
+    /// Notes the failure of one part, so that it hides no other: the scenario fails at its end.
+    /// Gives what the part gave, or null.
     pub fn part(&self, what: impl fmt::Display, outcome: Result<Value>) -> Value {
         outcome.unwrap_or_else(|error| {
             self.notes(format!("{what}: FAILED: {error:#}"));
@@ -249,8 +251,8 @@ fn unknown(name: &str) -> String {
 /// Scenarios that run at a time: a guest of one of them mostly waits, and has one processor.
 const AT_A_TIME: usize = 2;
 
-/// Runs scenarios, [`AT_A_TIME`] of them, those that take times by themselves; the result has a line for each. Those that were named (`is_named`) leave nothing
-/// out.
+/// Runs scenarios, [`AT_A_TIME`] of them, those that take times by themselves; the result has a
+/// line for each. Those that were named (`is_named`) leave nothing out.
 ///
 /// # Errors
 /// The store can't be opened.
@@ -333,7 +335,8 @@ impl Run<'_> {
     }
 }
 
-/// Whether a run with these results is one that may land: nothing failed, and nothing was skipped in continuous integration.
+/// Whether a run with these results is one that may land: nothing failed, and nothing was skipped
+/// in continuous integration.
 ///
 /// # Errors
 /// It is not.
@@ -363,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_is_one_line_whatever_went_wrong() {
+    fn result_is_one_line_for_every_outcome() {
         let passed = line(Outcome::Passed { details: Value::Null });
         let failed = line(Outcome::Failed {
             why: "no link\nthe log: …".into(),
@@ -381,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_scenario_is_refused_with_those_that_there_are() {
+    fn unknown_scenario_error_lists_scenarios() {
         let error = chosen(&["tcpi".into()]).err().unwrap().to_string();
         assert!(
             error.contains("\"tcpi\"") && error.contains("tcp, tipc"),

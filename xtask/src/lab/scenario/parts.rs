@@ -15,11 +15,14 @@ use crate::lab::suite as test_binary;
 
 /// Many times what the longest suite takes.
 const SUITE_LIMIT: Duration = Duration::from_secs(240);
-/// RDMA in software breaks a queue pair now and then on a machine that pauses guests ("remote invalid request", "local QP operation error", with nothing to be found that was sent
-/// wrongly). The gateways open the channel anew and count what it had lost; that nothing is lost shows only a try without. Each one is said.
+/// RDMA in software breaks a queue pair now and then on a machine that pauses guests ("remote
+/// invalid request", "local QP operation error", with nothing to be found that was sent wrongly).
+/// The gateways open the channel anew and count what it had lost; that nothing is lost shows only a
+/// try without. Each one is said.
 const ATTEMPTS: u32 = 3;
 
-/// Runs test binaries of the buses in one guest, which has `presets` on an `eth0` that nobody is at the other end of.
+/// Runs test binaries of the buses in one guest, which has `presets` on an `eth0` that nobody is at
+/// the other end of.
 pub(super) fn suites(stage: &Stage<'_>, presets: &[Preset], names: &[&str]) -> Result<Value> {
     stage.says("builds the tests");
     let sockets = tempfile::tempdir()?;

@@ -1,4 +1,5 @@
-//! A PREEMPT_RT kernel: the contract over TCP, and gateways whose lanes run at a real-time priority on an isolated processor.
+//! A PREEMPT_RT kernel: the contract over TCP, and gateways whose lanes run at a real-time priority
+//! on an isolated processor.
 
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use crate::lab::pair::{Between, Pair};
 
 /// Processor 1 is for lanes: no other thread, no timer, no interrupt that can be elsewhere.
 const ISOLATED: &str = "isolcpus=nohz,domain,managed_irq,1 nohz_full=1 rcu_nocbs=1";
-/// Below 50, at which the threads of interrupts run on such a kernel: a lane above them keeps the network waiting that it waits for itself.
+/// Below 50, at which the threads of interrupts run on such a kernel: a lane above them keeps the
+/// network waiting that it waits for itself.
 const LANE: &str =
     "[[lane]]\nname = \"control\"\nservices = [\"lab/*\"]\nwait = \"event\"\ncpu = 1\npriority = 40\n";
 

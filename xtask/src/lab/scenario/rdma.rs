@@ -1,4 +1,5 @@
-//! RDMA in software, over both of its media: the suites of its buses in one guest, gateways of two, and a device that goes away while messages flow.
+//! RDMA in software, over both of its media: the suites of its buses in one guest, gateways of two,
+//! and a device that goes away while messages flow.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -47,7 +48,8 @@ fn run(stage: &Stage<'_>, preset: Preset) -> Result<Value> {
     Ok(json!({ "suites": suites, "gateways": gateways, "device_removed_under": removed }))
 }
 
-/// Takes the receiving host's device away while messages flow, then the sending host's; both gateways must live on, and messages flow again once it is back.
+/// Takes the receiving host's device away while messages flow, then the sending host's; both
+/// gateways must live on, and messages flow again once it is back.
 fn device_removed_under_load(pair: &Pair, preset: Preset, bus: &str) -> Result<()> {
     let gateways = Gateways::start(pair.both(), &[bus], "")?;
     let stream = Stream {

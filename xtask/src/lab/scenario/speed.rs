@@ -1,5 +1,5 @@
-//! Channels beside the kernel's own tools, in the same guests in the same run: bare sockets (`busway bench` has them), perftest for RDMA. Only ratios mean
-//! anything: emulated times don't.
+//! Channels beside the kernel's own tools, in the same guests in the same run: bare sockets
+//! (`busway bench` has them), perftest for RDMA. Only ratios mean anything: emulated times don't.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,15 +26,19 @@ const BULK_BYTES: u64 = 65_536;
 const HALF_TRIP: &str = "half round trip, µs";
 const THROUGHPUT: &str = "throughput, MB/s";
 const RESULT: &str = "/tmp/result.json";
-/// In front of everything that is timed. Who polls on a guest's only processor must give way to the kernel at once, or it waits for what the kernel never
-/// gets to do: perftest took minutes for a round trip, or did not end. Only `SCHED_IDLE` gives way always; a program that is merely nice is not preempted by a
-/// thread of the kernel that has run a moment ago, and both wait for the next tick of the timer, 4 ms.
+/// In front of everything that is timed. Who polls on a guest's only processor must give way to the
+/// kernel at once, or it waits for what the kernel never gets to do: perftest took minutes for a
+/// round trip, or did not end. Only `SCHED_IDLE` gives way always; a program that is merely nice is
+/// not preempted by a thread of the kernel that has run a moment ago, and both wait for the next
+/// tick of the timer, 4 ms.
 const YIELDING: [&str; 3] = ["chrt", "--idle", "0"];
 const YIELDING_PROGRAM: &str = "/usr/bin/chrt";
-/// Frames of networks that carry RDMA: packets of RoCE are up to 4 KiB then, at the usual 1500 bytes 1 KiB.
+/// Frames of networks that carry RDMA: packets of RoCE are up to 4 KiB then, at the usual 1500
+/// bytes 1 KiB.
 const JUMBO_BYTES: u32 = 9000;
 
-/// A queuing channel, a sampling channel, and what they are compared with: their own names are those of `busway bench technologies`.
+/// A queuing channel, a sampling channel, and what they are compared with: their own names are
+/// those of `busway bench technologies`.
 struct Contest {
     queuing: &'static str,
     sampling: &'static str,
@@ -127,13 +131,15 @@ struct Row {
     ratio: f64,
 }
 
-/// What was measured: a time in ns, or bytes a second; and, of round trips over a network, what each cost.
+/// What was measured: a time in ns, or bytes a second; and, of round trips over a network, what
+/// each cost.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Figure {
     value: f64,
     /// Packets that the guest which asks sent and received.
     packets: Option<f64>,
-    /// CPU time of the program that asks, and of the guest's system and interrupts, in percent; it polls, so that what is left of 100 is the kernel's.
+    /// CPU time of the program that asks, and of the guest's system and interrupts, in percent; it
+    /// polls, so that what is left of 100 is the kernel's.
     user_percent: Option<f64>,
     kernel_percent: Option<f64>,
 }
@@ -203,7 +209,8 @@ impl Ring {
                     let ours = latency_of(&result, channel, size)?;
                     let (rival, theirs) = match contest.rival {
                         Rival::Technology(name) => (name, latency_of(&result, name, size)?),
-                        // The machine may drift: what the tool said before and after. Where it said nothing, that has failed already.
+                        // The machine may drift: what the tool said before and after. Where it said
+                        // nothing, that has failed already.
                         Rival::Tool(name, _) => match (before.get(&(name, size)), after.get(&(name, size))) {
                             (Some(before), Some(after)) => {
                                 let value = before.value.midpoint(after.value);
@@ -271,7 +278,8 @@ impl Ring {
         }
     }
 
-    /// The technologies of `busway bench` in this ring: of each contest those that `channels` names, and the rival.
+    /// The technologies of `busway bench` in this ring: of each contest those that `channels`
+    /// names, and the rival.
     fn names(&self, channels: impl Fn(&Contest) -> Vec<&'static str>) -> String {
         let mut names: Vec<&str> = Vec::new();
         for contest in self.contests {
@@ -415,7 +423,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_figure_that_is_missing_is_an_error_with_the_notes_of_the_run() {
+    fn missing_figure_fails_with_notes_of_run() {
         let result = json!({ "rows": [{ "technology": "tcp", "payload_bytes": 64, "half_rtt_ns": { "p50": 9000 } }], "notes": ["tipc: needs TIPC"] });
         assert_eq!(figure(&result, "tcp", 64, "/half_rtt_ns/p50").unwrap(), 9000.0);
         let error = figure(&result, "tipc", 64, "/half_rtt_ns/p50")

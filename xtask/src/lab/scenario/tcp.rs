@@ -1,4 +1,5 @@
-//! TCP, which every kernel has: what holds over the other buses is held against this, in guests of the same kind.
+//! TCP, which every kernel has: what holds over the other buses is held against this, in guests of
+//! the same kind.
 
 use anyhow::Result;
 use serde_json::{Value, json};

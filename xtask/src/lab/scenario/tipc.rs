@@ -1,4 +1,5 @@
-//! TIPC in the kernel: the suites of its bus, and those of UDP on a kernel of 2022, in one guest, many senders on the wire between two, gateways of two.
+//! TIPC in the kernel: the suites of its bus, and those of UDP on a kernel of 2022, in one guest,
+//! many senders on the wire between two, gateways of two.
 
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use crate::lab::pair::{Between, Pair};
 use crate::lab::preset::Preset;
 use crate::lab::protocol::Job;
 
-/// The test that needs a wire which can be congested: nodes of one kernel pass messages on without one.
+/// The test that needs a wire which can be congested: nodes of one kernel pass messages on without
+/// one.
 const CROWD: &str = "of_sixteen_senders_on_a_node_none_starves";
 /// Many times what it takes.
 const CROWD_LIMIT: Duration = Duration::from_secs(120);

@@ -175,7 +175,7 @@ mod tests {
     };
 
     #[test]
-    fn slots_suffice_or_not_by_interval_and_copy_time() {
+    fn slots_suffice_depending_on_interval_and_copy_time() {
         let report = slots_report(4, false, Some(500), Some(COPY));
         assert_eq!((report.without_retry, report.no_retry), (Some(4), true));
         let report = slots_report(3, true, Some(500), Some(COPY));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_interval_no_number_of_slots_is_promised() {
+    fn no_slots_are_promised_without_interval() {
         let report = slots_report(4096, true, None, Some(COPY));
         assert_eq!((report.without_retry, report.no_retry), (None, false));
     }

@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_three_digits_in_the_unit_that_suits() {
+    fn times_have_three_digits_in_a_suitable_unit() {
         for (ns, text) in [
             (7, "7 ns"),
             (1_000, "1 µs"),

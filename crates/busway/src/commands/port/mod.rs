@@ -19,7 +19,8 @@ use crate::output::UsageError;
 
 /// Look at the ARINC 653 ports of a running system, on this machine
 ///
-/// `list`, `read`, `watch` and `stats` map everything read-only: no partition notices. `write` is an intrusion.
+/// `list`, `read`, `watch` and `stats` map everything read-only: no partition notices. `write` is
+/// an intrusion.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -37,17 +38,20 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum PortCommand {
-    /// All ports whose state lies on this machine: kind, direction, messages, whether they are created
+    /// All ports whose state lies on this machine: kind, direction, messages, whether they are
+    /// created
     List(All),
     /// What all ports have counted, those of the gateway included
     Stats(All),
     /// The message of a sampling port, or the first one in a queue; it stays there
     Read(One),
-    /// Watch ports live on a terminal; elsewhere print each new message or change of a queue. Until Ctrl-C
+    /// Watch ports live on a terminal; elsewhere print each new message or change of a queue. Until
+    /// Ctrl-C
     Watch(Watch),
     /// Write a message into a source port in the place of its partition: an intrusion
     ///
-    /// The destinations take it for the partition's own. Joining a partition that is not running counts as a start of it.
+    /// The destinations take it for the partition's own. Joining a partition that is not running
+    /// counts as a start of it.
     Write(Write),
 }
 
@@ -101,7 +105,8 @@ struct Write {
     /// The message as text
     #[arg(long, value_name = "TEXT", conflicts_with = "hex")]
     text: Option<String>,
-    /// The message as hexadecimal digits; blanks do not matter. Without this and --text it is read from standard input
+    /// The message as hexadecimal digits; blanks do not matter. Without this and --text it is read
+    /// from standard input
     #[arg(long, value_name = "DIGITS")]
     hex: Option<String>,
 }
@@ -195,7 +200,7 @@ mod tests {
     use super::bytes_of;
 
     #[test]
-    fn hexadecimal_digits_come_in_pairs() {
+    fn hexadecimal_input_needs_pairs_of_digits() {
         assert_eq!(bytes_of("01 fF\n20"), Some(vec![1, 255, 32]));
         assert_eq!(bytes_of("1"), None);
         assert_eq!(bytes_of("0g"), None);

@@ -1,4 +1,5 @@
-//! `busway port watch`: a table on a terminal, redrawn in place; elsewhere a line, or a JSON object, whenever something is new.
+//! `busway port watch`: a table on a terminal, redrawn in place; elsewhere a line, or a JSON
+//! object, whenever something is new.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -17,7 +18,8 @@ const RATE_EVERY: Duration = Duration::from_secs(1);
 /// What makes a new line: a message that goes stale is news too.
 type News = (Option<(u64, Option<bool>)>, Option<u64>);
 
-/// Shows the ports until Ctrl-C. The terminal stays as it is: nothing on it is switched that would have to be switched back.
+/// Shows the ports until Ctrl-C. The terminal stays as it is: nothing on it is switched that would
+/// have to be switched back.
 ///
 /// # Errors
 /// There is no such port, or its state is not there; standard output's.
@@ -157,7 +159,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_rate_is_the_count_of_a_second() {
+    fn rate_is_count_per_second() {
         assert_eq!(per_second(30, Duration::from_millis(1500)), 20);
         assert_eq!(per_second(0, Duration::from_secs(1)), 0);
     }

@@ -13,7 +13,8 @@ use crate::lab::preset::Preset;
 use crate::lab::wire::Faults;
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// Between two fillings of a window: hosts that have not noticed write on, where a dead link would lose it.
+/// Between two fillings of a window: hosts that have not noticed write on, where a dead link would
+/// lose it.
 const REFILL: Duration = Duration::from_millis(20);
 
 /// A way.
@@ -23,7 +24,8 @@ pub(super) enum Cut {
     Cable,
     /// One host's interface goes down.
     Interface,
-    /// One host's device of RDMA is deleted, its bearer of TIPC disabled, its PCI function removed: wires, addresses, memory stay.
+    /// One host's device of RDMA is deleted, its bearer of TIPC disabled, its PCI function removed:
+    /// wires, addresses, memory stay.
     Device(Preset),
     /// All that is read from the window is ones.
     Ones,
@@ -34,7 +36,8 @@ impl Cut {
     pub(super) fn of(preset: Option<Preset>) -> Vec<Cut> {
         match preset {
             Some(Preset::Pci) => vec![Cut::Ones, Cut::Device(Preset::Pci)],
-            // The kernel's soft RoCE panics when the interface comes up again (`rxe_skb_tx_dtor`): a packet was waiting in it whose queue pair has gone.
+            // The kernel's soft RoCE panics when the interface comes up again (`rxe_skb_tx_dtor`):
+            // a packet was waiting in it whose queue pair has gone.
             Some(Preset::Roce) => vec![Cut::Cable, Cut::Device(Preset::Roce)],
             Some(preset) => vec![Cut::Cable, Cut::Interface, Cut::Device(preset)],
             None => vec![Cut::Cable, Cut::Interface],
@@ -61,7 +64,8 @@ pub(super) struct Outage<'scope> {
     filling: Option<ScopedJoinHandle<'scope, Result<()>>>,
 }
 
-/// Cuts the bus on wire number `wire`; what happens to one host happens to `guest`. `is_over` is for the threads of `scope`.
+/// Cuts the bus on wire number `wire`; what happens to one host happens to `guest`. `is_over` is
+/// for the threads of `scope`.
 pub(super) fn begin<'scope, 'env>(
     (hosts, guest): (&'env Hosts, &Guest),
     cut: Cut,

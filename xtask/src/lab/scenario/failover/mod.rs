@@ -1,5 +1,7 @@
-//! Two guests joined by a link with two buses, TCP and another one: each is cut under load where it comes first, and given back. Messages go over the
-//! other bus and come back, in order, none twice, and each one missing is in the gateways' books. How long nothing came is measured, and judged by nobody.
+//! Two guests joined by a link with two buses, TCP and another one: each is cut under load where it
+//! comes first, and given back. Messages go over the other bus and come back, in order, none twice,
+//! and each one missing is in the gateways' books. How long nothing came is measured, and judged by
+//! nobody.
 
 mod cut;
 mod hosts;
@@ -22,10 +24,12 @@ use table::Row;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const TCP: &str = "tcp";
-/// Of either bus in each order, where nobody says otherwise: what a run of all scenarios has time for.
+/// Of either bus in each order, where nobody says otherwise: what a run of all scenarios has time
+/// for.
 const CUTS: usize = 3;
 
-/// What is beside TCP in the guests of each pair, and its device: on the first wire that of the first bus. All have a PCI window.
+/// What is beside TCP in the guests of each pair, and its device: on the first wire that of the
+/// first bus. All have a PCI window.
 const PAIRS: [&[(&str, Preset)]; 3] = [
     &[("tipc", Preset::Tipc), ("pci", Preset::Pci)],
     &[("rdma-send", Preset::Roce), ("rdma-write", Preset::Roce)],
@@ -141,7 +145,8 @@ impl Session<'_> {
             .try_for_each(|stream| stream.conclude(self.gateways))
     }
 
-    /// Cuts the bus that `stream` takes, at `guest` where that says something, until it has moved; gives it back, until the stream is back.
+    /// Cuts the bus that `stream` takes, at `guest` where that says something, until it has moved;
+    /// gives it back, until the stream is back.
     fn cut(&self, stream: &Running<'_>, order: usize, way: Cut, guest: &Guest) -> Result<Row> {
         let [first, second] = self.orders[order];
         let wire = [0, TCP_WIRE][order];
@@ -175,7 +180,8 @@ impl Session<'_> {
         })
     }
 
-    /// From the cut until the receiving gateway, which is the one that moves, said that the link over `bus` is down.
+    /// From the cut until the receiving gateway, which is the one that moves, said that the link
+    /// over `bus` is down.
     fn noticed_ms(&self, bus: &str, from: Instant, to: Instant) -> Option<u64> {
         let about = format!("over {bus} is ");
         let said = self.gateways.running[1].error_lines();
@@ -219,7 +225,8 @@ impl<'a> Running<'a> {
         seen(&report(&self.subscriber.output_so_far()), "missing")
     }
 
-    /// The longest time before a message without another one, of those that came between these instants, as far as reports, each 20 ms, tell.
+    /// The longest time before a message without another one, of those that came between these
+    /// instants, as far as reports, each 20 ms, tell.
     fn silence(&self, from: Instant, to: Instant) -> Duration {
         let lines = self.subscriber.output_lines();
         let within = lines.iter().filter(|(at, _)| *at >= from && *at <= to);

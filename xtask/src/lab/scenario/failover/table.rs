@@ -16,7 +16,8 @@ pub(super) struct Row {
     pub(super) at: String,
     /// From the cut until the receiving gateway said that the link is down, if it did.
     pub(super) noticed_ms: Option<u64>,
-    /// The longest time without a message, from before the cut until messages came over the other bus.
+    /// The longest time without a message, from before the cut until messages came over the other
+    /// bus.
     pub(super) silence_ms: u64,
     /// The same from then until they came over this one again.
     pub(super) back_silence_ms: u64,
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cuts_of_one_kind_are_one_line_wherever_they_come() {
+    fn cuts_of_one_kind_share_one_table_row() {
         let row = |bus: &str, noticed_ms, silence_ms| Row {
             bus: bus.to_owned(),
             other: "tcp".to_owned(),

@@ -1,4 +1,5 @@
-//! What happens to a window under load: its other host is reset, and its link dies, so that all that is read is ones.
+//! What happens to a window under load: its other host is reset, and its link dies, so that all
+//! that is read is ones.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +34,8 @@ pub(super) fn run(stage: &Stage<'_>, joined: &Joined) -> Value {
     json!({ "all_ones": ones, "reset": reset })
 }
 
-/// Fills the window with ones while messages flow; who notices first must say so, and messages flow again once it makes sense.
+/// Fills the window with ones while messages flow; who notices first must say so, and messages flow
+/// again once it makes sense.
 fn dead_link(stage: &Stage<'_>, joined: &Joined) -> Result<Value> {
     let [a, b] = joined.guests();
     let gateways = Gateways::start([a, b], &["pci"], &joined.tables(Join::Shared))?;
@@ -80,9 +82,11 @@ fn dead_link(stage: &Stage<'_>, joined: &Joined) -> Result<Value> {
     Ok(json!({ "reasons": reasons, "back_after_ms": back_ms, "missing": missing }))
 }
 
-/// Waits until both gateways have said that the link is down, and one of them why; what they have said since they had so many lines of it.
+/// Waits until both gateways have said that the link is down, and one of them why; what they have
+/// said since they had so many lines of it.
 fn recognised(gateways: &Gateways<'_>, before: [usize; 2]) -> Result<Vec<String>> {
-    // Who looks between two fillings may see what the other one wrote then, which a dead link would have lost.
+    // Who looks between two fillings may see what the other one wrote then, which a dead link would
+    // have lost.
     let is_known =
         |reason: &String| reason.contains("all ones") || reason.contains("has begun a new conversation");
     let deadline = Instant::now() + LIMIT;
@@ -105,7 +109,8 @@ fn recognised(gateways: &Gateways<'_>, before: [usize; 2]) -> Result<Vec<String>
     }
 }
 
-/// Switches the receiving host off while messages flow, and on again: the other one says that the link is down, and messages flow again.
+/// Switches the receiving host off while messages flow, and on again: the other one says that the
+/// link is down, and messages flow again.
 fn reset(stage: &Stage<'_>, joined: &Joined) -> Result<Value> {
     let [a, b] = joined.guests();
     // Outlives the gateway that comes to be in it.

@@ -43,7 +43,8 @@ pub(super) struct Found {
     pub(super) histograms: Map<String, Value>,
 }
 
-/// The part of what `busway bench` printed that is histograms: from the line of the first one's title.
+/// The part of what `busway bench` printed that is histograms: from the line of the first one's
+/// title.
 pub(super) fn histograms(text: &str) -> String {
     let mark = text.find("(bars: ").unwrap_or(0);
     let begin = text[..mark].rfind('\n').map_or(0, |end| end + 1);
@@ -109,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_found_is_one_text_with_ratios_worst_cases_and_histograms() {
+    fn found_text_has_ratios_worst_cases_and_histograms() {
         let mut found = Found::default();
         found.rows.push(Row {
             kernel: "stock".to_owned(),

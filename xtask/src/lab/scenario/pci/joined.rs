@@ -166,7 +166,8 @@ impl Joined {
     }
 }
 
-/// The settings by which a host rings `peer`: ivshmem's doorbell register takes its number and a vector.
+/// The settings by which a host rings `peer`: ivshmem's doorbell register takes its number and a
+/// vector.
 pub(super) fn rings(peer: u32) -> String {
     format!(
         "driver = \"vfio\", ring = {{ resource = 0, offset = 12, value = {} }}, wake = {{ vectors = {VECTORS} }}",
@@ -179,7 +180,8 @@ fn set_up(guest: &Guest) -> Result<()> {
     guest.shell(&preset::bind_to_vfio(&[RUNG]), LIMIT).map(drop)
 }
 
-/// What the gateway of a host uses of its processor while a channel is open and nothing comes: percent, without doorbells and with them.
+/// What the gateway of a host uses of its processor while a channel is open and nothing comes:
+/// percent, without doorbells and with them.
 pub(super) fn idle(
     stage: &Stage<'_>,
     joined: &Joined,
@@ -229,7 +231,8 @@ fn used_while_idle(joined: &Joined, guests: [&Guest; 2], join: Join) -> Result<f
     Ok(100.0 * used_ns as f64 / IDLE.as_nanos() as f64)
 }
 
-/// Time that all threads of the host's gateway have run, ns (of several on this machine, the one in the agent's directory): the first field of `/proc/PID/task/TID/schedstat`.
+/// Time that all threads of the host's gateway have run, ns (of several on this machine, the one in
+/// the agent's directory): the first field of `/proc/PID/task/TID/schedstat`.
 fn used_ns(guest: &Guest) -> Result<u64> {
     let said = guest.shell(
         "for it in $(pidof busway); do if [ \"$(readlink /proc/$it/cwd)\" = \"$(pwd -P)\" ]; then cat /proc/$it/task/*/schedstat; fi; done",

@@ -1,4 +1,5 @@
-//! PCI windows: the suites of the bus over the device, gateways of two guests joined by nothing but a window and of a guest and this host, faults; and, by name, figures.
+//! PCI windows: the suites of the bus over the device, gateways of two guests joined by nothing but
+//! a window and of a guest and this host, faults; and, by name, figures.
 
 mod faults;
 mod found;
@@ -20,7 +21,8 @@ use joined::{Join, Joined};
 
 pub(super) use speed::run as speed;
 
-/// The settings of both hosts for the suite of the contract, which has both in one guest: tables divided by `|`.
+/// The settings of both hosts for the suite of the contract, which has both in one guest: tables
+/// divided by `|`.
 const TABLES: &str = "BUSWAY_PCI_TABLES";
 /// Where the guest of the suites has a window without doorbells.
 const PLAIN_SLOT: u8 = 0x12;
@@ -88,7 +90,8 @@ fn suites(stage: &Stage<'_>) -> Result<Value> {
     Ok(Value::Object(results))
 }
 
-/// A guest over the device, and this host by mapping the file behind it, or as a peer of the server with doorbells.
+/// A guest over the device, and this host by mapping the file behind it, or as a peer of the server
+/// with doorbells.
 fn with_this_host(stage: &Stage<'_>, joined: &Joined, programs: &Programs) -> Result<Value> {
     let here = Guest::here("b", &programs.files())?;
     let hosts = [&joined.a, &here];

@@ -1,4 +1,5 @@
-//! Channels over a PCI window beside bare exchanges in the same window, in the same guests in the same run. Only ratios mean anything: emulated times don't.
+//! Channels over a PCI window beside bare exchanges in the same window, in the same guests in the
+//! same run. Only ratios mean anything: emulated times don't.
 
 use std::time::Duration;
 
@@ -81,7 +82,8 @@ struct Experiment<'a> {
 }
 
 impl<'a> Experiment<'a> {
-    /// One round of a second that polls, with messages of the length at which worst cases are looked for.
+    /// One round of a second that polls, with messages of the length at which worst cases are
+    /// looked for.
     fn of(measured: &'a str, technologies: &'a [&'a str]) -> Experiment<'a> {
         Experiment {
             measured,
@@ -145,7 +147,8 @@ impl Ring {
         })?;
         for guest in &pair.guests {
             let enable = format!("echo 1 > /sys/bus/pci/devices/{}/enable\n", address(WINDOW_SLOT));
-            // A program that polls at a real-time priority is else stopped for 50 ms of every second.
+            // A program that polls at a real-time priority is else stopped for 50 ms of every
+            // second.
             let endless = "echo -1 > /proc/sys/kernel/sched_rt_runtime_us\n";
             guest.shell(&(enable + endless + &bind_to_vfio(&[RUNG_SLOT])), LIMIT)?;
         }
@@ -229,7 +232,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Best, average and worst, with nothing beside and with a program that computes without end in each guest.
+    /// Best, average and worst, with nothing beside and with a program that computes without end in
+    /// each guest.
     fn worst(&self, load: &'static str, found: &mut Found) -> Result<()> {
         let busy: Vec<Program<'_>> = match load {
             "busy" => self
@@ -263,7 +267,8 @@ impl Bench<'_> {
             let at = |name: &str| figure(&result, what, size, &format!("/half_rtt_ns/{name}"));
             let kernel = self.ring.flavor.to_string();
             let Ok(samples) = at("samples") else {
-                // Programs that poll beside busy ones, on one processor, may not get to answer at all.
+                // Programs that poll beside busy ones, on one processor, may not get to answer at
+                // all.
                 let why = reason(&result, what);
                 found
                     .unanswered
@@ -286,7 +291,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// A sleeping receiver that a doorbell wakes, beside one that polls now and then and one that polls without end.
+    /// A sleeping receiver that a doorbell wakes, beside one that polls now and then and one that
+    /// polls without end.
     fn wake_up(&self, found: &mut Found) -> Result<()> {
         let half = |wait, access: &dyn Fn(&Guest) -> Vec<String>| {
             let experiment = Experiment {
@@ -330,7 +336,8 @@ impl Bench<'_> {
         }
     }
 
-    /// Runs an experiment; its result, and what it printed. `access` gives each side's words for the window.
+    /// Runs an experiment; its result, and what it printed. `access` gives each side's words for
+    /// the window.
     fn run(
         &self,
         experiment: &Experiment<'_>,

@@ -9,14 +9,15 @@ use crate::lab::guest::Program;
 use crate::lab::pair::Pair;
 use crate::lab::protocol::Job;
 
-/// A run of a tool takes a second or a few, on a busy host ten times as long; now and then one does not end there, and is begun anew.
+/// A run of a tool takes a second or a few, on a busy host ten times as long; now and then one does
+/// not end there, and is begun anew.
 const TOOL_LIMIT: Duration = Duration::from_secs(25);
 const TOOL_ATTEMPTS: u32 = 3;
 /// Round trips that a tool measures.
 const TOOL_TRIPS: u32 = 300;
 
-/// Half a round trip as a tool of perftest measures it: its column of typical times, which is the median. Its packets are those of its
-/// connection, too.
+/// Half a round trip as a tool of perftest measures it: its column of typical times, which is the
+/// median. Its packets are those of its connection, too.
 pub(super) fn tool_figure(pair: &Pair, tool: &str, size_bytes: u64) -> Result<Figure> {
     let trips = TOOL_TRIPS.to_string();
     let (said, packets) = perftest(
@@ -53,7 +54,8 @@ pub(super) fn tool_bytes_per_s(pair: &Pair, tool: &str) -> Result<f64> {
     Ok(column(&said, BULK_BYTES, "BW average[MB/sec]")? * 1_048_576.0)
 }
 
-/// Runs a tool of perftest on both guests; what the one that connects said, and packets that this took.
+/// Runs a tool of perftest on both guests; what the one that connects said, and packets that this
+/// took.
 fn perftest(pair: &Pair, words: &[&str]) -> Result<(String, f64)> {
     let try_it = || {
         let before = packets(pair)?;
@@ -105,7 +107,8 @@ fn end(program: &Program<'_>) -> Result<String> {
     Ok(format!("{}{}", done.output, done.error))
 }
 
-/// A column of the line for a size, by the table's header, whose columns begin with `#` or are two spaces apart.
+/// A column of the line for a size, by the table's header, whose columns begin with `#` or are two
+/// spaces apart.
 fn column(said: &str, size_bytes: u64, name: &str) -> Result<f64> {
     let header = said
         .lines()
@@ -128,7 +131,8 @@ fn column(said: &str, size_bytes: u64, name: &str) -> Result<f64> {
     value.parse().with_context(|| format!("{value:?} is no number"))
 }
 
-/// The columns that a header of perftest names: words, where a unit in brackets ends each that has one.
+/// The columns that a header of perftest names: words, where a unit in brackets ends each that has
+/// one.
 fn names(header: &str) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for word in header.split_whitespace() {
@@ -146,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_of_perftest_are_found_by_their_names() {
+    fn perftest_columns_are_found_by_name() {
         let latency = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]\n 64      1000          200.0          900.5        261.25           270.1\n";
         assert_eq!(column(latency, 64, "t_typical[usec]").unwrap(), 261.25);
         let bandwidth = " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n 65536      500             99.0               88.5   \t\t   0.0012\n";
