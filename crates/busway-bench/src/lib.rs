@@ -8,7 +8,6 @@
 //! Linux only: namespaces, `/proc` and futexes.
 
 mod clock;
-mod conduct;
 mod control;
 pub mod copy_time;
 pub mod demo;
@@ -18,6 +17,7 @@ pub mod follower;
 pub mod hosts;
 pub mod processes;
 pub mod record;
+mod reports;
 mod sizes;
 pub mod system;
 pub mod technology;

@@ -5,14 +5,27 @@
 //! over bare memory, so that none meets what the other left. Read by the experiments, used by [`crate::technology`].
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use busway_transport::registry::BUS_NAMES;
+use busway_transport::registry::{BUS_NAMES, Site, link_lines};
 use memmap2::{MmapOptions, MmapRaw};
 use serde::{Deserialize, Serialize};
 
 use crate::sizes::size_within;
+
+/// Whether the links of a bus go through a window of memory, by what a system file says of them.
+pub(crate) fn goes_through_window(bus: &str) -> bool {
+    let window = "/a/window";
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+    let site = Site {
+        hosts: ["a", "b"],
+        addresses: [address; 2],
+        window: (Path::new(window), 1),
+    };
+    link_lines(bus, &site).contains(window)
+}
 
 /// What both halves of a window must be multiples of, so that they can be mapped, in bytes.
 const HALF_STEP_BYTES: u64 = 4096;
@@ -46,10 +59,9 @@ impl Access {
     pub(crate) fn table(&self, bus: &str) -> Option<String> {
         let given = self.tables.iter().rev().find(|(name, _)| name == bus);
         let follows = || {
-            let is_memory = bus == "memory" || bus == "pci";
             self.window
                 .as_ref()
-                .filter(|_| is_memory)
+                .filter(|_| goes_through_window(bus))
                 .map(SharedWindow::table)
         };
         given.map(|(_, table)| table.clone()).or_else(follows)

@@ -14,9 +14,9 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use crate::BenchError;
 use crate::conditions;
-use crate::conduct::{arrive, counted};
 use crate::experiment::{Common, Context, Pair, Session, Staged, Task};
 use crate::processes::go_on;
+use crate::reports::{arrive, counted};
 use crate::technology::{self, Description, Wait};
 use crate::worker::{ExchangePart, Extent, Report};
 

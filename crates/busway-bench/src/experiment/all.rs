@@ -6,9 +6,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{
-    Common, Context, calls, gateway, interference, jitter, latency, self_test, throughput, timeliness,
-};
+use super::{calls, gateway, interference, jitter, latency, self_test, throughput, timeliness};
+
+use super::options::Common;
+
+use super::task::Context;
 use crate::record::Run;
 use crate::views::Output;
 use crate::{BenchError, conditions};

@@ -3,7 +3,13 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use super::{Common, Context, Gathered, Plan, Quick, Session, conduct, finish, sizes_or};
+use super::options::{Common, Quick, sizes_or};
+
+use super::rounds::{Gathered, Plan, conduct};
+
+use super::session::Session;
+
+use super::task::{Context, finish};
 use crate::BenchError;
 use crate::processes::go_on;
 use crate::record::{Calls, Experiment, Row, Run, median};

@@ -1,9 +1,16 @@
 //! What a path through gateways cannot be faster than: a hop, the bare bus, and a hop. Only medians can
 //! be added.
 
-use super::gateway::{HOP, LOSSLESS, PING_PONG, TUNNEL};
 use crate::record::{Ratio, Row};
 use crate::technology::{Stage, Wait, all, floor_of};
+
+/// Modes that have a floor, as rows name them.
+pub(super) const PING_PONG: &str = "ping-pong";
+pub(super) const LOSSLESS: &str = "lossless";
+
+/// The technology that is one hop of the path, and the one that users would take instead.
+pub(super) const HOP: &str = "iceoryx2";
+pub(super) const TUNNEL: &str = "zenoh-tunnel";
 
 /// Adds a row with the sum of the hops of each bus, way to wait and size, and puts beside each gateway's
 /// row how it compares with its floor and with the tunnel.

@@ -4,11 +4,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::session::look;
-use super::{
-    Common, Context, Exchanged, Gathered, Group, Plan, Quick, Session, Staged, Task, conduct, finish, floors,
-    latency, sizes_or, throughput,
-};
+use super::floors::{HOP, LOSSLESS, PING_PONG, TUNNEL};
+use super::options::{Common, Quick, sizes_or};
+use super::rounds::{Gathered, Group, Plan, conduct};
+use super::session::{Exchanged, Session, look};
+use super::staged::Staged;
+use super::task::{Context, Task, finish};
+use super::{floors, latency, throughput};
 use crate::BenchError;
 use crate::record::{Experiment, Measured, Row, Run, Settings, Used};
 use crate::technology::{
@@ -32,15 +34,9 @@ const IDLE_SECONDS: [f64; 2] = [3.0, 10.0];
 /// Ways to wait, by how much they are like an ordinary program. `--quick` takes the first.
 const WAITS: [Wait; 3] = [Wait::Event, Wait::Adaptive, Wait::Spin];
 
-/// Modes, as rows name them.
-pub(super) const PING_PONG: &str = "ping-pong";
-pub(super) const LOSSLESS: &str = "lossless";
+/// Modes, as rows name them, beside those that have a floor.
 const OVERWRITING: &str = "overwriting";
 const IDLE: &str = "idle";
-
-/// The technology that is one hop of the path, and the one that users would take instead.
-pub(super) const HOP: &str = "iceoryx2";
-pub(super) const TUNNEL: &str = "zenoh-tunnel";
 
 /// Options of `busway bench gateway`.
 #[derive(Clone, Debug, Default, clap::Args)]

@@ -9,7 +9,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Common, Context, Session, Task, conclude, finish};
+use super::options::Common;
+
+use super::rounds::conclude;
+
+use super::session::Session;
+
+use super::task::{Context, Task, finish};
 use crate::BenchError;
 use crate::processes::go_on;
 use crate::record::{

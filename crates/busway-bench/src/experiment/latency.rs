@@ -3,10 +3,11 @@
 //! The table that iceperf prints, the round-trip and CDF figures of the RDMA sampling port, and Dolphin's best, average and worst with their histogram are
 //! views of its rows.
 
-use super::throughput::load;
-use super::{
-    Common, Context, Exchanged, Gathered, Plan, Quick, Session, conduct, finish, merge_times, sizes_or,
-};
+use super::loads::{blank_row, load};
+use super::options::{Common, Quick, sizes_or};
+use super::rounds::{Gathered, Plan, conduct};
+use super::session::{Exchanged, Session};
+use super::task::{Context, finish, merge_times};
 use crate::BenchError;
 use crate::record::{Experiment, Row, Run, Settings};
 use crate::worker::{ExchangePart, Extent};
@@ -104,10 +105,4 @@ pub(crate) fn row(gathered: &Gathered<Exchanged>, cores: usize) -> Row {
         by_round,
         ..blank_row(gathered, cores)
     }
-}
-
-/// The row of a task with two programs, without figures.
-pub(crate) fn blank_row(gathered: &Gathered<Exchanged>, cores: usize) -> Row {
-    let threads = gathered.found().map(|found| found.threads).max().unwrap_or(0);
-    gathered.task.row(threads, cores, gathered.found().count())
 }

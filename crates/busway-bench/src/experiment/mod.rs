@@ -12,108 +12,20 @@ pub mod gateway;
 pub mod interference;
 pub mod jitter;
 pub mod latency;
+mod loads;
 mod options;
 mod rounds;
 pub mod self_test;
 mod session;
 mod site;
 mod stage;
+mod staged;
+mod task;
 pub mod throughput;
 pub mod timeliness;
 
-use std::path::Path;
-use std::sync::atomic::AtomicBool;
-
-use crate::BenchError;
-use crate::record::{Measured, Recorder, Row, Run};
-use crate::technology::{Description, Wait};
-
-pub(crate) use budget::Budget;
-pub use options::{Common, MAX_SIZE_BYTES};
-pub(crate) use options::{Quick, sizes_or};
-pub(crate) use rounds::{Gathered, Group, Plan, conclude, conduct};
-pub(crate) use session::{Exchanged, Pair, Session};
-pub(crate) use stage::Staged;
-
-/// What every experiment needs of the program around it.
-#[derive(Clone, Copy)]
-pub struct Context<'a> {
-    /// The `busway` binary, for workers and gateways.
-    pub program: &'a Path,
-    /// Whether to show progress on a terminal.
-    pub live: bool,
-    /// Set when the user wants to stop.
-    pub stop: &'a AtomicBool,
-}
-
-/// One thing to measure.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Task {
-    /// Over what.
-    pub(crate) technology: Description,
-    /// How the programs wait.
-    pub(crate) wait: Wait,
-    /// Size of a message in bytes.
-    pub(crate) payload_bytes: usize,
-    /// Interval of transmission.
-    pub(crate) interval_ns: Option<u64>,
-    /// What distinguishes it beyond that.
-    pub(crate) mode: Option<&'static str>,
-    /// Whether a full queue loses its oldest message, where that can be chosen.
-    pub(crate) overwrites: bool,
-    /// Whether the first round is enough.
-    pub(crate) once: bool,
-}
-
-impl Task {
-    /// The task in a few words, for notes and progress.
-    pub(crate) fn name(&self) -> String {
-        let interval = self
-            .interval_ns
-            .map_or(String::new(), |ns| format!(" every {} µs", ns as f64 / 1000.0));
-        format!(
-            "{} {} {}{} B{interval}",
-            self.technology.name,
-            self.wait.word(),
-            self.mode.map_or(String::new(), |mode| format!("{mode} ")),
-            self.payload_bytes
-        )
-    }
-
-    /// A row that has everything but the figures. `threads` are those that may be busy at once.
-    pub(crate) fn row(&self, threads: u32, cores: usize, rounds: usize) -> Row {
-        Row {
-            technology: self.technology.name.clone(),
-            wait: self.wait.word().to_owned(),
-            mode: self.mode.map(str::to_owned),
-            payload_bytes: self.payload_bytes as u64,
-            interval_ns: self.interval_ns,
-            threads,
-            crowded: threads as usize > cores,
-            rounds: rounds as u32,
-            ..Row::default()
-        }
-    }
-}
-
-/// The times of all rounds together, and the median of each.
-pub(crate) fn merge_times<'m>(
-    rounds: impl Iterator<Item = Option<&'m Measured>>,
-) -> (Recorder, Vec<Option<f64>>) {
-    let mut all = Recorder::default();
-    let mut medians = Vec::new();
-    for measured in rounds {
-        let times = measured.and_then(|measured| Recorder::decode(measured.times.as_deref()?));
-        medians.push(times.and_then(|times| {
-            all.add(&times);
-            Some(times.distribution()?.p50 as f64)
-        }));
-    }
-    (all, medians)
-}
-
-/// Writes what was asked for, and gives the run back for the screen.
-pub(crate) fn finish(run: Run, common: &Common) -> Result<Run, BenchError> {
-    common.output.write(&run)?;
-    Ok(run)
-}
+pub use options::Common;
+pub(crate) use session::{Pair, Session};
+pub(crate) use staged::Staged;
+pub use task::Context;
+pub(crate) use task::Task;

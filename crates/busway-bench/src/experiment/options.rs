@@ -1,16 +1,13 @@
 //! Options that all experiments share.
 
-use super::Budget;
+use super::budget::Budget;
 use crate::BenchError;
 use crate::conditions;
 use crate::record::Settings;
-use crate::sizes::{parse_seconds, size_within};
+use crate::sizes::{MAX_SIZE_BYTES, parse_seconds, size_within};
 use crate::technology::{self, Description, MIN_MESSAGE_BYTES, Wait};
 use crate::views::Output;
 use crate::window::Access;
-
-/// Longest message that can be asked for, in bytes.
-pub const MAX_SIZE_BYTES: usize = 16 << 20;
 
 /// Two programs and two gateways.
 const CORES_TO_SPIN: usize = 4;

@@ -4,7 +4,13 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Budget, Session, Staged, Task};
+use super::budget::Budget;
+
+use super::session::Session;
+
+use super::staged::Staged;
+
+use super::task::Task;
 use crate::BenchError;
 use crate::processes::go_on;
 use crate::record::{Experiment, Ratio, Row, Run, SCHEMA, Settings, command_line};

@@ -3,7 +3,15 @@
 //! The path is the plain copy through shared memory; the answering program holds each message, or loses it, as told. What the path takes without that is measured in
 //! the same rounds. The last case is that of coordinated omission: a path that stands still is charged by an open loop with all that it kept waiting.
 
-use super::{Common, Context, Group, Plan, Quick, Session, Task, conduct, finish, latency};
+use super::latency;
+
+use super::options::{Common, Quick};
+
+use super::rounds::{Group, Plan, conduct};
+
+use super::session::Session;
+
+use super::task::{Context, Task, finish};
 use crate::BenchError;
 use crate::record::{Distribution, Experiment, Run, Verdict};
 use crate::technology;

@@ -4,17 +4,18 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use super::options::Common;
 use super::site::{Gateway, Site};
-use super::stage::Staged;
-use super::{Common, Context, Task};
+use super::staged::Staged;
+use super::task::{Context, Task};
 use crate::BenchError;
 use crate::conditions::{self, Wanted};
-use crate::conduct::{self, arrive, counted};
 use crate::environment::Environment;
 use crate::follower::{self, Follower};
 use crate::hosts::Hosts;
 use crate::processes::{Worker, go_on};
 use crate::record::{Condition, Measured};
+use crate::reports::{self, arrive, counted};
 use crate::system::free_addresses;
 use crate::technology::{Place, Reach, Side};
 use crate::worker::{Exchange, ExchangePart, Extent, NUMBERS, Report, Role};
@@ -291,7 +292,7 @@ impl<'a> Session<'a> {
 
     /// Adds the gateways' last words to an error that they may have caused.
     pub(crate) fn explain(error: BenchError, staged: &Staged) -> BenchError {
-        conduct::explain(error, || {
+        reports::explain(error, || {
             staged.gateways.iter().map(Gateway::last_words).collect()
         })
     }

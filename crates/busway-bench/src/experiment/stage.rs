@@ -1,4 +1,4 @@
-//! What must stand between two programs before they open a path: a system file, and gateways.
+//! Sets up what must stand between two programs before they open a path.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -8,74 +8,13 @@ use busway_system::{Carrier, System, Way};
 
 use super::session::Session;
 use super::site::{Gateway, Site};
+use super::staged::{PROGRAMS, Staged};
 use crate::BenchError;
 use crate::environment::TUNNEL;
 use crate::hosts::find_on_path;
 use crate::processes::Process;
 use crate::system::{self, HostTable, LinkTable, free_port};
 use crate::technology::{Description, Reach, Stage, Wait, partitions};
-
-/// Programs that exchange messages, and gateways that carry them.
-const PROGRAMS: u32 = 2;
-
-/// What stands; it goes when this is dropped.
-pub(crate) struct Staged {
-    /// The system file as each side sees it: asking, answering.
-    pub(crate) system: [Option<PathBuf>; 2],
-    /// In the same order; none where none is needed.
-    pub(crate) gateways: Vec<Gateway>,
-    /// Whether messages go through the gateways.
-    pub(crate) gateways_carry: bool,
-    /// Where the state of ports lies on this machine.
-    ports: Vec<PathBuf>,
-}
-
-impl Staged {
-    /// Threads that may be busy at once.
-    pub(crate) fn threads(&self) -> u32 {
-        PROGRAMS
-            + if self.gateways_carry {
-                self.gateways.len() as u32
-            } else {
-                0
-            }
-    }
-
-    /// An error if a gateway has ended.
-    pub(crate) fn check(&mut self) -> Result<(), BenchError> {
-        self.gateways.iter_mut().try_for_each(Gateway::check)
-    }
-
-    /// CPU time of each gateway so far in s.
-    pub(crate) fn cpu_s(&mut self) -> Vec<f64> {
-        self.gateways.iter_mut().map(Gateway::cpu_s).collect()
-    }
-
-    /// CPU time of each gateway since then in s.
-    pub(crate) fn cpu_since(&mut self, before_s: &[f64]) -> Vec<f64> {
-        let now_s = self.cpu_s();
-        now_s.iter().zip(before_s).map(|(now, then)| now - then).collect()
-    }
-
-    fn bare() -> Self {
-        Self {
-            system: [None, None],
-            gateways: Vec::new(),
-            gateways_carry: false,
-            ports: Vec::new(),
-        }
-    }
-}
-
-impl Drop for Staged {
-    fn drop(&mut self) {
-        self.gateways.clear();
-        for directory in &self.ports {
-            // Memory; what a program that was killed still holds open goes with it.
-            let _ = std::fs::remove_dir_all(directory);
-        }
-    }
-}
 
 impl Session<'_> {
     /// Sets up what `technology` needs for messages of `sizes` bytes, with gateways that wait as `wait` says where there is a core for each.

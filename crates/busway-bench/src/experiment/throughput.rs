@@ -3,12 +3,16 @@
 //! After "TIPC evaluation" (`throughput`: test case 1, sizes 512·n bytes up to 40,448, 10,000 sends each; `stream`: test case 3, 256 KiB every
 //! 80 ms), with the CPU load of both sides and the packets on the interface.
 
-use super::{
-    Common, Context, Exchanged, Gathered, Plan, Quick, Session, conduct, finish, latency, merge_times,
-    sizes_or,
-};
+use super::loads::{blank_row, load, percent};
+use super::options::{Common, Quick, sizes_or};
+
+use super::rounds::{Gathered, Plan, conduct};
+
+use super::session::{Exchanged, Session};
+
+use super::task::{Context, finish, merge_times};
 use crate::BenchError;
-use crate::record::{Experiment, Load, Measured, Row, Run, Settings, Used, median};
+use crate::record::{Experiment, Measured, Row, Run, Settings, median};
 use crate::technology::Wait;
 use crate::worker::{ExchangePart, Extent};
 
@@ -212,7 +216,7 @@ pub(crate) fn row(gathered: &Gathered<Exchanged>, cores: usize, experiment: Expe
         sender,
         receiver,
         by_round,
-        ..latency::blank_row(gathered, cores)
+        ..blank_row(gathered, cores)
     }
 }
 
@@ -236,75 +240,6 @@ fn cpu_percent(found: &Exchanged) -> f64 {
     };
     let gateways = percent(found.gateways_s.iter().sum(), found.asking.usage.span_s);
     program(&found.asking) + found.answering.as_ref().map_or(0.0, program) + gateways
-}
-
-fn percent(seconds: f64, span_s: f64) -> f64 {
-    if span_s > 0.0 {
-        100.0 * seconds / span_s
-    } else {
-        0.0
-    }
-}
-
-/// What one side cost, over all rounds: 0 sends or asks, 1 receives.
-pub(super) fn load(gathered: &Gathered<Exchanged>, side: usize) -> Option<Load> {
-    let mut load = Load::default();
-    let (mut span_s, mut gateway_s, mut messages) = (0.0, None, 0);
-    let (mut packets_sent, mut packets_received) = (None, None);
-    let add = |sum: &mut Option<u64>, more: Option<u64>| {
-        if let Some(more) = more {
-            *sum = Some(sum.unwrap_or(0) + more);
-        }
-    };
-    for found in gathered.found() {
-        let (used, counted) = match (side, &found.answering) {
-            (0, _) => (found.asking.usage, found.asking.sent),
-            (_, Some(answering)) => (answering.usage, answering.received),
-            (_, None) if found.gateways_s.is_empty() => return None,
-            // A program that answers reports nothing; only its gateway's load is known.
-            (_, None) => {
-                let span_s = found.asking.usage.span_s;
-                (
-                    Used {
-                        span_s,
-                        ..Used::default()
-                    },
-                    0,
-                )
-            }
-        };
-        span_s += used.span_s;
-        load.process_user_percent += used.user_s;
-        load.process_system_percent += used.system_s;
-        load.host_user_percent += used.host_user_s;
-        load.host_system_percent += used.host_system_s;
-        load.host_interrupt_percent += used.host_interrupt_s;
-        messages += counted;
-        if let Some(seconds) = found.gateways_s.get(side) {
-            gateway_s = Some(gateway_s.unwrap_or(0.0) + seconds);
-        }
-        add(&mut packets_sent, used.packets_sent);
-        add(&mut packets_received, used.packets_received);
-    }
-    // Only seconds so far.
-    for seconds in [
-        &mut load.process_user_percent,
-        &mut load.process_system_percent,
-        &mut load.host_user_percent,
-        &mut load.host_system_percent,
-        &mut load.host_interrupt_percent,
-    ] {
-        *seconds = percent(*seconds, span_s);
-    }
-    let uses_network = gathered.task.technology.reach == crate::technology::Reach::Network;
-    let per_message = |packets: Option<u64>| {
-        let packets = packets.filter(|_| uses_network && messages > 0)?;
-        Some(packets as f64 / messages as f64)
-    };
-    load.gateway_percent = gateway_s.map(|seconds| percent(seconds, span_s));
-    load.packets_sent_per_message = per_message(packets_sent);
-    load.packets_received_per_message = per_message(packets_received);
-    Some(load)
 }
 
 #[cfg(test)]

@@ -3,9 +3,15 @@
 //! After Lee, Kim, Kim and Jin, "RDMA-based Sampling Port of ARINC-653", section IV-C and figure 4: intervals from 1 µs to 1 ms, 16-byte and
 //! 4096-byte messages.
 
-use super::{
-    Common, Context, Exchanged, Gathered, Plan, Quick, Session, conduct, finish, sizes_or, throughput,
-};
+use super::throughput;
+
+use super::options::{Common, Quick, sizes_or};
+
+use super::rounds::{Gathered, Plan, conduct};
+
+use super::session::{Exchanged, Session};
+
+use super::task::{Context, finish, merge_times};
 use crate::BenchError;
 use crate::record::{Experiment, Row, Run};
 use crate::technology::Wait;
@@ -89,7 +95,7 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
 /// As that of a stream, but compared by the median of the intervals observed.
 fn row(gathered: &Gathered<Exchanged>, cores: usize) -> Row {
     let answered = |round: &Option<Exchanged>| {
-        super::merge_times(std::iter::once(
+        merge_times(std::iter::once(
             round.as_ref().and_then(|it| it.answering.as_ref()),
         ))
         .1[0]

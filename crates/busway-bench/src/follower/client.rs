@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-use super::{PORT, Reply, Request, TIMEOUT, VERSION, hear, notice_silence, say};
+use super::protocol::{PORT, Reply, Request, TIMEOUT, VERSION, hear, notice_silence, say};
 use crate::BenchError;
 use crate::environment::Environment;
 use crate::processes::Worker;

@@ -9,104 +9,10 @@
 //! (which ends with it), standard input and output of a worker, or the leash of a gateway.
 
 mod client;
+mod protocol;
 mod server;
-
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::path::PathBuf;
-use std::time::Duration;
-
-use rustix::net::sockopt;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
-
-use crate::environment::Environment;
-use crate::window::Access;
-use crate::worker::Role;
 
 pub use client::Follower;
 pub(crate) use client::RemoteGateway;
+pub use protocol::PORT;
 pub use server::{Args, serve};
-
-/// Where a follower listens unless told otherwise.
-pub const PORT: u16 = 7410;
-
-/// Both sides must be of one version: what they measure depends on it.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
-
-/// Longest line of a request or reply in bytes.
-const LINE_BYTES: u64 = 1 << 20;
-
-/// How long either side waits for a line.
-const TIMEOUT: Duration = Duration::from_secs(10);
-
-/// What the leader asks for; the first line of a connection.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Request {
-    /// Begins a run, which lasts as long as the connection.
-    Begin {
-        /// The leader's [`VERSION`].
-        version: String,
-    },
-    /// Writes a file into the run's directory.
-    Write {
-        run: u64,
-        /// Letters, digits, `-`, `.`.
-        name: String,
-        text: String,
-    },
-    /// Starts a worker.
-    Worker { run: u64, role: Box<Role> },
-    /// Starts a gateway with a file that was written.
-    Gateway { run: u64, system: PathBuf },
-}
-
-/// The answer.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Reply {
-    /// The run has begun.
-    Begun {
-        run: u64,
-        /// Name of the follower's host in system files.
-        name: String,
-        directory: PathBuf,
-        iceoryx2_config: PathBuf,
-        environment: Box<Environment>,
-        /// What it was given on its command line.
-        access: Access,
-    },
-    /// Done; for a file: where it lies.
-    Done { path: Option<PathBuf> },
-    /// Another run is under way.
-    Busy,
-    /// It can't be done: why, in words.
-    Refused { reason: String },
-}
-
-/// Lets the system notice that the other machine is gone without a word, after some half a minute (tcp(7), TCP_KEEPIDLE): a run must not stay under way for ever.
-fn notice_silence(connection: &TcpStream) -> std::io::Result<()> {
-    sockopt::set_socket_keepalive(connection, true)?;
-    sockopt::set_tcp_keepidle(connection, Duration::from_secs(10))?;
-    sockopt::set_tcp_keepintvl(connection, Duration::from_secs(5))?;
-    sockopt::set_tcp_keepcnt(connection, 4)?;
-    Ok(())
-}
-
-/// Sends one line of JSON.
-fn say(connection: &mut TcpStream, what: &impl Serialize) -> std::io::Result<()> {
-    let mut line = serde_json::to_vec(what)?;
-    line.push(b'\n');
-    connection.write_all(&line)
-}
-
-/// Takes one line of JSON, byte by byte, so that what follows it stays in the socket.
-fn hear<T: DeserializeOwned>(connection: &TcpStream) -> std::io::Result<T> {
-    let mut line = Vec::new();
-    // A capacity of one byte reads no further than the line's end.
-    BufReader::with_capacity(1, connection.take(LINE_BYTES)).read_until(b'\n', &mut line)?;
-    if line.is_empty() {
-        return Err(std::io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(serde_json::from_slice(&line)?)
-}

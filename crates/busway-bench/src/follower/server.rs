@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{PORT, Reply, Request, TIMEOUT, VERSION, hear, notice_silence, say};
+use super::protocol::{PORT, Reply, Request, TIMEOUT, VERSION, hear, notice_silence, say};
 use crate::BenchError;
 use crate::environment::Environment;
 use crate::hosts::{Host, Hosts};
@@ -306,7 +306,7 @@ fn admit_program(
     if place.directory != directory || system.is_some_and(|file| file.parent() != Some(directory)) {
         return Err("a worker of another directory than this run's".into());
     }
-    if payload_bytes > technology.max_bytes.min(crate::experiment::MAX_SIZE_BYTES) {
+    if payload_bytes > technology.max_bytes.min(crate::sizes::MAX_SIZE_BYTES) {
         return Err(format!("messages of {payload_bytes} bytes"));
     }
     Ok(())

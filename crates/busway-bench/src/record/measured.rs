@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Interruption, Maximum};
-
 /// Counts and times of one program.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
@@ -53,4 +51,24 @@ pub struct Used {
     pub packets_sent: Option<u64>,
     /// Packets that it has received.
     pub packets_received: Option<u64>,
+}
+
+/// A round trip longer than all before it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Maximum {
+    /// Since the beginning of the first run of a continued series, in s.
+    pub at_s: f64,
+    /// How long it took.
+    pub rtt_ns: u64,
+}
+
+/// A time in which nothing was measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Interruption {
+    /// As in [`Maximum::at_s`].
+    pub at_s: f64,
+    /// How long, in s.
+    pub lasted_s: f64,
+    /// What happened, in words.
+    pub reason: String,
 }

@@ -18,7 +18,7 @@ use crate::environment::Environment;
 
 pub use busway_doctor::conditions::Condition;
 pub use distribution::{Distribution, Recorder};
-pub use measured::{Measured, Used};
+pub use measured::{Interruption, Maximum, Measured, Used};
 pub use ratio::Ratio;
 pub(crate) use ratio::median;
 
@@ -250,26 +250,6 @@ pub struct Calls {
     pub write_and_read_ns: f64,
     /// Reading the clock once, as a write does for its time stamp.
     pub clock_ns: f64,
-}
-
-/// A round trip longer than all before it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Maximum {
-    /// Since the beginning of the first run of a continued series, in s.
-    pub at_s: f64,
-    /// How long it took.
-    pub rtt_ns: u64,
-}
-
-/// A time in which nothing was measured.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Interruption {
-    /// As in [`Maximum::at_s`].
-    pub at_s: f64,
-    /// How long, in s.
-    pub lasted_s: f64,
-    /// What happened, in words.
-    pub reason: String,
 }
 
 /// One thing that the self-test knows beforehand.

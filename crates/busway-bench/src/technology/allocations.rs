@@ -10,7 +10,13 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{Description, Message, Opening, Path, Place, Side, Stage, User, Wait, all, with_path};
+use super::{all, with_path};
+
+use super::message::Message;
+
+use super::path::{Description, Opening, Path, Place, Side, Stage, User};
+
+use super::wait::Wait;
 use crate::control::{Control, WorkerResult};
 use crate::hosts::Hosts;
 use crate::record::Measured;

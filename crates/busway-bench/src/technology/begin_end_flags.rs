@@ -4,8 +4,10 @@
 //! Equal flags around a copy are taken for a whole message, as published. Copies do not run in ascending order on every CPU, so some are
 //! torn or old all the same: the programs find out and count them.
 
+use super::message::{Message, Received};
+use super::path::{Description, OneWay, Opening, Path, Reach, Stage, User};
 use super::shared::{APART_BYTES, Memory, outside, sides};
-use super::{Description, Message, OneWay, Opening, Path, Reach, Received, Stage, User, Wait};
+use super::wait::Wait;
 use crate::control::WorkerResult;
 use crate::record::Measured;
 

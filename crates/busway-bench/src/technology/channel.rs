@@ -18,11 +18,10 @@ use busway_transport::{
 };
 
 use super::keeper::Keeper;
+use super::message::{Message, Received};
+use super::path::{Description, LOOK_TIMEOUT, OneWay, Opening, Path, Place, Side, Stage, User, reach_of};
 use super::ready::sleep_until_ready;
-use super::{
-    Description, LOOK_TIMEOUT, Message, OneWay, Opening, Path, Place, Received, Side, Stage, User, Wait,
-    reach_of,
-};
+use super::wait::Wait;
 use crate::clock::now_ns;
 use crate::control::{Control, WorkerResult};
 use crate::record::Measured;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use zerocopy::IntoBytes;
 
+use super::message::{MIN_MESSAGE_BYTES, Message, Received};
+use super::path::{Description, OneWay, Opening, Path, Reach, Stage, User};
 use super::ring::{Ring, slots_for};
-use super::{
-    Description, MIN_MESSAGE_BYTES, Message, OneWay, Opening, Path, Reach, Received, Stage, User, Wait,
-};
+use super::wait::Wait;
 use crate::control::{Control, WorkerResult};
 use crate::record::Measured;
 
@@ -134,7 +134,7 @@ impl Path for Copy {
         if received.is_some() || !self.blocks {
             return Ok(received);
         }
-        self.from.sleep_until_message(super::LOOK_TIMEOUT);
+        self.from.sleep_until_message(super::path::LOOK_TIMEOUT);
         Ok(self.take())
     }
 

@@ -20,7 +20,11 @@ use std::time::{Duration, Instant};
 use libloading::Library;
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 
-use super::{Description, Message, OneWay, Opening, Path, Reach, Received, Stage, User, Wait};
+use super::message::{Message, Received};
+
+use super::path::{Description, OneWay, Opening, Path, Reach, Stage, User};
+
+use super::wait::Wait;
 use crate::control::WorkerResult;
 use crate::hosts::find_on_path;
 use crate::record::Measured;

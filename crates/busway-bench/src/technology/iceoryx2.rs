@@ -23,9 +23,11 @@ use iceoryx2::prelude::*;
 use iceoryx2::service::port_factory::event::PortFactory as EventFactory;
 use iceoryx2::service::port_factory::publish_subscribe::PortFactory as PublishSubscribeFactory;
 
-use super::{
-    Description, LOOK_TIMEOUT, Message, OneWay, Opening, Path, Reach, Received, Stage, User, Wait, reach_of,
-};
+use super::message::{Message, Received};
+
+use super::path::{Description, LOOK_TIMEOUT, OneWay, Opening, Path, Reach, Stage, User, reach_of};
+
+use super::wait::Wait;
 use crate::control::WorkerResult;
 use crate::environment::TUNNEL;
 use crate::hosts::find_on_path;

@@ -9,6 +9,9 @@ use std::mem::MaybeUninit;
 /// Shortest message in bytes: number and time.
 pub const MIN_MESSAGE_BYTES: usize = 16;
 
+/// Set in the number of a message that only tests whether the path stands; it is not counted.
+pub(crate) const PROBE: u64 = 1 << 63;
+
 /// Words of the header.
 const HEADER_WORDS: usize = 2;
 const WORD_BYTES: usize = 8;

@@ -14,6 +14,7 @@ mod iceoryx2;
 mod keeper;
 mod message;
 mod mq;
+mod path;
 mod port;
 mod ready;
 pub(crate) mod ring;
@@ -26,24 +27,17 @@ mod udp;
 mod unix;
 mod wait;
 
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path as FilePath, PathBuf};
-use std::time::Duration;
-
-use busway_transport::registry::{Site, is_one_sided, link_lines};
-use serde::{Deserialize, Serialize};
-
-use crate::control::{Control, WorkerResult};
+use crate::control::WorkerResult;
 use crate::record::Measured;
-use crate::window::SharedWindow;
+use crate::window::goes_through_window;
 
 pub(crate) use iceoryx2::{DEFAULT_QUEUE_DEPTH, node as iceoryx2_node, queue_depth};
+pub(crate) use message::PROBE;
 pub use message::{MIN_MESSAGE_BYTES, Message, Received};
+pub use path::{Description, OneWay, Place, Reach, Side, Stage};
+pub(crate) use path::{Opening, Path, User};
 pub(crate) use port::{join, partitions, port_names, sampling_ports, start};
 pub use wait::Wait;
-
-/// A blocking look ends after this long, so that a program notices that it shall end.
-pub(crate) const LOOK_TIMEOUT: Duration = Duration::from_millis(100);
 
 macro_rules! technologies {
     ($($module:ident),+ $(,)?) => {
@@ -80,215 +74,10 @@ technologies! {
     port,
 }
 
-/// A technology as experiments see it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Description {
-    /// The word used on the command line and in results.
-    pub name: String,
-    /// What it is, in a few words.
-    pub title: String,
-    /// How programs can wait on it; those that an experiment uses unless told otherwise.
-    pub waits: Vec<Wait>,
-    /// How far it reaches.
-    pub reach: Reach,
-    /// What it does with a stream of messages; none: it can't carry one.
-    pub one_way: Option<OneWay>,
-    /// Longest message in bytes.
-    pub max_bytes: usize,
-    /// What must be there before programs open it.
-    pub stage: Stage,
-    /// What this machine lacks for it, as the end of "needs …"; none: nothing.
-    pub missing: Option<String>,
-}
-
-/// Where both programs can be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// On one host.
-    Host,
-    /// On two hosts of one machine, which share files; on two machines that share a window.
-    Machine,
-    /// On any two hosts.
-    Network,
-}
-
-/// What happens to messages that come faster than they are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OneWay {
-    /// The sender waits; none is lost.
-    Lossless,
-    /// The newest stays, those before it are overwritten.
-    Sampling,
-    /// They are dropped.
-    Lossy,
-}
-
-/// What must be there before programs open a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// Nothing.
-    Bare,
-    /// A system file with ports of this kind in two partitions; with a bus, on two hosts with a gateway each.
-    Ports {
-        /// Between the hosts; none: both partitions are on one.
-        bus: Option<&'static str>,
-        /// Queuing ports; otherwise sampling ports.
-        queuing: bool,
-    },
-    /// A system file with a link over this bus; the programs open it themselves.
-    Link(&'static str),
-    /// A system file with a link over this bus, and a gateway on each host.
-    Gateways(&'static str),
-    /// iceoryx2's own tunnel over Zenoh, on each host.
-    Tunnel,
-}
-
-/// Whether the links of a bus go through a window of memory, by what a system file says of them.
-pub(crate) fn goes_through_window(bus: &str) -> bool {
-    let window = "/a/window";
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-    let site = Site {
-        hosts: ["a", "b"],
-        addresses: [address; 2],
-        window: (FilePath::new(window), 1),
-    };
-    link_lines(bus, &site).contains(window)
-}
-
-/// How far a bus reaches: through a window, as far as that does.
-fn reach_of(bus: &str) -> Reach {
-    if goes_through_window(bus) {
-        Reach::Machine
-    } else {
-        Reach::Network
-    }
-}
-
 /// The technology that is this bus without Busway: the sockets of the same name, or a copy through a
 /// window. None where this program knows none.
 pub(crate) fn floor_of(bus: &str) -> Option<Description> {
     of(bus).or_else(|| goes_through_window(bus).then(|| of("copy"))?)
-}
-
-/// Which of the two programs this is. The answering one is opened first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Side {
-    /// Asks, or sends.
-    Asks,
-    /// Answers, or receives.
-    Answers,
-}
-
-/// By what two programs find each other.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Place {
-    /// Unique to one measurement: letters, digits and hyphens.
-    pub name: String,
-    /// A directory for files that both programs open.
-    pub directory: PathBuf,
-    /// Where the answering program listens; port 0: any, and it says which.
-    pub address: SocketAddr,
-    /// iceoryx2 configuration file of the program's host.
-    pub iceoryx2: PathBuf,
-    /// System file, where the stage needs one.
-    pub system: Option<PathBuf>,
-    /// Name of the program's host in it.
-    pub host: String,
-    /// Memory that both machines see, instead of files in `directory`.
-    pub window: Option<SharedWindow>,
-}
-
-/// With what a path is opened.
-pub(crate) struct Opening<'a> {
-    /// Which program.
-    pub side: Side,
-    /// Where.
-    pub place: &'a Place,
-    /// Size of a message in bytes: a multiple of 8, at least [`MIN_MESSAGE_BYTES`].
-    pub payload_bytes: usize,
-    /// How [`Path::receive`] waits: [`Wait::Event`] blocks for [`LOOK_TIMEOUT`] at most, the others look once.
-    pub wait: Wait,
-    /// Whether every byte is written and read.
-    pub touched: bool,
-    /// The program sends at instants of its own: neither `send` nor `receive` may block, it waits by [`Path::wait`].
-    pub timed: bool,
-    /// Whether messages go one way only, from the asking program to the answering one.
-    pub one_way: bool,
-    /// Whether iceoryx2 services have their default settings, by which a full queue loses its oldest
-    /// message; otherwise the publisher waits for room.
-    pub overwrites: bool,
-    /// What the parent wants.
-    pub control: &'a Control,
-    /// To be called by an answering program that waits until the other one connects: it is ready, and
-    /// listens at this address, if at any.
-    pub listening: &'a dyn Fn(Option<SocketAddr>),
-}
-
-impl Description {
-    /// Whether its programs can be on two machines, which share a window if `has_window`.
-    pub fn reaches_another_machine(&self, has_window: bool) -> bool {
-        match self.reach {
-            _ if self.stage == Stage::Tunnel => false,
-            Reach::Host => false,
-            Reach::Machine => has_window,
-            Reach::Network => true,
-        }
-    }
-
-    /// How its programs can wait where they are on two machines: no word of memory wakes anybody there.
-    pub fn waits_across(&self) -> Vec<Wait> {
-        let mut waits = self.waits.clone();
-        if self.reach == Reach::Machine && self.stage == Stage::Bare {
-            waits.retain(|wait| *wait == Wait::Spin);
-        }
-        waits
-    }
-
-    /// Whether gateways carry its messages.
-    pub fn has_gateways(&self) -> bool {
-        match self.stage {
-            Stage::Ports {
-                bus: Some(bus),
-                queuing,
-            } => queuing || !is_one_sided(bus),
-            Stage::Gateways(_) | Stage::Tunnel => true,
-            _ => false,
-        }
-    }
-}
-
-impl Opening<'_> {
-    /// Whether this is the answering program.
-    pub fn answers(&self) -> bool {
-        self.side == Side::Answers
-    }
-
-    /// Whether `receive` shall block until something comes.
-    pub fn blocks(&self) -> bool {
-        self.wait == Wait::Event && !self.timed
-    }
-}
-
-/// Two ways: one for messages to the other program, one for its messages.
-pub(crate) trait Path {
-    /// Sends one message. Where the path is lossless and full it waits for room. False if it was not sent: the parent ended the
-    /// program, or the path was opened for a program that sends at instants of its own and has no room now.
-    fn send(&mut self, message: Message) -> WorkerResult<bool>;
-
-    /// The next message, or the newest one on a path that keeps only that; `None` if none has come that no call before has given.
-    fn receive(&mut self) -> WorkerResult<Option<Received>>;
-
-    /// Sleeps until a message may be there, for `at_most` at most.
-    fn wait(&mut self, at_most: Duration) {
-        std::thread::sleep(at_most.min(Duration::from_micros(50)));
-    }
-}
-
-/// What is done with a path.
-pub(crate) trait User {
-    /// Does it.
-    fn exchange(self, path: impl Path) -> WorkerResult<Measured>;
 }
 
 /// The technology of this name.

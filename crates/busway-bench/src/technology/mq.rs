@@ -17,8 +17,10 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
+use super::message::{Message, Received};
+use super::path::{Description, LOOK_TIMEOUT, OneWay, Opening, Path, Reach, Stage, User};
 use super::ready::{Room, sleep_until_ready};
-use super::{Description, LOOK_TIMEOUT, Message, OneWay, Opening, Path, Reach, Received, Stage, User, Wait};
+use super::wait::Wait;
 use crate::control::WorkerResult;
 use crate::record::Measured;
 

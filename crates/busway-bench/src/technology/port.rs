@@ -12,10 +12,13 @@ use busway_port::{
 use busway_system::System;
 use busway_transport::registry::{BUS_NAMES, missing};
 
-use super::{
-    Description, LOOK_TIMEOUT, Message, OneWay, Opening, Path, Place, Reach, Received, Side, Stage, User,
-    Wait, reach_of,
+use super::message::{Message, Received};
+
+use super::path::{
+    Description, LOOK_TIMEOUT, OneWay, Opening, Path, Place, Reach, Side, Stage, User, reach_of,
 };
+
+use super::wait::Wait;
 use crate::control::WorkerResult;
 use crate::record::Measured;
 

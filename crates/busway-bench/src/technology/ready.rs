@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::Opening;
+use super::path::Opening;
 use crate::control::Control;
 
 /// Sleeps until `end` can be read, or written too if `writable`, for `at_most` at most. An interrupted wait is a short one.

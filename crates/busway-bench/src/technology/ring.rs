@@ -13,7 +13,7 @@ use std::time::Duration;
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::thread::futex;
 
-use super::Wait;
+use super::wait::Wait;
 use crate::control::WorkerResult;
 use crate::window::SharedWindow;
 

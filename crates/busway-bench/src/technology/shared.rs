@@ -9,7 +9,7 @@ use std::fs::File;
 use busway_core::{Medium, OutOfBounds, Window};
 use memmap2::{MmapOptions, MmapRaw};
 
-use super::Opening;
+use super::path::Opening;
 use crate::control::WorkerResult;
 
 /// Distance of what different programs write, in bytes: CPUs fetch lines in pairs.

@@ -4,8 +4,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use super::message::{Message, Received};
+use super::path::{LOOK_TIMEOUT, Opening, Path};
 use super::ready::{Room, sleep_until_ready};
-use super::{LOOK_TIMEOUT, Message, Opening, Path, Received};
 use crate::control::WorkerResult;
 
 /// A connected socket of either family.

@@ -3,8 +3,9 @@
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
+use super::path::{Description, OneWay, Opening, Reach, Stage, User};
 use super::stream::{Socket, Stream};
-use super::{Description, OneWay, Opening, Reach, Stage, User, Wait};
+use super::wait::Wait;
 use crate::control::WorkerResult;
 use crate::record::Measured;
 

@@ -11,8 +11,9 @@ use busway_transport::tipc::address::{AF_TIPC, MAX_MESSAGE_BYTES, ServiceAddress
 use busway_transport::tipc::settings::Scope;
 use socket2::{Domain, Type};
 
+use super::path::{Description, OneWay, Opening, Reach, Stage, User};
 use super::stream::{Socket, Stream};
-use super::{Description, OneWay, Opening, Reach, Stage, User, Wait};
+use super::wait::Wait;
 use crate::control::WorkerResult;
 use crate::record::Measured;
 

@@ -1,7 +1,9 @@
 //! `two-lines`: the least that any exchange between two processors costs: a word each way, in a cache line of its own, and no payload.
 
+use super::message::{MIN_MESSAGE_BYTES, Message, Received};
+use super::path::{Description, Opening, Path, Reach, Stage, User};
 use super::shared::{APART_BYTES, Memory, outside, sides};
-use super::{Description, MIN_MESSAGE_BYTES, Message, Opening, Path, Reach, Received, Stage, User, Wait};
+use super::wait::Wait;
 use crate::control::WorkerResult;
 use crate::record::Measured;
 

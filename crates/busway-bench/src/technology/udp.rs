@@ -12,8 +12,10 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg};
 
+use super::message::{Message, Received};
+use super::path::{Description, LOOK_TIMEOUT, OneWay, Opening, Path, Reach, Stage, User};
 use super::ready::{Room, sleep_until_ready};
-use super::{Description, LOOK_TIMEOUT, Message, OneWay, Opening, Path, Reach, Received, Stage, User, Wait};
+use super::wait::Wait;
 use crate::control::{Control, WorkerResult};
 use crate::record::Measured;
 

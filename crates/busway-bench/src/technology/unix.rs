@@ -4,8 +4,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::path::{Description, OneWay, Opening, Reach, Stage, User};
 use super::stream::{Socket, Stream};
-use super::{Description, OneWay, Opening, Reach, Stage, User, Wait};
+use super::wait::Wait;
 use crate::control::WorkerResult;
 use crate::record::Measured;
 

@@ -1,10 +1,24 @@
 //! Many services that exist and do nothing.
 
-use iceoryx2::prelude::*;
+use std::path::PathBuf;
 
-use super::{Report, Services, report};
+use iceoryx2::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::report::{Report, report};
 use crate::control::{Control, WorkerResult};
 use crate::technology::iceoryx2_node;
+
+/// The program that holds many services open without sending.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Services {
+    /// iceoryx2 configuration file.
+    pub config: PathBuf,
+    /// How many; named `idle/0` onwards.
+    pub count: usize,
+    /// Publisher or subscriber of each.
+    pub publish: bool,
+}
 
 /// Opens `count` services with default settings and a port each, and holds them until the parent goes.
 pub(super) fn hold(spec: &Services, control: &Control) -> WorkerResult<()> {

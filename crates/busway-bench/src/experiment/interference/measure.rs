@@ -5,17 +5,20 @@ use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use super::NONE;
 use crate::BenchError;
 use crate::conditions::{Pin, Wanted, keep_process_to};
-use crate::conduct::{arrive, counted};
-use crate::experiment::{Session, Staged, Task};
+use crate::experiment::session::Session;
+use crate::experiment::staged::Staged;
+use crate::experiment::task::Task;
 use crate::hosts::Isolation;
 use crate::processes::{Worker, go_on};
 use crate::record::{Condition, Measured};
+use crate::reports::{arrive, counted};
 use crate::technology::{Reach, Side};
 use crate::worker::{Compute, Exchange, ExchangePart, Extent, Partition, Report, Role};
 
+/// The computing task alone; no technology.
+pub(super) const NONE: &str = "none";
 /// Priority of the computing task unless told otherwise.
 const FIFO_PRIORITY: u8 = 80;
 /// The sender goes on for so long after the task has ended, in s.

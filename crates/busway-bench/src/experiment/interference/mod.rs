@@ -16,16 +16,15 @@ use busway_transport::registry::{BUS_NAMES, is_one_sided};
 
 use crate::BenchError;
 use crate::conditions::Pin;
-use crate::experiment::{
-    Common, Context, Gathered, Plan, Quick, Session, conduct, finish, merge_times, sizes_or,
-};
+use crate::experiment::options::{Common, Quick, sizes_or};
+use crate::experiment::rounds::{Gathered, Plan, conduct};
+use crate::experiment::session::Session;
+use crate::experiment::task::{Context, finish, merge_times};
 use crate::record::{Experiment, Row, Run, Settings};
 use crate::technology::{self, Description, Reach, Stage, Wait};
 use crate::worker::steps_for;
-use measure::{Arrangement, Disturbed};
+use measure::{Arrangement, Disturbed, NONE};
 
-/// The computing task alone; no technology.
-const NONE: &str = "none";
 /// Between messages in µs, as published.
 const INTERVALS_US: [u64; 2] = [1000, 10_000];
 /// Shortest and longest in µs.

@@ -6,14 +6,14 @@
 
 use std::time::Duration;
 
-use super::{End, Exchange, ExchangePart, PROBE};
+use super::spec::{End, Exchange, ExchangePart};
 use crate::clock::now_ns;
 use crate::control::{Control, WorkerResult};
 use crate::record::{Measured, Recorder};
-use crate::technology::{Message, Path, Received, Wait};
+use crate::technology::{Message, PROBE, Path, Received, Wait};
+use crate::worker::report::{Report, report, stay};
 use crate::worker::usage::Usage;
 use crate::worker::waiter::Waiter;
-use crate::worker::{Report, report, stay};
 
 /// Between the messages that only test the path.
 const PROBE_INTERVAL: Duration = Duration::from_millis(1);

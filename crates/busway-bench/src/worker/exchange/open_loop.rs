@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use super::ping::Asker;
-use super::{Exchange, PROBE, clock_ns};
-use crate::clock::now_ns;
+use super::spec::Exchange;
+use crate::clock::{self, now_ns};
 use crate::control::{Control, WorkerResult};
 use crate::record::{Measured, Recorder};
-use crate::technology::{Message, Path, Received, Wait};
-use crate::worker::stay;
+use crate::technology::{Message, PROBE, Path, Received, Wait};
+use crate::worker::report::stay;
 use crate::worker::usage::Usage;
 use crate::worker::waiter::Waiter;
 
@@ -32,7 +32,7 @@ pub(super) fn ping(
     if !Asker::new(path, Waiter::new(spec.wait)).come_up(spec, control)? {
         return Ok(Measured::default());
     }
-    let clock_ns = clock_ns();
+    let clock_ns = clock::cost_ns();
     let mut instants = Instants::new(spec, interval_ns);
     let mut trips = Recorder::default();
     let mut measured = Measured {
@@ -89,7 +89,7 @@ fn index_of(received: &Received, spec: &Exchange, answered_below: u64) -> Option
     let number = received.message.number;
     let is_answer = received.intact && number & PROBE == 0 && received.message == Message::numbered(number);
     let index = number.checked_sub(spec.base)?;
-    (is_answer && index >= answered_below && index < super::NUMBERS).then_some(index)
+    (is_answer && index >= answered_below && index < super::spec::NUMBERS).then_some(index)
 }
 
 /// Waits for an answer or the next instant, `left_ns` from now.
@@ -117,8 +117,8 @@ impl Instants {
     fn new(spec: &Exchange, interval_ns: u64) -> Self {
         let begun_ns = now_ns() + LEAD_NS;
         let counted = match spec.extent {
-            super::Extent::Seconds(seconds) => (seconds * 1e9) as u64 / interval_ns,
-            super::Extent::Messages(messages) => messages,
+            super::spec::Extent::Seconds(seconds) => (seconds * 1e9) as u64 / interval_ns,
+            super::spec::Extent::Messages(messages) => messages,
         }
         .max(1);
         let warm_up = (counted as f64 * WARM_UP_SHARE) as u64;

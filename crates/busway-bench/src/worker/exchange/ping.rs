@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use super::{End, Exchange, PROBE, clock_ns};
-use crate::clock::now_ns;
+use super::spec::{End, Exchange};
+use crate::clock::{self, now_ns};
 use crate::control::{Control, WorkerResult};
 use crate::record::{Measured, Recorder};
-use crate::technology::{Message, Path, Received, Wait};
+use crate::technology::{Message, PROBE, Path, Received, Wait};
+use crate::worker::report::{Report, report, stay};
 use crate::worker::usage::Usage;
 use crate::worker::waiter::Waiter;
-use crate::worker::{Report, report, stay};
 
 /// An answer that takes longer counts as lost.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ pub(super) fn ping(path: &mut impl Path, spec: &Exchange, control: &Control) -> 
     if !asker.come_up(spec, control)? {
         return Ok(Measured::default());
     }
-    let clock_ns = clock_ns();
+    let clock_ns = clock::cost_ns();
     let mut trips = Recorder::default();
     let mut number = asker.warm_up(spec, control)?;
     let mut measured = Measured::default();
@@ -66,8 +66,8 @@ struct WarmUp {
 impl WarmUp {
     fn new(spec: &Exchange) -> Self {
         let seconds = match spec.extent {
-            super::Extent::Seconds(seconds) => seconds * WARM_UP_SHARE,
-            super::Extent::Messages(_) => TIMEOUT.as_secs_f64(),
+            super::spec::Extent::Seconds(seconds) => seconds * WARM_UP_SHARE,
+            super::spec::Extent::Messages(_) => TIMEOUT.as_secs_f64(),
         };
         Self {
             until_ns: now_ns() + (seconds * 1e9) as u64,

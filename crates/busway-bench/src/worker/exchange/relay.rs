@@ -4,10 +4,9 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use super::PROBE;
 use crate::clock::now_ns;
 use crate::control::WorkerResult;
-use crate::technology::{Message, Path, Received};
+use crate::technology::{Message, PROBE, Path, Received};
 
 /// Messages that can be under way; more are held up at the path itself.
 const UNDER_WAY: usize = 1 << 16;

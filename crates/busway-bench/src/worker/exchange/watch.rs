@@ -4,13 +4,13 @@
 //! never within one.
 
 use super::ping::{Asker, TIMEOUT};
-use super::{End, Exchange, clock_ns};
-use crate::clock::now_ns;
+use super::spec::{End, Exchange};
+use crate::clock::{self, now_ns};
 use crate::control::{Control, WorkerResult};
 use crate::record::{Interruption, Maximum, Measured, Recorder};
 use crate::technology::Path;
+use crate::worker::report::{Report, report, stay};
 use crate::worker::waiter::Waiter;
-use crate::worker::{Report, report, stay};
 
 /// New maxima between two reports; of more, the last stays. Each is longer than all before it, so that there are never many.
 const MAXIMA: usize = 256;
@@ -28,7 +28,7 @@ pub(super) fn watch(
         return Ok(Measured::default());
     }
     let begun_ns = now_ns();
-    let clock_ns = clock_ns();
+    let clock_ns = clock::cost_ns();
     let mut number = asker.warm_up(spec, control)?;
     let mut found = Found::new(begun_ns);
     let end = End::of(spec.extent);

@@ -7,7 +7,7 @@ use crate::clock::now_ns;
 use crate::conditions::{self, Wanted};
 use crate::control::{Control, WorkerResult};
 use crate::record::{Measured, Recorder};
-use crate::worker::{Report, report, stay};
+use crate::worker::report::{Report, report, stay};
 
 /// Executions that are not counted, because they touch code and clock for the first time.
 const WARM_UP: u64 = 10;

@@ -10,8 +10,9 @@ use crate::clock::now_ns;
 use crate::conditions::{self, Wanted};
 use crate::control::{Control, WorkerResult};
 use crate::record::Measured;
-use crate::technology::{self, Opening, Path, Place, Received, Side, User, Wait};
-use crate::worker::{NUMBERS, PROBE, Report, report, stay};
+use crate::technology::{self, Opening, PROBE, Path, Place, Received, Side, User, Wait};
+use crate::worker::exchange::NUMBERS;
+use crate::worker::report::{Report, report, stay};
 
 /// Windows for the last messages, once the sender has ended.
 const LAST_WINDOWS: u32 = 50;

@@ -3,17 +3,29 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use super::clock_ns;
+use serde::{Deserialize, Serialize};
+
+use crate::clock::cost_ns;
 use crate::control::{Control, WorkerResult};
 use crate::record::{Calls, Recorder};
-use crate::technology::{Side, join, port_names, sampling_ports, start};
-use crate::worker::PortCalls;
+use crate::technology::{Place, Side, join, port_names, sampling_ports, start};
+
+/// The program that calls both ends of a channel of ports.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PortCalls {
+    /// Both partitions with their ports, on one host.
+    pub place: Place,
+    /// Size of a message in bytes.
+    pub payload_bytes: usize,
+    /// How long to measure, in s.
+    pub seconds: f64,
+}
 
 /// Calls between two readings of the clock.
 const BATCH: u64 = 100;
 
 /// Calls the ports for a third of the time each.
-pub(in super::super) fn calls(spec: &PortCalls, control: &Control) -> WorkerResult<Calls> {
+pub(super) fn calls(spec: &PortCalls, control: &Control) -> WorkerResult<Calls> {
     let (near, far) = (join(&spec.place, Side::Asks)?, join(&spec.place, Side::Answers)?);
     let ports = |partition, side| {
         let [source, destination] = port_names(spec.payload_bytes, side);
@@ -35,7 +47,7 @@ pub(in super::super) fn calls(spec: &PortCalls, control: &Control) -> WorkerResu
         write_and_read_ns: call_ns(third_s, control, || {
             write() && destination.read(black_box(&mut buffer)).is_ok()
         })?,
-        clock_ns: clock_ns() as f64,
+        clock_ns: cost_ns() as f64,
     })
 }
 

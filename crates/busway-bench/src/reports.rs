@@ -1,4 +1,4 @@
-//! What every measurement does with its programs: waits until the path stands, until all is sent, until all is counted.
+//! Waits for the reports of programs: until the path stands, until all is counted.
 
 use std::time::Duration;
 

@@ -1,0 +1,135 @@
+//! What each of two programs that exchange messages is told to do.
+
+use serde::{Deserialize, Serialize};
+
+use super::relay::Injected;
+use crate::clock::now_ns;
+use crate::conditions::Wanted;
+use crate::technology::{PROBE, Place, Side, Wait};
+
+/// Numbers of one measurement: from [`Exchange::base`], and fewer than this.
+pub const NUMBERS: u64 = 1 << 40;
+
+/// One of two programs that exchange messages.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Exchange {
+    /// Over what: the name of a technology.
+    pub technology: String,
+    /// Where.
+    pub place: Place,
+    /// What this one does.
+    pub part: ExchangePart,
+    /// Size of a message in bytes: a multiple of 8, at least [`crate::technology::MIN_MESSAGE_BYTES`].
+    pub payload_bytes: usize,
+    /// Whether every byte is written and read.
+    pub touched: bool,
+    /// Whether a full queue loses its oldest message, where that can be chosen.
+    #[serde(default)]
+    pub overwrites: bool,
+    /// How the program waits for a message.
+    pub wait: Wait,
+    /// What it asks of the system.
+    pub wanted: Wanted,
+    /// First number: what a measurement before has left behind is below it, or [`NUMBERS`] above.
+    pub base: u64,
+    /// When to end.
+    pub extent: Extent,
+}
+
+/// How long the active program goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Extent {
+    /// For this time in s.
+    Seconds(f64),
+    /// For so many messages.
+    Messages(u64),
+}
+
+/// What one of two programs does.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExchangePart {
+    /// Asks, measures round trips, and asks again.
+    Ping,
+    /// Measures round trips for long, and reports each so many ns what it has found since the report before.
+    Watch(u64),
+    /// Asks at instants of its own, this many ns apart, whether or not it has been answered.
+    OpenLoop(u64),
+    /// Answers each new message with the same.
+    Echo(Option<Injected>),
+    /// Sends as fast as the path takes messages, or one each so many ns.
+    Send(Option<u64>),
+    /// Counts what comes, and records the intervals between the times in messages.
+    Receive,
+    /// As `Send`, with a report each tenth of a second.
+    Publish(u64),
+    /// As `Receive` on the sender's machine, with the latencies of messages instead of their intervals,
+    /// and a report each tenth of a second.
+    Subscribe,
+}
+
+impl ExchangePart {
+    /// What the program is called in messages.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Ping => "ping",
+            Self::Watch(_) => "watching ping",
+            Self::OpenLoop(_) => "open-loop ping",
+            Self::Echo(_) => "echo",
+            Self::Send(_) => "sender",
+            Self::Receive => "receiver",
+            Self::Publish(_) => "publisher",
+            Self::Subscribe => "subscriber",
+        }
+    }
+
+    /// Whether messages go from this program to the other only, or from the other to this one.
+    pub(super) fn is_one_way(self) -> bool {
+        matches!(
+            self,
+            Self::Send(_) | Self::Receive | Self::Publish(_) | Self::Subscribe
+        )
+    }
+
+    /// Which side of the path it has.
+    pub fn side(self) -> Side {
+        match self {
+            Self::Ping | Self::Watch(_) | Self::OpenLoop(_) | Self::Send(_) | Self::Publish(_) => Side::Asks,
+            Self::Echo(_) | Self::Receive | Self::Subscribe => Side::Answers,
+        }
+    }
+}
+
+impl Exchange {
+    /// Whether a message belongs to this measurement; probes count with it.
+    pub(super) fn is_ours(&self, number: u64) -> bool {
+        (self.base..self.base + NUMBERS).contains(&(number & !PROBE))
+    }
+}
+
+/// When the active program ends.
+pub(super) struct End {
+    at_ns: u64,
+    messages: u64,
+}
+
+impl End {
+    /// Counted from now.
+    pub(super) fn of(extent: Extent) -> Self {
+        match extent {
+            Extent::Seconds(seconds) => Self {
+                at_ns: now_ns() + (seconds * 1e9) as u64,
+                messages: u64::MAX,
+            },
+            Extent::Messages(messages) => Self {
+                at_ns: u64::MAX,
+                messages,
+            },
+        }
+    }
+
+    pub(super) fn has_come(&self, now_ns: u64, sent: u64) -> bool {
+        now_ns >= self.at_ns || sent >= self.messages
+    }
+}
