@@ -1,8 +1,10 @@
-//! The services of this host: which exist, what they are, and whether programs publish and subscribe.
+//! The services of this host: which exist, what they are, and whether programs publish and
+//! subscribe.
 //!
-//! Kept up to date from the kernel's notices ([`Watch`]). A port's notice comes a moment before the port itself, so each notice
-//! leads to a few looks at growing distance; beyond that, everything is looked at every two seconds, two loads a service.
-//! Our own node and its ports are left out of all counts: a service that only the gateway holds is not *native*.
+//! Kept up to date from the kernel's notices ([`Watch`]). A port's notice comes a moment before the
+//! port itself, so each notice leads to a few looks at growing distance; beyond that, everything is
+//! looked at every two seconds, two loads a service. Our own node and its ports are left out of all
+//! counts: a service that only the gateway holds is not *native*.
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
@@ -15,8 +17,8 @@ use iceoryx2::service::static_config::StaticConfig;
 use iceoryx2::service::static_config::messaging_pattern::MessagingPattern;
 use iceoryx2_cal::serialize::Serialize as _;
 
+use crate::description::ServiceDescription;
 use crate::iox::Service;
-use crate::iox::description::ServiceDescription;
 use crate::iox::domain::ICEORYX2_VERSION;
 use crate::iox::registry::{Census, PortRegistry};
 use crate::iox::watch::Watch;
@@ -40,8 +42,9 @@ enum Pattern {
     Other,
 }
 
-/// Tells a file from one that was made or written anew: inode, time of the last change in s and ns, length in bytes. Reading and parsing the files of
-/// some hundred services whenever a port of one comes or goes would keep the control thread from its heartbeats.
+/// Tells a file from one that was made or written anew: inode, time of the last change in s and ns,
+/// length in bytes. Reading and parsing the files of some hundred services whenever a port of one
+/// comes or goes would keep the control thread from its heartbeats.
 type FileMark = (u64, i64, i64, u64);
 
 fn mark_of(file: &Path) -> Option<FileMark> {
@@ -78,7 +81,8 @@ pub struct Catalog {
     looks: HashMap<String, (Instant, usize)>,
     complained: HashSet<String>,
     next_slow_look: Instant,
-    /// Some program's end can't be told by the kernel (another process namespace): the dead must be looked for.
+    /// Some program's end can't be told by the kernel (another process namespace): the dead must be
+    /// looked for.
     deaths_are_silent: bool,
 }
 
@@ -87,7 +91,8 @@ pub struct Catalog {
 pub struct CatalogChanges {
     /// Names of the services whose [`LocalView`] or companion changed.
     pub names: HashSet<String>,
-    /// A program has died without closing its services: iceoryx2's remains of it shall be cleared away.
+    /// A program has died without closing its services: iceoryx2's remains of it shall be cleared
+    /// away.
     pub deaths: bool,
 }
 
@@ -207,7 +212,8 @@ impl Catalog {
         };
         let known = self.services.get_mut(hash);
         if known.as_ref().is_none_or(|service| service.file != file) {
-            // A service may have been removed and made anew, with other settings, between two looks.
+            // A service may have been removed and made anew, with other settings, between two
+            // looks.
             let known_id = known.map(|service| {
                 service.file = file;
                 service.id
@@ -228,7 +234,8 @@ impl Catalog {
         let pattern = match details.messaging_pattern() {
             MessagingPattern::PublishSubscribe(_) => {
                 match ServiceDescription::from_static(&self.config, details) {
-                    // iceoryx2 writes it after the service's file: told without it, the service could be made on no other host.
+                    // iceoryx2 writes it after the service's file: told without it, the service
+                    // could be made on no other host.
                     Some(description) if description.lacks_schema() => return false,
                     Some(description) => Pattern::PublishSubscribe(Box::new(description)),
                     None => Pattern::Other,

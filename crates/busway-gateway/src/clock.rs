@@ -1,13 +1,16 @@
 //! How a time stamp gets from one host's clock to another's.
 //!
-//! Contract: stores of ports stamp messages with `CLOCK_MONOTONIC` of their host. What crosses is, on a link whose hosts follow one clock (`ptp`),
-//! `CLOCK_TAI`; else (`estimated`) the sender's `CLOCK_MONOTONIC`, and the receiver knows the offset of the two clocks to within an
-//! error. It sets the stamp back by that error: a message counts as older than it is rather than as younger, so no stale message passes for a
-//! valid one. The control thread measures ([`Estimator`]), lanes convert ([`Wire`], which neither lock nor wait for long).
+//! Contract: stores of ports stamp messages with `CLOCK_MONOTONIC` of their host. What crosses is,
+//! on a link whose hosts follow one clock (`ptp`), `CLOCK_TAI`; else (`estimated`) the sender's
+//! `CLOCK_MONOTONIC`, and the receiver knows the offset of the two clocks to within an error. It
+//! sets the stamp back by that error: a message counts as older than it is rather than as younger,
+//! so no stale message passes for a valid one. The control thread measures ([`Estimator`]), lanes
+//! convert ([`Wire`], which neither lock nor wait for long).
 //!
-//! The estimate is the one of NTP (RFC 5905, section 8): with the times of asking, hearing, answering and being answered,
-//! `offset = ((heard - asked) + (answered - got)) / 2`, wrong by half of the time on the way at most. Of the last measurements the one with the
-//! smallest error counts; an error grows with its age, since clocks drift.
+//! The estimate is the one of NTP (RFC 5905, section 8): with the times of asking, hearing,
+//! answering and being answered, `offset = ((heard - asked) + (answered - got)) / 2`, wrong by half
+//! of the time on the way at most. Of the last measurements the one with the smallest error counts;
+//! an error grows with its age, since clocks drift.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
@@ -26,8 +29,8 @@ pub fn monotonic_ns() -> i64 {
     HostClock::Monotonic.now_ns()
 }
 
-/// From the four times of a question and its answer: `asked` and `got` by our clock, `heard` and `answered` by the peer's, which may say
-/// anything. `None` if they are impossible.
+/// From the four times of a question and its answer: `asked` and `got` by our clock, `heard` and
+/// `answered` by the peer's, which may say anything. `None` if they are impossible.
 pub fn measured(asked_ns: i64, heard_ns: i64, answered_ns: i64, got_ns: i64) -> Option<PeerClock> {
     let there = i128::from(heard_ns) - i128::from(asked_ns);
     let back = i128::from(answered_ns) - i128::from(got_ns);
@@ -152,7 +155,8 @@ impl Wire {
         }
     }
 
-    /// A stamp that crossed, which a peer wrote, in this host's `CLOCK_MONOTONIC`: never younger than the message, nor of the future.
+    /// A stamp that crossed, which a peer wrote, in this host's `CLOCK_MONOTONIC`: never younger
+    /// than the message, nor of the future.
     pub fn arrived(&self, time_ns: u64) -> i64 {
         let time_ns = time_ns as i64;
         let now_ns = monotonic_ns();

@@ -1,6 +1,7 @@
 //! What the gateway counts: every message that could not be delivered is in one of these.
 //!
-//! Lanes add, the control thread reads and reports. All accesses are relaxed: each counter stands alone and is only summed up.
+//! Lanes add, the control thread reads and reports. All accesses are relaxed: each counter stands
+//! alone and is only summed up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -36,30 +37,37 @@ counters! {
     sent,
     /// Their payload in bytes.
     sent_bytes,
-    /// Of `sent`, those whose payload the gateway copied on its way to the bus; only RDMA buses count.
+    /// Of `sent`, those whose payload the gateway copied on its way to the bus; only RDMA buses
+    /// count.
     sent_copied,
     /// Messages from other hosts given to local programs.
     received,
     /// Their payload in bytes.
     received_bytes,
-    /// Of `received`, those whose payload the gateway copied on its way from the bus; only RDMA buses count.
+    /// Of `received`, those whose payload the gateway copied on its way from the bus; only RDMA
+    /// buses count.
     received_copied,
-    /// Lost: gaps in the numbers of messages from other hosts, seen here, the receiving side, on channels that keep all.
+    /// Lost: gaps in the numbers of messages from other hosts, seen here, the receiving side, on
+    /// channels that keep all.
     lost,
     /// Replaced by newer ones on the way, as `keep = "latest"` asks; seen here, the receiving side.
     overwritten,
-    /// Replaced by newer samples in our subscriber's queue before they were taken, as the service's safe overflow allows any subscriber to lose them;
-    /// the receiving side counts them among `lost` as well.
+    /// Replaced by newer samples in our subscriber's queue before they were taken, as the service's
+    /// safe overflow allows any subscriber to lose them; the receiving side counts them among
+    /// `lost` as well.
     overflowed,
-    /// Not sent because the channel was full and the rule drops; the receiving side counts them among `lost` as well.
+    /// Not sent because the channel was full and the rule drops; the receiving side counts them
+    /// among `lost` as well.
     dropped_full,
-    /// Not sent because the link was down; the receiving side counts them among `lost` as well, if it survives.
+    /// Not sent because the link was down; the receiving side counts them among `lost` as well, if
+    /// it survives.
     dropped_link_down,
     /// Handed to a bus that then failed, receipt unconfirmed: some of them may have arrived.
     in_doubt,
     /// Not given to local programs for want of shared memory.
     dropped_no_memory,
-    /// Not given to a full local reader (services without safe overflow whose rule says not to wait).
+    /// Not given to a full local reader (services without safe overflow whose rule says not to
+    /// wait).
     dropped_reader_full,
     /// Too long for the channel, or of a length that no message of this service has.
     refused,
@@ -67,12 +75,14 @@ counters! {
     duplicates,
     /// Came from ourselves, thrown away.
     echoes,
-    /// Times that the origin's gateway was replaced by a new one: what programs published in between is not counted anywhere.
+    /// Times that the origin's gateway was replaced by a new one: what programs published in
+    /// between is not counted anywhere.
     origin_restarts,
 }
 
 counters! {
-    /// Counters of one channel of ports between this host and another. What its queues had no room for is counted by the ports.
+    /// Counters of one channel of ports between this host and another. What its queues had no room
+    /// for is counted by the ports.
     PortCounters, PortSnapshot:
     /// Messages handed to a bus; one that is sent again after an outage counts again.
     sent,
@@ -86,10 +96,12 @@ counters! {
     duplicates,
     /// Of a length that the channel does not have.
     refused,
-    /// Messages, or room in a queue, that the lane came upon by looking when a sleep had run its time, since nobody had rung: next to none, except
-    /// where a process was killed before it could ring.
+    /// Messages, or room in a queue, that the lane came upon by looking when a sleep had run its
+    /// time, since nobody had rung: next to none, except where a process was killed before it could
+    /// ring.
     unrung,
-    /// Messages that lay in the ring to a core when the core started anew, as far as its credits told: they are gone.
+    /// Messages that lay in the ring to a core when the core started anew, as far as its credits
+    /// told: they are gone.
     lost,
     /// Times that the channel was opened; towards or from a core, times that it was met anew.
     opened,

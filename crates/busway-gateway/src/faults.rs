@@ -1,17 +1,19 @@
 //! Survives a full `/dev/shm` and truncated windows.
 //!
-//! Files in `/dev/shm` get their memory at the first write; when the file system is full then (or the file was cut short), the kernel
-//! sends SIGBUS to whoever writes. The gateway must not die of that: its handler puts private memory in the place of the
-//! faulting page, notes it for the thread, and the lane throws away the message that it was writing. (libwayland treats
-//! truncated buffers of its clients in the same way.)
+//! Files in `/dev/shm` get their memory at the first write; when the file system is full then (or
+//! the file was cut short), the kernel sends SIGBUS to whoever writes. The gateway must not die of
+//! that: its handler puts private memory in the place of the faulting page, notes it for the
+//! thread, and the lane throws away the message that it was writing. (libwayland treats truncated
+//! buffers of its clients in the same way.)
 #![allow(unsafe_code)] // A signal handler and one mmap in it.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 
 thread_local! {
-    /// Written by the handler, in the thread that faulted, and by that thread itself. An atomic, since a compiler may take it that nothing else changes a thread's
-    /// own cell between two of its looks; relaxed with compiler fences, since nobody but this thread sees it.
+    /// Written by the handler, in the thread that faulted, and by that thread itself. An atomic,
+    /// since a compiler may take it that nothing else changes a thread's own cell between two of
+    /// its looks; relaxed with compiler fences, since nobody but this thread sees it.
     static FAULTED: AtomicBool = const { AtomicBool::new(false) };
 }
 
@@ -19,8 +21,8 @@ thread_local! {
 pub fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: a zeroed sigaction is a valid one; the handler is async-signal-safe (below) and has the three-argument signature that
-        // SA_SIGINFO asks for.
+        // SAFETY: a zeroed sigaction is a valid one; the handler is async-signal-safe (below) and
+        // has the three-argument signature that SA_SIGINFO asks for.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = on_bus_error as *const () as usize;
@@ -39,8 +41,9 @@ pub fn in_this_thread() -> bool {
 }
 
 extern "C" fn on_bus_error(_signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
-    // SAFETY: the kernel passes a valid siginfo. mmap and sigaction are plain system calls here and safe in a handler; the page that is replaced
-    // is one that can't be accessed at all, so nothing valid is lost.
+    // SAFETY: the kernel passes a valid siginfo. mmap and sigaction are plain system calls here and
+    // safe in a handler; the page that is replaced is one that can't be accessed at all, so nothing
+    // valid is lost.
     unsafe {
         let address = (*info).si_addr() as usize;
         let page = libc::sysconf(libc::_SC_PAGESIZE) as usize;
@@ -90,7 +93,8 @@ mod tests {
         .cast::<u8>();
         file.set_len(4096).expect("cut");
         assert!(!in_this_thread());
-        // SAFETY: inside the mapping; the second page has no file behind it, which is what this test is about.
+        // SAFETY: inside the mapping; the second page has no file behind it, which is what this
+        // test is about.
         unsafe { base.add(4096).write_volatile(1) };
         assert!(in_this_thread());
         assert!(!in_this_thread());

@@ -1,7 +1,8 @@
 //! Clears away what dead programs left behind, on a thread of its own.
 //!
-//! iceoryx2 needs seconds for a dead program of some hundred services (about the square of their number), and nothing may wait so long: the
-//! control thread says the heartbeats of all links. Asked by the control thread; rings its bell when something was cleared away.
+//! iceoryx2 needs seconds for a dead program of some hundred services (about the square of their
+//! number), and nothing may wait so long: the control thread says the heartbeats of all links.
+//! Asked by the control thread; rings its bell when something was cleared away.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,15 +16,17 @@ use rustix::fd::OwnedFd;
 use crate::iox::Service;
 use crate::lane::wait::ring;
 
-/// How long the end of the gateway waits for a clearing that is under way; what it leaves half done the next one finishes.
+/// How long the end of the gateway waits for a clearing that is under way; what it leaves half done
+/// the next one finishes.
 const END_LIMIT: Duration = Duration::from_secs(1);
 
 /// The control thread's handle.
 #[derive(Debug)]
 pub struct Janitor {
     wanted: Sender<()>,
-    /// Set by the thread after each clearing, before it rings; taken back by the control thread. Relaxed: what was cleared away is
-    /// looked at through the file system, and the bell wakes the control thread once more.
+    /// Set by the thread after each clearing, before it rings; taken back by the control thread.
+    /// Relaxed: what was cleared away is looked at through the file system, and the bell wakes the
+    /// control thread once more.
     done: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
@@ -75,7 +78,8 @@ fn work(node: &Node<Service>, asked: &Receiver<()>, done: &AtomicBool, bell: &Ow
         if count > 0 {
             tracing::info!("cleared away what {count} dead program(s) left behind");
         }
-        // Also when it was nothing: a program that starts clears away as well, and may have been faster.
+        // Also when it was nothing: a program that starts clears away as well, and may have been
+        // faster.
         done.store(true, Ordering::Relaxed);
         ring(bell);
     }

@@ -1,4 +1,5 @@
-//! The gateway: carries iceoryx2 publish/subscribe services and the channels of ARINC 653 ports between hosts, without the programs' knowledge.
+//! The gateway: carries iceoryx2 publish/subscribe services and the channels of ARINC 653 ports
+//! between hosts, without the programs' knowledge.
 //!
 //! ```text
 //! program -> iceoryx2 -> lane::outbound -> bus -> lane::inbound -> iceoryx2 -> program
@@ -6,20 +7,22 @@
 //! ```
 //!
 //! * [`iox`]: everything that touches iceoryx2.
+//! * [`description`]: a service's types and settings, without iceoryx2.
 //! * [`catalog`]: the services of this host.
-//! * [`clock`]: time stamps of ports on their way to another host.
+//! * [`clock`]: brings time stamps of ports to another host's clock.
 //! * [`gateway`]: the control thread.
-//! * [`protocol`]: what gateways say to each other.
+//! * [`protocol`]: the control messages that gateways send each other.
 //! * [`lane`]: the threads that move data.
-//! * [`janitor`]: clears away what dead programs left behind.
-//! * [`counters`], [`status`]: what is counted, and where it can be read.
-//! * [`faults`]: survives memory that is not there.
+//! * [`janitor`]: removes what dead programs left behind.
+//! * [`counters`], [`status`]: what is counted, and the file that shows it.
+//! * [`faults`]: survives sample memory that the kernel can't supply.
 //!
 //! Called by `busway gateway` ([`run`]).
 
 pub mod catalog;
 pub mod clock;
 pub mod counters;
+pub mod description;
 pub mod faults;
 pub mod gateway;
 pub mod iox;
@@ -37,7 +40,7 @@ use busway_system::System;
 /// What a call of [`run`] asks for beyond the system file.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Where to write the status; goes before the system file's word.
+    /// Where to write the status; overrides the system file.
     pub status: Option<PathBuf>,
 }
 
@@ -68,10 +71,10 @@ pub enum GatewayError {
         "the iceoryx2 domain can't be watched: {0}; if it is the limit, raise fs.inotify.max_user_watches"
     )]
     Watch(#[source] std::io::Error),
-    /// The ports of this host can't be had.
+    /// The ports of this host can't be opened.
     #[error(transparent)]
     Store(#[from] busway_port::StoreError),
-    /// The gateway's part of the ports can't be had.
+    /// The gateway's part of the ports can't be joined.
     #[error(transparent)]
     Join(#[from] busway_port::JoinError),
     /// No thread or descriptor left.
@@ -94,7 +97,7 @@ pub enum GatewayError {
 /// Carries services for `host` until `stop` is set.
 ///
 /// # Errors
-/// See [`GatewayError`]; all are found at the start. Whatever may mend itself later is retried for ever.
+/// See [`GatewayError`]; all are found at the start. What may recover later is retried for ever.
 pub fn run(system: &System, host: &str, options: Options, stop: Arc<AtomicBool>) -> Result<(), GatewayError> {
     gateway::Gateway::new(system, host, &options)?.run(&stop)
 }

@@ -6,7 +6,7 @@
 use busway_transport::{ChannelSpec, Keep};
 use serde::{Deserialize, Serialize};
 
-use crate::iox::description::ServiceDescription;
+use crate::description::ServiceDescription;
 
 /// Said of itself in the hello; peers that say something else carry nothing with us.
 pub fn application() -> String {

@@ -1,4 +1,5 @@
-//! What the gateway is doing, for programs to read: a JSON file, replaced in one piece every second.
+//! What the gateway is doing, for programs to read: a JSON file, replaced in one piece every
+//! second.
 
 use std::path::PathBuf;
 
@@ -36,12 +37,14 @@ pub struct PortStatus {
     pub bus: String,
     /// Whether messages can pass now.
     pub open: bool,
-    /// Whether the other host, a core without a gateway, is `"absent"` (it has not opened its end), `"waiting"` (it has, and has not used it yet),
-    /// `"up"` or `"stopped"`; `None` where gateways move the messages.
+    /// Whether the other host, a core without a gateway, is `"absent"` (it has not opened its end),
+    /// `"waiting"` (it has, and has not used it yet), `"up"` or `"stopped"`; `None` where gateways
+    /// move the messages.
     pub core: Option<&'static str>,
     /// The last complaint, if it still holds.
     pub complaint: Option<String>,
-    /// How far off the estimate of the two clocks' offset is at most, in ns; `None` where there is none or none is needed.
+    /// How far off the estimate of the two clocks' offset is at most, in ns; `None` where there is
+    /// none or none is needed.
     pub clock_error_ns: Option<i64>,
     /// What was counted. What queues had no room for, the ports count (`busway port stats`).
     pub counters: PortSnapshot,
@@ -73,7 +76,8 @@ pub struct ServiceStatus {
     pub sends_to: Vec<String>,
     /// Hosts whose messages come here.
     pub receives_from: Vec<String>,
-    /// The buses that its channels take at present, those that send first, in the order of those hosts.
+    /// The buses that its channels take at present, those that send first, in the order of those
+    /// hosts.
     pub over: Vec<&'static str>,
     /// The last complaint, if it still holds.
     pub complaint: Option<String>,

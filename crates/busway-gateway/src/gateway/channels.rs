@@ -10,8 +10,8 @@ use super::large::LargeOpening;
 use super::links::{LinkState, OUTAGE_HOLD, REOFFER, lane_of};
 use super::service::{Hold, InLane, InPhase, OutChannel, OutPhase};
 use crate::counters::add;
-use crate::iox::ports::Outgoing;
-use crate::lane::{ChannelKey, Command, Ending, FlowId};
+use crate::iox::sample::Outgoing;
+use crate::lane::{ChannelKey, Ending, FlowId, InboundCommand, LaneCommand, OutboundCommand};
 use crate::protocol::{Parting, Say};
 
 impl Gateway<'_> {
@@ -110,7 +110,10 @@ impl Gateway<'_> {
             self.sender_ended(key, None);
         } else {
             // Also one that ends already: its host may have changed its mind about what is left.
-            self.lanes[service.plan.lane].tell(Command::EndSender(service.flow, key, ending));
+            self.lanes[service.plan.lane].send(LaneCommand::Outbound {
+                flow: service.flow,
+                command: OutboundCommand::EndSender { key, ending },
+            });
         }
     }
 
@@ -200,7 +203,10 @@ impl Gateway<'_> {
         let in_lane = matches!(state.phase, InPhase::Active | InPhase::Closing);
         if in_lane {
             state.phase = InPhase::Draining;
-            lane_of(&self.lanes, &inbound.lane).tell(Command::EndReceiver(service.flow, key));
+            lane_of(&self.lanes, &inbound.lane).send(LaneCommand::Inbound {
+                flow: service.flow,
+                command: InboundCommand::EndReceiver { key },
+            });
         } else {
             inbound.channels.remove(&key);
             self.channels.remove(&(Direction::Receive, key));
@@ -253,7 +259,14 @@ impl Gateway<'_> {
                         main.phase = OutPhase::Active;
                         // Where messages may take two channels, not all of them take this one.
                         let may_join = self.system.links[self.links[index].number].large.is_none();
-                        lane.tell(Command::AddSender(service.flow, key, sender, may_join));
+                        lane.send(LaneCommand::Outbound {
+                            flow: service.flow,
+                            command: OutboundCommand::AddSender {
+                                key,
+                                sender,
+                                may_join,
+                            },
+                        });
                     }
                     None => return,
                 }
@@ -293,15 +306,20 @@ impl Gateway<'_> {
                 InPhase::Closing
             };
             let continuity = service.continuity.entry(state.peer.clone()).or_default().clone();
-            lane.tell(Command::AddReceiver(
-                service.flow,
-                key,
-                receiver,
-                continuity,
-                state.keeps_all,
-            ));
+            lane.send(LaneCommand::Inbound {
+                flow: service.flow,
+                command: InboundCommand::AddReceiver {
+                    key,
+                    receiver,
+                    continuity,
+                    keeps_all: state.keeps_all,
+                },
+            });
             if !is_wanted {
-                lane.tell(Command::ConfirmReceiver(service.flow, key));
+                lane.send(LaneCommand::Inbound {
+                    flow: service.flow,
+                    command: InboundCommand::AcknowledgeReceiver { key },
+                });
             }
         }
     }

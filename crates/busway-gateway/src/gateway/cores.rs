@@ -20,13 +20,11 @@ use busway_transport::core_queue::{Destination, Ends, Source, State, Tally, Watc
 use crate::GatewayError;
 use crate::clock::{Estimator, Wire};
 use crate::counters::PortCounters;
-use crate::lane::port_in::PortIn;
-use crate::lane::port_out::PortOut;
-use crate::lane::{ChannelKey, Command, FlowId, Lane, PortEnd};
+use crate::lane::port::InboundPort;
+use crate::lane::port::OutboundPort;
+use crate::lane::{ChannelKey, FlowId, Lane, LaneCommand, PortCommand, PortEnd};
 use crate::status::PortStatus;
 
-/// Flows of cores are told from those of services and of other ports by this bit.
-const CORE_FLOW: FlowId = 1 << 30;
 /// No link has this number: lanes need a key for each channel.
 const NO_LINK: usize = usize::MAX;
 /// A channel that failed is opened anew after this time.
@@ -85,7 +83,7 @@ impl Cores {
                 None => Arc::new(store.join(name)?),
             };
             cores.channels.push(Channel {
-                flow: CORE_FLOW | cores.channels.len() as FlowId,
+                flow: FlowId::Core(cores.channels.len() as u32),
                 crossing,
                 queue,
                 partition,
@@ -102,11 +100,6 @@ impl Cores {
         }
         cores.next_look = Some(Instant::now());
         Ok(cores)
-    }
-
-    /// Whether a flow is one of cores.
-    pub fn owns_flow(flow: FlowId) -> bool {
-        flow >> 30 == CORE_FLOW >> 30
     }
 
     /// When [`look`](Self::look) has something to do.
@@ -133,8 +126,8 @@ impl Cores {
     }
 
     /// A lane has given an end up.
-    pub fn hear_report(&mut self, flow: FlowId, reason: Option<String>) {
-        if let Some(channel) = self.channels.get_mut((flow & !CORE_FLOW) as usize) {
+    pub fn hear_report(&mut self, number: u32, reason: Option<String>) {
+        if let Some(channel) = self.channels.get_mut(number as usize) {
             channel.fail(reason.unwrap_or_else(|| "its lane has ended".to_string()));
         }
     }
@@ -175,7 +168,10 @@ impl Channel {
             Ok((watch, end)) => {
                 self.watch = Some(watch);
                 self.complaint = None;
-                lanes[self.crossing.lane].tell(Command::AddPort(self.flow, end));
+                lanes[self.crossing.lane].send(LaneCommand::Port {
+                    flow: self.flow,
+                    command: PortCommand::Add(end),
+                });
             }
             Err(reason) => self.fail(reason),
         }
@@ -194,7 +190,7 @@ impl Channel {
         let wire = Wire::new(self.crossing.clock, &Estimator::default());
         let key = ChannelKey {
             link: NO_LINK,
-            channel: self.flow,
+            channel: 0,
         };
         let (tally, counters) = (self.tally.clone(), self.counters.clone());
         let name = &self.crossing.port.port;
@@ -204,7 +200,7 @@ impl Channel {
             let source = source.map_err(|error| error.to_string())?;
             let of = self.crossing.channel.as_str().into();
             let tap = Tap::open(&self.partition, name, self.session).expect(is_ours);
-            PortEnd::Out(Box::new(PortOut::new(
+            PortEnd::Outbound(Box::new(OutboundPort::new(
                 key,
                 of,
                 tap,
@@ -216,7 +212,7 @@ impl Channel {
             let destination = Destination::new(ends, queue.layout, session, self.failures > 0, tally);
             let destination = destination.map_err(|error| error.to_string())?;
             let spout = Spout::open(&self.partition, name).expect(is_ours);
-            PortEnd::In(Box::new(PortIn::new(
+            PortEnd::Inbound(Box::new(InboundPort::new(
                 key,
                 spout,
                 Box::new(destination),

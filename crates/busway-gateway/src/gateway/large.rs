@@ -7,9 +7,9 @@ use busway_transport::{ChannelSpec, Direction, Keep, Sender};
 
 use super::Gateway;
 use super::service::OutPhase;
-use crate::iox::ports::Outgoing;
-use crate::lane::out::LargeOut;
-use crate::lane::{ChannelKey, Command};
+use crate::iox::sample::Outgoing;
+use crate::lane::destination::LargeSender;
+use crate::lane::{ChannelKey, LaneCommand, OutboundCommand};
 
 /// A second channel on its way into the lane.
 pub struct LargeOpening {
@@ -80,13 +80,16 @@ impl Gateway<'_> {
                 continue;
             };
             channel.phase = OutPhase::Active;
-            let large = LargeOut {
+            let large = LargeSender {
                 key: *key,
                 from_bytes: large.from_bytes,
                 in_order: large.in_order,
                 sender,
             };
-            self.lanes[service.plan.lane].tell(Command::AddLarge(service.flow, *main, large));
+            self.lanes[service.plan.lane].send(LaneCommand::Outbound {
+                flow: service.flow,
+                command: OutboundCommand::AddLargeSender { main: *main, large },
+            });
         }
     }
 }

@@ -7,16 +7,14 @@ use busway_transport::{ChannelId, ChannelSpec, Direction, Link, LinkEvent, PeerH
 
 use super::Gateway;
 use super::channels::has_other;
-use super::cores::Cores;
 use super::large::LargeOpening;
 use super::port_channel::Asked;
-use super::ports::Ports;
 use super::service::{Hold, InLane};
 use super::unconfirmed::Unconfirmed;
 use crate::clock::{measured, monotonic_ns};
-use crate::iox::description::ServiceDescription;
-use crate::iox::ports::Outgoing;
-use crate::lane::{ChannelKey, Command, Ending, Lane, Report, ReportKind};
+use crate::description::ServiceDescription;
+use crate::iox::sample::Outgoing;
+use crate::lane::{ChannelKey, Ending, FlowId, InboundCommand, Lane, LaneCommand, OutboundCommand, Report};
 use crate::protocol::{self, Say};
 
 /// What a lost peer offered is held for this long: mirrors stay, losses are counted for it.
@@ -116,7 +114,10 @@ impl LinkState {
             && let Some(bell) = self.link.doorbell(number)
         {
             self.lanes_with_doorbell.insert(number);
-            lane.tell(Command::SetDoorbell(index, Some(bell)));
+            lane.send(LaneCommand::SetDoorbell {
+                link: index,
+                doorbell: Some(bell),
+            });
         }
     }
 }
@@ -267,7 +268,10 @@ impl Gateway<'_> {
                             out.lost.insert(peer.clone(), Hold::until(now + OUTAGE_HOLD));
                             Ending::Lost
                         };
-                        self.lanes[service.plan.lane].tell(Command::EndSender(service.flow, key, ending));
+                        self.lanes[service.plan.lane].send(LaneCommand::Outbound {
+                            flow: service.flow,
+                            command: OutboundCommand::EndSender { key, ending },
+                        });
                     }
                 }
                 Direction::Receive => {
@@ -275,7 +279,10 @@ impl Gateway<'_> {
                         && inbound.channels.remove(&key).is_some()
                     {
                         let lane = lane_of(&self.lanes, &inbound.lane);
-                        lane.tell(Command::EndReceiver(service.flow, key));
+                        lane.send(LaneCommand::Inbound {
+                            flow: service.flow,
+                            command: InboundCommand::EndReceiver { key },
+                        });
                     }
                 }
             }
@@ -286,13 +293,19 @@ impl Gateway<'_> {
         // After the ends, so that lanes drain what has arrived first.
         for number in std::mem::take(&mut self.links[index].lanes_with_doorbell) {
             if let Some(lane) = self.lanes.get(number as usize) {
-                lane.tell(Command::SetDoorbell(index, None));
+                lane.send(LaneCommand::SetDoorbell {
+                    link: index,
+                    doorbell: None,
+                });
             }
             for service in self.services.values() {
                 if let Some(InLane::Own(lane, own)) = service.inbound.as_ref().map(|inbound| &inbound.lane)
                     && *own == number
                 {
-                    lane.tell(Command::SetDoorbell(index, None));
+                    lane.send(LaneCommand::SetDoorbell {
+                        link: index,
+                        doorbell: None,
+                    });
                 }
             }
         }
@@ -401,43 +414,54 @@ impl Gateway<'_> {
 
     /// Takes in what the lanes have to tell.
     pub(super) fn hear_reports(&mut self, now: Instant) {
-        while let Ok(Report {
-            flow,
-            key,
-            kind,
-            reason,
-        }) = self.reports.try_recv()
-        {
-            if Cores::owns_flow(flow) {
-                self.cores.hear_report(flow, reason);
-                continue;
-            }
-            if Ports::owns_flow(flow) {
-                self.ports.hear_report(flow, key, reason, &mut self.links);
-                continue;
-            }
-            match kind {
-                ReportKind::SenderEnded { unconfirmed } => {
-                    self.hold_unconfirmed(flow, key, unconfirmed, now);
-                    self.sender_ended(key, reason);
+        while let Ok(report) = self.reports.try_recv() {
+            match report {
+                Report::SenderEnded {
+                    flow: FlowId::Core(number),
+                    failure,
+                    ..
                 }
-                ReportKind::ReceiverEnded => self.receiver_ended(key, reason),
-                ReportKind::ReceiverAdded => self.receiver_added(key),
-                ReportKind::InletSpoilt => {
-                    let Some(name) = self.names.get(&flow) else {
-                        continue;
-                    };
-                    if let Some(service) = self.services.get_mut(name) {
-                        service.complain(
-                            name,
-                            "no memory behind a sample: /dev/shm is full; trying again".into(),
-                        );
-                        if let Some(inbound) = &mut service.inbound {
-                            inbound.replace_inlet_at = Some(now + super::reconcile::RETRY);
-                        }
-                    }
+                | Report::ReceiverEnded {
+                    flow: FlowId::Core(number),
+                    failure,
+                    ..
+                } => self.cores.hear_report(number, failure),
+                Report::SenderEnded {
+                    flow: FlowId::Port(number),
+                    key,
+                    failure,
+                    ..
                 }
+                | Report::ReceiverEnded {
+                    flow: FlowId::Port(number),
+                    key,
+                    failure,
+                } => self.ports.hear_report(number, key, failure, &mut self.links),
+                Report::SenderEnded {
+                    flow,
+                    key,
+                    unacknowledged,
+                    failure,
+                } => {
+                    self.hold_unconfirmed(flow, key, unacknowledged, now);
+                    self.sender_ended(key, failure);
+                }
+                Report::ReceiverEnded { key, failure, .. } => self.receiver_ended(key, failure),
+                Report::ReceiverAdded { key, .. } => self.receiver_added(key),
+                Report::PublisherFailed { flow } => self.publisher_failed(flow, now),
             }
+        }
+    }
+
+    fn publisher_failed(&mut self, flow: FlowId, now: Instant) {
+        let name = self.names.get(&flow);
+        let Some((name, service)) = name.and_then(|name| Some((name, self.services.get_mut(name)?))) else {
+            return;
+        };
+        let complaint = "no memory behind a sample: /dev/shm is full; trying again";
+        service.complain(name, complaint.into());
+        if let Some(inbound) = &mut service.inbound {
+            inbound.replace_publisher_at = Some(now + super::reconcile::RETRY);
         }
     }
 }

@@ -41,8 +41,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::catalog::Catalog;
 use crate::iox::{Service, domain};
 use crate::janitor::Janitor;
-use crate::lane::wait::{bell, silence};
-use crate::lane::{ChannelKey, FlowId, Lane, Report, ReportBox};
+use crate::lane::wait::{doorbell, silence};
+use crate::lane::{ChannelKey, FlowId, Lane, Report, ReportSender};
 use crate::status::StatusFile;
 use crate::{GatewayError, Options, protocol};
 use cores::Cores;
@@ -76,7 +76,7 @@ pub struct Gateway<'a> {
     channels: HashMap<(Direction, ChannelKey), String>,
     dirty: BTreeSet<String>,
     reports: mpsc::Receiver<Report>,
-    report_box: ReportBox,
+    report_box: ReportSender,
     status: Option<StatusFile>,
     next_tick: Instant,
     next_report: Instant,
@@ -112,11 +112,12 @@ impl<'a> Gateway<'a> {
         let now = Instant::now();
         let catalog = Catalog::new(&config, *node.id(), now).map_err(GatewayError::Watch)?;
         let (sender, reports) = mpsc::channel();
-        let report_box = ReportBox {
-            sender,
-            bell: Arc::new(bell().map_err(GatewayError::Thread)?),
+        let report_box = ReportSender {
+            queue: sender,
+            doorbell: Arc::new(doorbell().map_err(GatewayError::Thread)?),
         };
-        let janitor = Janitor::start(node.clone(), report_box.bell.clone()).map_err(GatewayError::Thread)?;
+        let janitor =
+            Janitor::start(node.clone(), report_box.doorbell.clone()).map_err(GatewayError::Thread)?;
         let lanes = system
             .lanes
             .iter()
@@ -341,19 +342,19 @@ impl<'a> Gateway<'a> {
         let catalog = self.catalog.fd();
         let mut fds = vec![
             PollFd::new(&catalog, PollFlags::IN),
-            PollFd::new(&*self.report_box.bell, PollFlags::IN),
+            PollFd::new(&*self.report_box.doorbell, PollFlags::IN),
         ];
         let link_fds: Vec<_> = self.links.iter().filter_map(|link| link.link.fd()).collect();
         fds.extend(link_fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
         // Interrupted by a signal: the loop looks at the stop flag.
         let _ = poll(&mut fds, Some(&timeout));
-        silence(&*self.report_box.bell);
+        silence(&*self.report_box.doorbell);
     }
 
     /// The state of a service, made if it is heard of for the first time.
     fn service(&mut self, name: &str) -> &mut ServiceState {
         if !self.services.contains_key(name) {
-            let flow = self.names.len() as FlowId;
+            let flow = FlowId::Service(self.names.len() as u32);
             let plan = self.system.plan_for(name);
             let plan = Plan {
                 crosses: plan.crosses,
@@ -396,7 +397,7 @@ impl<'a> Gateway<'a> {
         self.write_status(true);
         for service in self.services.values_mut() {
             if let Some(inbound) = &service.inbound {
-                inbound.patience.stop_waiting();
+                inbound.backpressure.stop_waiting();
             }
             if let Some(InLane::Own(lane, _)) = service.inbound.take().map(|inbound| inbound.lane) {
                 lane.join();

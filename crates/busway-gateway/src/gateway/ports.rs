@@ -23,15 +23,12 @@ use super::port_channel::{Asked, Channel, Phase, ways_of};
 use crate::GatewayError;
 use crate::clock::{Estimator, Wire, monotonic_ns};
 use crate::counters::add;
-use crate::iox::ports::Outgoing;
-use crate::lane::port_in::PortIn;
-use crate::lane::port_out::PortOut;
-use crate::lane::{ChannelKey, Command, FlowId, Lane, PortEnd};
+use crate::iox::sample::Outgoing;
+use crate::lane::port::InboundPort;
+use crate::lane::port::OutboundPort;
+use crate::lane::{ChannelKey, FlowId, Lane, LaneCommand, PortCommand, PortEnd};
 use crate::protocol::{Parting, Say};
 use crate::status::PortStatus;
-
-/// Flows of ports are told from those of services by this bit.
-const PORT_FLOW: FlowId = 1 << 31;
 
 /// See the module.
 pub struct Ports {
@@ -92,7 +89,7 @@ impl Ports {
                 }
             }
             if crossing.carrier == Carrier::Gateways {
-                let flow = PORT_FLOW | ports.channels.len() as FlowId;
+                let flow = FlowId::Port(ports.channels.len() as u32);
                 if crossing.leaves {
                     // All at once, so that the messages of one source have the same origin whichever host comes first.
                     Tap::claim(&partition, &crossing.port.port, session);
@@ -107,11 +104,6 @@ impl Ports {
     /// Whether a channel is one of ports.
     pub fn owns(&self, direction: Direction, key: ChannelKey) -> bool {
         self.by_key.contains_key(&(direction, key))
-    }
-
-    /// Whether a flow is one of ports.
-    pub fn owns_flow(flow: FlowId) -> bool {
-        flow & PORT_FLOW != 0
     }
 
     /// Whether [`tick`](Self::tick) has something to do soon.
@@ -157,7 +149,10 @@ impl Ports {
                 continue;
             }
             if matches!(channel.phase, Phase::Open | Phase::Ending | Phase::Leaving) {
-                lanes[channel.crossing.lane].tell(Command::EndPort(channel.flow));
+                lanes[channel.crossing.lane].send(LaneCommand::Port {
+                    flow: channel.flow,
+                    command: PortCommand::End,
+                });
             }
             self.forget(number, links);
             self.open_asked(number, links);
@@ -209,7 +204,10 @@ impl Ports {
                 .best_way(channel, links, now)
                 .is_some_and(|best| best < channel.at)
             {
-                lanes[channel.crossing.lane].tell(Command::EndPort(channel.flow));
+                lanes[channel.crossing.lane].send(LaneCommand::Port {
+                    flow: channel.flow,
+                    command: PortCommand::End,
+                });
                 self.channels[number].phase = Phase::Leaving;
             }
         }
@@ -300,7 +298,10 @@ impl Ports {
         match channel.phase {
             Phase::Open => {
                 channel.phase = Phase::Ending;
-                lanes[channel.crossing.lane].tell(Command::EndPort(channel.flow));
+                lanes[channel.crossing.lane].send(LaneCommand::Port {
+                    flow: channel.flow,
+                    command: PortCommand::End,
+                });
             }
             Phase::Opening => self.ended(number, None, links),
             _ => {}
@@ -368,20 +369,25 @@ impl Ports {
         let made = match end {
             ChannelEnd::Sender(sender) => {
                 link.give_doorbell(key.link, lane, number_of_lane as u32, sender.wait_for());
-                Tap::open(partition, name, self.session)
-                    .map(|tap| PortEnd::Out(Box::new(PortOut::new(key, of, tap, sender, wire, counters))))
+                Tap::open(partition, name, self.session).map(|tap| {
+                    PortEnd::Outbound(Box::new(OutboundPort::new(key, of, tap, sender, wire, counters)))
+                })
             }
             ChannelEnd::Receiver(receiver) => {
                 link.give_doorbell(key.link, lane, number_of_lane as u32, receiver.wait_for());
-                Spout::open(partition, name)
-                    .map(|spout| PortEnd::In(Box::new(PortIn::new(key, spout, receiver, wire, counters))))
+                Spout::open(partition, name).map(|spout| {
+                    PortEnd::Inbound(Box::new(InboundPort::new(key, spout, receiver, wire, counters)))
+                })
             }
         };
         channel.phase = Phase::Open;
         channel.complaint = None;
         add(&channel.counters.opened, 1);
         let made = made.expect("the crossing's port is in the module that it comes from");
-        lane.tell(Command::AddPort(channel.flow, made));
+        lane.send(LaneCommand::Port {
+            flow: channel.flow,
+            command: PortCommand::Add(made),
+        });
     }
 
     /// The peer asks to end a channel that this host sends.
@@ -393,7 +399,10 @@ impl Ports {
             Phase::Open => {
                 self.channels[number].phase = Phase::Ending;
                 let channel = &self.channels[number];
-                lanes[channel.crossing.lane].tell(Command::EndPort(channel.flow));
+                lanes[channel.crossing.lane].send(LaneCommand::Port {
+                    flow: channel.flow,
+                    command: PortCommand::End,
+                });
             }
             Phase::Ending => {}
             _ => self.ended(number, None, links),
@@ -420,7 +429,10 @@ impl Ports {
         match channel.phase {
             Phase::Open => {
                 channel.phase = Phase::Ending;
-                lanes[channel.crossing.lane].tell(Command::EndPort(channel.flow));
+                lanes[channel.crossing.lane].send(LaneCommand::Port {
+                    flow: channel.flow,
+                    command: PortCommand::End,
+                });
             }
             Phase::Ending => {}
             // The lane will tell.
@@ -435,12 +447,12 @@ impl Ports {
     /// A lane has given an end up.
     pub fn hear_report(
         &mut self,
-        flow: FlowId,
+        number: u32,
         key: ChannelKey,
         reason: Option<String>,
         links: &mut [LinkState],
     ) {
-        let number = (flow & !PORT_FLOW) as usize;
+        let number = number as usize;
         // It may tell of a channel that went with its link.
         if self
             .channels

@@ -23,12 +23,14 @@ use super::service::{
 };
 use super::ways::{Choice, Ways};
 use super::{Gateway, ways};
-use crate::iox::companion::{self, Ear, Voice};
-use crate::iox::description::{DescriptionError, ServiceDescription};
-use crate::iox::ports::{Inlet, Outlet, Patience, Shape};
+use crate::description::{ServiceDescription, Shape};
+use crate::iox::events::{self, EventListener, EventNotifier};
+use crate::iox::publisher::{Backpressure, SamplePublisher};
+use crate::iox::service::DescriptionError;
+use crate::iox::subscriber::SampleSubscriber;
 use crate::lane::inbound::InboundSetup;
 use crate::lane::outbound::OutboundSetup;
-use crate::lane::{ChannelKey, Command};
+use crate::lane::{ChannelKey, InboundCommand, LaneCommand, OutboundCommand};
 use crate::protocol::{Parting, Say};
 
 /// What is refused is tried again after this time.
@@ -220,7 +222,10 @@ impl Gateway<'_> {
             let lane = lane_of(&self.lanes, &inbound.lane);
             if subscribers != inbound.subscribers {
                 inbound.subscribers = subscribers;
-                lane.tell(Command::MeetSubscribers(service.flow));
+                lane.send(LaneCommand::Inbound {
+                    flow: service.flow,
+                    command: InboundCommand::NoticeSubscribers,
+                });
             }
             let is_expected = subscribers > 0 && offers.is_published;
             if inbound.channels.is_empty() && wanted.is_empty() && !is_expected {
@@ -271,8 +276,8 @@ impl Gateway<'_> {
             return;
         }
         let made = if listeners > 0 {
-            companion::open(&self.node, name)
-                .and_then(|factory| Voice::new(&factory))
+            events::open(&self.node, name)
+                .and_then(|factory| EventNotifier::new(&factory))
                 .map(Some)
         } else {
             Ok(None)
@@ -281,7 +286,10 @@ impl Gateway<'_> {
             Ok(voice) => {
                 inbound.has_voice = voice.is_some();
                 tracing::debug!("service {name:?}: events raised: {}", inbound.has_voice);
-                lane_of(&self.lanes, &inbound.lane).tell(Command::SetVoice(service.flow, voice));
+                lane_of(&self.lanes, &inbound.lane).send(LaneCommand::Inbound {
+                    flow: service.flow,
+                    command: InboundCommand::SetNotifier(voice),
+                });
             }
             Err(reason) => {
                 service.retry_at = Some(now + RETRY);
@@ -338,7 +346,10 @@ impl Gateway<'_> {
             } else if channel.phase == InPhase::Active {
                 channel.phase = InPhase::Closing;
                 let lane = lane_of(&self.lanes, &inbound.lane);
-                lane.tell(Command::ConfirmReceiver(service.flow, *key));
+                lane.send(LaneCommand::Inbound {
+                    flow: service.flow,
+                    command: InboundCommand::AcknowledgeReceiver { key: *key },
+                });
             }
         }
         for (key, parting) in closes {
@@ -407,7 +418,7 @@ impl Gateway<'_> {
         let (flow, lane) = (service.flow, service.plan.lane);
         let (_, description) = service.factory.as_ref().ok_or("the service is not open")?;
         let may_wait = publisher_waits(&service.plan, description);
-        let patience = Arc::new(Patience::default());
+        let patience = Arc::new(Backpressure::default());
         if let Some(out) = &service.outbound {
             patience.set_own_subscriber(out.outlet_id);
         }
@@ -420,28 +431,31 @@ impl Gateway<'_> {
         };
         let service = self.services.get_mut(name).expect("made by reconcile");
         let setup = InboundSetup {
-            inlet,
+            publisher: inlet,
             own_session: self.session,
             counters: service.counters.clone(),
-            patience: patience.clone(),
+            backpressure: patience.clone(),
         };
-        lane_of(&self.lanes, &lane).tell(Command::SetInbound(flow, Box::new(setup)));
+        lane_of(&self.lanes, &lane).send(LaneCommand::Inbound {
+            flow,
+            command: InboundCommand::Begin(Box::new(setup)),
+        });
         service.inbound = Some(InState {
-            patience,
+            backpressure: patience,
             lane,
             channels: HashMap::new(),
-            replace_inlet_at: None,
+            replace_publisher_at: None,
             has_voice: false,
             subscribers,
         });
         Ok(())
     }
 
-    fn make_inlet(&self, name: &str, patience: &Arc<Patience>) -> Result<Inlet, String> {
+    fn make_inlet(&self, name: &str, patience: &Arc<Backpressure>) -> Result<SamplePublisher, String> {
         let service = self.services.get(name).expect("made by reconcile");
         let (factory, description) = service.factory.as_ref().ok_or("the service is not open")?;
         let may_wait = publisher_waits(&service.plan, description);
-        let inlet = Inlet::new(
+        let inlet = SamplePublisher::new(
             factory,
             Shape::of(description),
             may_wait,
@@ -457,20 +471,23 @@ impl Gateway<'_> {
     fn replace_spoilt_inlet(&mut self, name: &str, now: Instant) {
         let service = self.services.get(name).expect("made by reconcile");
         let Some(inbound) = &service.inbound else { return };
-        if inbound.replace_inlet_at.is_none_or(|at| now < at) {
+        if inbound.replace_publisher_at.is_none_or(|at| now < at) {
             return;
         }
-        let made = self.make_inlet(name, &inbound.patience);
+        let made = self.make_inlet(name, &inbound.backpressure);
         let service = self.services.get_mut(name).expect("made by reconcile");
         let inbound = service.inbound.as_mut().expect("looked at above");
         match made {
             Ok(inlet) => {
-                inbound.replace_inlet_at = None;
-                lane_of(&self.lanes, &inbound.lane).tell(Command::SetInlet(service.flow, Box::new(inlet)));
+                inbound.replace_publisher_at = None;
+                lane_of(&self.lanes, &inbound.lane).send(LaneCommand::Inbound {
+                    flow: service.flow,
+                    command: InboundCommand::ReplacePublisher(Box::new(inlet)),
+                });
                 service.complaint = None;
             }
             Err(reason) => {
-                inbound.replace_inlet_at = Some(now + RETRY);
+                inbound.replace_publisher_at = Some(now + RETRY);
                 service.complain(name, format!("{reason}; trying again"));
             }
         }
@@ -481,9 +498,12 @@ impl Gateway<'_> {
         let Some(inbound) = service.inbound.take() else {
             return;
         };
-        inbound.patience.stop_waiting();
+        inbound.backpressure.stop_waiting();
         match &inbound.lane {
-            InLane::Shared(lane) => self.lanes[*lane].tell(Command::DropInbound(service.flow)),
+            InLane::Shared(lane) => self.lanes[*lane].send(LaneCommand::Inbound {
+                flow: service.flow,
+                command: InboundCommand::End,
+            }),
             InLane::Own(..) => self.end_own_lane(inbound.lane),
         }
     }
@@ -504,20 +524,23 @@ impl Gateway<'_> {
             return Ok(());
         }
         let (factory, description) = service.factory.as_ref().expect("opened above");
-        let outlet = Outlet::new(factory, &self.node, description)?;
+        let outlet = SampleSubscriber::new(factory, &self.node, description)?;
         let outlet_id = outlet.id();
         if let Some(inbound) = &service.inbound {
-            inbound.patience.set_own_subscriber(outlet_id);
+            inbound.backpressure.set_own_subscriber(outlet_id);
         }
         let setup = OutboundSetup {
-            outlet,
+            subscriber: outlet,
             history: description.settings.history_size as usize,
             when_full: when_full(&service.plan, description),
             sequence: service.sequence.clone(),
             origin: self.session,
             counters: service.counters.clone(),
         };
-        self.lanes[service.plan.lane].tell(Command::SetOutbound(service.flow, Box::new(setup)));
+        self.lanes[service.plan.lane].send(LaneCommand::Outbound {
+            flow: service.flow,
+            command: OutboundCommand::Begin(Box::new(setup)),
+        });
         service.outbound = Some(OutState {
             channels: HashMap::new(),
             lost: HashMap::new(),
@@ -539,12 +562,15 @@ impl Gateway<'_> {
         out.lost.retain(|_, hold| now < hold.until);
         if publishers != out.publishers {
             out.publishers = publishers;
-            self.lanes[service.plan.lane].tell(Command::MeetPublishers(service.flow));
+            self.lanes[service.plan.lane].send(LaneCommand::Outbound {
+                flow: service.flow,
+                command: OutboundCommand::NoticePublishers,
+            });
         }
         if (notifiers > 0) != out.has_ear && service.retry_at.is_none() {
             let made = if notifiers > 0 {
-                companion::open(&self.node, name)
-                    .and_then(|factory| Ear::new(&factory))
+                events::open(&self.node, name)
+                    .and_then(|factory| EventListener::new(&factory))
                     .map(Some)
             } else {
                 Ok(None)
@@ -553,7 +579,10 @@ impl Gateway<'_> {
                 Ok(ear) => {
                     out.has_ear = ear.is_some();
                     tracing::debug!("service {name:?}: events heard: {}", out.has_ear);
-                    self.lanes[service.plan.lane].tell(Command::SetEar(service.flow, ear));
+                    self.lanes[service.plan.lane].send(LaneCommand::Outbound {
+                        flow: service.flow,
+                        command: OutboundCommand::SetListener(ear),
+                    });
                 }
                 Err(reason) => {
                     service.retry_at = Some(now + RETRY);
@@ -570,9 +599,12 @@ impl Gateway<'_> {
         if out.channels.is_empty() && (out.lost.is_empty() || publishers == 0) {
             service.outbound = None;
             if let Some(inbound) = &service.inbound {
-                inbound.patience.set_own_subscriber(0);
+                inbound.backpressure.set_own_subscriber(0);
             }
-            self.lanes[service.plan.lane].tell(Command::DropOutbound(service.flow));
+            self.lanes[service.plan.lane].send(LaneCommand::Outbound {
+                flow: service.flow,
+                command: OutboundCommand::End,
+            });
         }
     }
 }

@@ -10,10 +10,11 @@ use busway_system::Link;
 use super::large::LargeOpening;
 use super::rest::Rests;
 use crate::counters::ServiceCounters;
-use crate::iox::description::{Factory, ServiceDescription};
-use crate::iox::ports::Patience;
+use crate::description::ServiceDescription;
+use crate::iox::publisher::Backpressure;
+use crate::iox::service::Factory;
+use crate::lane::WhenFull;
 use crate::lane::inbound::Continuity;
-use crate::lane::outbound::WhenFull;
 use crate::lane::{ChannelKey, FlowId, Lane};
 
 /// Where a channel that we receive stands.
@@ -59,13 +60,13 @@ pub enum InLane {
 /// The inbound half, seen from the control thread.
 pub struct InState {
     /// Keeps our publisher from waiting in vain.
-    pub patience: Arc<Patience>,
+    pub backpressure: Arc<Backpressure>,
     /// The lane.
     pub lane: InLane,
     /// The channels.
     pub channels: HashMap<ChannelKey, InChannel>,
     /// When a spoilt publisher may be replaced.
-    pub replace_inlet_at: Option<Instant>,
+    pub replace_publisher_at: Option<Instant>,
     /// Whether a companion's voice was given.
     pub has_voice: bool,
     /// Subscribers at the last reconciliation: newcomers are met at once.
@@ -262,7 +263,7 @@ impl ServiceState {
             || self
                 .inbound
                 .as_ref()
-                .is_some_and(|input| input.replace_inlet_at.is_some())
+                .is_some_and(|input| input.replace_publisher_at.is_some())
     }
 
     /// Says what is wrong, once.

@@ -1,7 +1,8 @@
 //! The iceoryx2 domain of this host: root path, prefix, defaults; and the gateway's node in it.
 //!
-//! Programs find each other when their iceoryx2 configuration has the same root path and prefix. The gateway takes the
-//! configuration that programs on this host take (iceoryx2's own search order), or what the system file says.
+//! Programs find each other when their iceoryx2 configuration has the same root path and prefix.
+//! The gateway takes the configuration that programs on this host take (iceoryx2's own search
+//! order), or what the system file says.
 
 use iceoryx2::config::Config;
 use iceoryx2::node::{Node, NodeBuilder, NodeState};
@@ -12,7 +13,8 @@ use iceoryx2_bb_system_types::{file_name::FileName, file_path::FilePath, path::P
 use super::Service;
 use busway_system::Iceoryx2Domain;
 
-/// The iceoryx2 version that this gateway is built for; gateways of different versions carry nothing between them.
+/// The iceoryx2 version that this gateway is built for; gateways of different versions carry
+/// nothing between them.
 pub const ICEORYX2_VERSION: &str = "0.10.0";
 
 /// What every gateway's node is called, followed by the host's name.
@@ -99,14 +101,16 @@ pub fn config(domain: &Iceoryx2Domain) -> Result<Config, DomainError> {
     Ok(config)
 }
 
-/// Makes the gateway's node, after the remains of dead programs are cleared away and no other gateway was found.
+/// Makes the gateway's node, after the remains of dead programs are cleared away and no other
+/// gateway was found.
 ///
 /// # Errors
 /// See [`DomainError`].
 pub fn create_node(config: &Config, host: &str) -> Result<Node<Service>, DomainError> {
     let root = config.global.root_path().to_string();
     let mut other = None;
-    // A listing that fails tells nothing of another gateway; creating the node will then say what is wrong.
+    // A listing that fails tells nothing of another gateway; creating the node will then say what
+    // is wrong.
     let _ = Node::<Service>::list(config, |state| {
         if let NodeState::Alive(view) = &state {
             use iceoryx2::node::NodeView;

@@ -1,13 +1,16 @@
-//! The queues between programs' publishers and a subscriber of ours: what was lost in them, and whether anything waits.
+//! The queues between programs' publishers and a subscriber of ours: what was lost in them, and
+//! whether anything waits.
 //!
-//! In a service with safe overflow, a publisher that finds a subscriber's queue full replaces the oldest sample, and tells nobody. Samples carry
-//! no numbers, so the gateway could not say what it missed. But the queue's read position, in shared memory, moves for each
-//! sample that is taken *and* for each that is replaced: the difference to what we took ourselves is what was lost. The connection is opened through
-//! iceoryx2's own storage, which checks the version; its `repr(C)` structure is read through a mirror, as in
-//! [`super::registry`]. Read-only: nothing in it is ever written.
+//! In a service with safe overflow, a publisher that finds a subscriber's queue full replaces the
+//! oldest sample, and tells nobody. Samples carry no numbers, so the gateway could not say what it
+//! missed. But the queue's read position, in shared memory, moves for each sample that is taken
+//! *and* for each that is replaced: the difference to what we took ourselves is what was lost. The
+//! connection is opened through iceoryx2's own storage, which checks the version; its `repr(C)`
+//! structure is read through a mirror, as in [`super::registry`]. Read-only: nothing in it is ever
+//! written.
 //!
-//! The same two positions tell whether anything waits, with one cache line a publisher: asking iceoryx2 costs a microsecond for a quiet
-//! service, which a hundred of them make a burden.
+//! The same two positions tell whether anything waits, with one cache line a publisher: asking
+//! iceoryx2 costs a microsecond for a quiet service, which a hundred of them make a burden.
 //!
 //! Called by a lane when it takes samples; opening happens once a publisher.
 #![allow(unsafe_code)] // One cast, proved in `SourceQueue::queue`.
@@ -44,7 +47,8 @@ struct QueueMirror {
     read_position: AtomicU64,
 }
 
-/// Mirror of `Channel` in `zero_copy_connection/common.rs` (iceoryx2-cal 0.10.0), `repr(C)` there too.
+/// Mirror of `Channel` in `zero_copy_connection/common.rs` (iceoryx2-cal 0.10.0), `repr(C)` there
+/// too.
 #[repr(C)]
 struct ChannelMirror {
     _state: AtomicU64,
@@ -61,7 +65,8 @@ struct ConnectionMirror {
     _state: AtomicU8,
     _max_borrowed_samples: usize,
     _number_of_samples_per_segment: usize,
-    /// Data segments that the publisher may have in the course of time; 1 where it never replaces the first.
+    /// Data segments that the publisher may have in the course of time; 1 where it never replaces
+    /// the first.
     number_of_segments: u8,
     _enable_safe_overflow: bool,
 }
@@ -79,9 +84,10 @@ struct SourceQueue {
 impl SourceQueue {
     fn mirror(&self) -> Option<&ConnectionMirror> {
         let connection: *const SharedManagementData = self.connection.as_ref()?.get();
-        // SAFETY: points to a live, initialised `SharedManagementData` (the storage checks version and completion and stays mapped
-        // as long as `self`); all structures involved are `repr(C)` with the fields of their mirrors in 0.10.0, to which we are pinned. The vectors
-        // and the numbers are only read, and were filled in before the storage could be opened.
+        // SAFETY: points to a live, initialised `SharedManagementData` (the storage checks version
+        // and completion and stays mapped as long as `self`); all structures involved are `repr(C)`
+        // with the fields of their mirrors in 0.10.0, to which we are pinned. The vectors and the
+        // numbers are only read, and were filled in before the storage could be opened.
         Some(unsafe { &*connection.cast::<ConnectionMirror>() })
     }
 
@@ -131,10 +137,12 @@ impl SourceQueues {
         }
     }
 
-    /// Whether some publisher that has sent something before has put something in again. A publisher's first sample is not seen.
+    /// Whether some publisher that has sent something before has put something in again. A
+    /// publisher's first sample is not seen.
     pub fn has_waiting(&self) -> bool {
         self.sources.iter().any(|source| {
-            // Relaxed: a hint; iceoryx2's own look at the queue orders the sample itself. A queue that can't be seen may hold something.
+            // Relaxed: a hint; iceoryx2's own look at the queue orders the sample itself. A queue
+            // that can't be seen may hold something.
             source.queue().is_none_or(|queue| {
                 queue.write_position.load(Ordering::Relaxed) != queue.read_position.load(Ordering::Relaxed)
             })

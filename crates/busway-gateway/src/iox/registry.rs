@@ -1,11 +1,14 @@
-//! Who publishes and who subscribes: iceoryx2's registry of a service's ports, read without taking part.
+//! Who publishes and who subscribes: iceoryx2's registry of a service's ports, read without taking
+//! part.
 //!
-//! A program that opens a service takes one of its `max_nodes` places, and keeps the service alive. The gateway must know of
-//! ports in services where it has no business, and must take nothing from programs; so it maps the service's registry
-//! (iceoryx2's "dynamic config", in POSIX shared memory) and only reads (writable all the same: iceoryx2's read ends with a
-//! compare-and-exchange of a value with itself). Opening goes through iceoryx2's own storage, which
-//! checks the version; the structure inside is public in type but private in its fields, so it is read through a mirror of
-//! its `repr(C)` layout. `tests` prove the mirror against real services; the exact pin of iceoryx2 keeps it true.
+//! A program that opens a service takes one of its `max_nodes` places, and keeps the service alive.
+//! The gateway must know of ports in services where it has no business, and must take nothing from
+//! programs; so it maps the service's registry (iceoryx2's "dynamic config", in POSIX shared
+//! memory) and only reads (writable all the same: iceoryx2's read ends with a compare-and-exchange
+//! of a value with itself). Opening goes through iceoryx2's own storage, which checks the version;
+//! the structure inside is public in type but private in its fields, so it is read through a mirror
+//! of its `repr(C)` layout. `tests` prove the mirror against real services; the exact pin of
+//! iceoryx2 keeps it true.
 //!
 //! Called by the control thread only.
 #![allow(unsafe_code)] // One cast, proved in `PortRegistry::mirror`.
@@ -26,7 +29,7 @@ use iceoryx2_cal::dynamic_storage::{DynamicStorage as _, DynamicStorageBuilder a
 use iceoryx2_cal::named_concept::{NamedConceptBuilder, NamedConceptConfiguration, NamedConceptMgmt};
 
 use super::Service;
-use super::description::TypeDescription;
+use crate::description::TypeDescription;
 
 type Family = <Service as iceoryx2::service::Service>::Bag;
 type Registry = DynamicConfig<Family>;
@@ -79,7 +82,8 @@ pub struct PortRegistry {
 }
 
 impl PortRegistry {
-    /// Maps the registry of a service; `None` if it does not exist (yet, or any more) or is of another iceoryx2 version.
+    /// Maps the registry of a service; `None` if it does not exist (yet, or any more) or is of
+    /// another iceoryx2 version.
     pub fn open(config: &Config, service: UniqueServiceId) -> Option<PortRegistry> {
         let name = FileName::new(service.value().to_string().as_bytes()).ok()?;
         let configuration = <Storage as NamedConceptMgmt>::Configuration::default()
@@ -99,9 +103,10 @@ impl PortRegistry {
 
     fn mirror(&self) -> &RegistryMirror {
         let registry: *const Registry = self.storage.get();
-        // SAFETY: `registry` points to a live, initialised `DynamicConfig` (the storage checks version and completion at
-        // opening and stays mapped as long as `self`). `RegistryMirror` has the same `repr(C)` fields in the same order and of the same types
-        // as that structure in iceoryx2 0.10.0, to which we are pinned; size and alignment are asserted above.
+        // SAFETY: `registry` points to a live, initialised `DynamicConfig` (the storage checks
+        // version and completion at opening and stays mapped as long as `self`). `RegistryMirror`
+        // has the same `repr(C)` fields in the same order and of the same types as that structure
+        // in iceoryx2 0.10.0, to which we are pinned; size and alignment are asserted above.
         unsafe { &*registry.cast::<RegistryMirror>() }
     }
 
@@ -135,7 +140,8 @@ impl PortRegistry {
 
     /// Calls `each` with every node that has the service open.
     pub fn for_each_node(&self, mut each: impl FnMut(&UniqueNodeId)) {
-        // SAFETY: the bag was initialised by the creator of the service before the storage could be opened.
+        // SAFETY: the bag was initialised by the creator of the service before the storage could be
+        // opened.
         let state = unsafe { self.mirror().nodes.get_state() };
         state.for_each(|_, node| {
             each(node);

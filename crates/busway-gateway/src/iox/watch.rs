@@ -1,8 +1,10 @@
-//! What changes in the iceoryx2 domain, told by the kernel: no scanning, no cost while nothing changes.
+//! What changes in the iceoryx2 domain, told by the kernel: no scanning, no cost while nothing
+//! changes.
 //!
-//! iceoryx2 keeps one file a service in `services/`, one directory a node in `nodes/`, and in it one tag file for each service that
-//! the node has open and for each port that it has. inotify tells when one comes or goes. A port's tag comes *before* the port is in the
-//! registry, so the control thread looks again a few times after each event. Processes that die without a word are
+//! iceoryx2 keeps one file a service in `services/`, one directory a node in `nodes/`, and in it
+//! one tag file for each service that the node has open and for each port that it has. inotify
+//! tells when one comes or goes. A port's tag comes *before* the port is in the registry, so the
+//! control thread looks again a few times after each event. Processes that die without a word are
 //! told by their pidfd.
 //!
 //! The control thread waits for [`Watch::fd`] and calls [`Watch::drain`].
@@ -20,7 +22,8 @@ use rustix::event::epoll;
 use rustix::fs::inotify::{self, ReadFlags, WatchFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// What happened since the last call of [`Watch::drain`]. Services are named by their hash, which is their file's name.
+/// What happened since the last call of [`Watch::drain`]. Services are named by their hash, which
+/// is their file's name.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Services whose file came, was completed or went.
@@ -130,7 +133,8 @@ impl Watch {
             .join(format!("{}{hash}{}", self.prefix, self.service_suffix))
     }
 
-    /// Tells of the end of this process from now on. A process that is gone already counts as a death.
+    /// Tells of the end of this process from now on. A process that is gone already counts as a
+    /// death.
     pub fn follow(&mut self, process: i32) -> Result<(), io::Error> {
         if self.processes.contains_key(&process) {
             return Ok(());
@@ -203,7 +207,8 @@ impl Watch {
 
     fn add_node(&mut self, path: &Path, changes: &mut Changes) {
         let flags = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::ONLYDIR;
-        // A node that is gone again needs no watch; one that can't be watched is seen by the slow look at everything.
+        // A node that is gone again needs no watch; one that can't be watched is seen by the slow
+        // look at everything.
         let Ok(watch) = inotify::add_watch(&self.inotify, path, flags) else {
             return;
         };

@@ -1,108 +1,138 @@
-//! What the control thread and a lane tell each other.
+//! Commands of the control thread to a lane.
+//!
+//! A command for a flow, half or channel that has ended meanwhile changes nothing.
 
 use std::sync::Arc;
 
 use busway_transport::{Doorbell, Receiver, Sender};
 
+use super::destination::LargeSender;
 use super::inbound::{Continuity, InboundSetup};
-use super::out::LargeOut;
+use super::interface::{ChannelKey, Ending, FlowId};
 use super::outbound::OutboundSetup;
-use super::port_in::PortIn;
-use super::port_out::PortOut;
-use super::{ChannelKey, FlowId};
-use crate::iox::companion::{Ear, Voice};
-use crate::iox::ports::{Inlet, Outgoing};
+use super::port::{InboundPort, OutboundPort};
+use crate::iox::events::{EventListener, EventNotifier};
+use crate::iox::publisher::SamplePublisher;
+use crate::iox::sample::Outgoing;
 
-/// What the control thread tells a lane.
-pub enum Command {
-    /// The flow has an outbound half from now on.
-    SetOutbound(FlowId, Box<OutboundSetup>),
-    /// The flow's outbound half ends; what it holds is given back.
-    DropOutbound(FlowId),
-    /// One more host gets the flow's samples; with `true`, all of them by this channel.
-    AddSender(FlowId, ChannelKey, Box<dyn Sender<Outgoing>>, bool),
-    /// The host that has this channel gets what is large by another one.
-    AddLarge(FlowId, ChannelKey, LargeOut),
-    /// A host gets no more of them.
-    EndSender(FlowId, ChannelKey, Ending),
-    /// The flow has an inbound half from now on.
-    SetInbound(FlowId, Box<InboundSetup>),
-    /// The flow's inbound half ends.
-    DropInbound(FlowId),
-    /// One more host sends messages; with `true`, gaps in them are losses.
-    AddReceiver(FlowId, ChannelKey, Box<dyn Receiver>, Arc<Continuity>, bool),
-    /// A host's channel is about to end: its sender waits for confirmations.
-    ConfirmReceiver(FlowId, ChannelKey),
-    /// A host sends no more; what has arrived is taken first.
-    EndReceiver(FlowId, ChannelKey),
-    /// The publisher is replaced after a fault.
-    SetInlet(FlowId, Box<Inlet>),
-    /// Notifiers of the companion came, or all went.
-    SetEar(FlowId, Option<Ear>),
-    /// Listeners of the companion came, or all went.
-    SetVoice(FlowId, Option<Voice>),
-    /// Local subscribers came or went.
-    MeetSubscribers(FlowId),
-    /// Local publishers came or went.
-    MeetPublishers(FlowId),
-    /// The doorbell of a link, for channels without descriptor; `None` when the link goes down.
-    SetDoorbell(usize, Option<Box<dyn Doorbell>>),
-    /// One more channel of ports.
-    AddPort(FlowId, PortEnd),
-    /// A channel of ports ends at once; the lane reports it.
-    EndPort(FlowId),
+/// A command to a lane.
+pub enum LaneCommand {
+    /// For the half of a service that sends to other hosts.
+    Outbound {
+        /// The service.
+        flow: FlowId,
+        /// What to do.
+        command: OutboundCommand,
+    },
+    /// For the half of a service that receives from other hosts.
+    Inbound {
+        /// The service.
+        flow: FlowId,
+        /// What to do.
+        command: InboundCommand,
+    },
+    /// For a channel of ports.
+    Port {
+        /// The channel.
+        flow: FlowId,
+        /// What to do.
+        command: PortCommand,
+    },
+    /// Sets the doorbell of a link, for channels without descriptor.
+    SetDoorbell {
+        /// Index of the link.
+        link: usize,
+        /// `None` when the link goes down.
+        doorbell: Option<Box<dyn Doorbell>>,
+    },
     /// The lane ends.
     Stop,
 }
 
-/// How a sending channel ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// At once: nobody wants what is left.
-    Now,
-    /// After what programs have published so far has been sent.
-    Drained,
-    /// After what was taken so far has been sent: what follows reaches the host by another channel, which opens then. Where publishers wait for room they wait for that.
-    Moved,
-    /// The link is down: what was not confirmed is in doubt, and what follows is counted, until the link is back.
-    Lost,
-    /// What was not confirmed is in doubt, but what follows reaches the host: it has a channel over another link, or its end has failed and it asks anew.
-    Replaced,
-}
-
-/// What a lane tells the control thread.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Report {
-    /// The flow.
-    pub flow: FlowId,
-    /// The channel.
-    pub key: ChannelKey,
-    /// What happened to it.
-    pub kind: ReportKind,
-    /// Why, if it was not asked for.
-    pub reason: Option<String>,
-}
-
-/// See [`Report`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReportKind {
-    /// The sending end is gone.
-    SenderEnded {
-        /// Messages whose receipt was not confirmed. After a failure none: they are counted already.
-        unconfirmed: u64,
+/// See [`LaneCommand::Outbound`].
+#[expect(clippy::large_enum_variant, reason = "commands are few, and none waits long")]
+pub enum OutboundCommand {
+    /// Starts the half, without destinations.
+    Begin(Box<OutboundSetup>),
+    /// Ends it; samples that it holds go back to their publishers.
+    End,
+    /// Adds a destination.
+    AddSender {
+        /// The channel.
+        key: ChannelKey,
+        /// This host's end of it.
+        sender: Box<dyn Sender<Outgoing>>,
+        /// Every message takes this channel, so the bus may send one message to several hosts once.
+        may_join: bool,
     },
-    /// The lane has the receiving end: what is sent from now on is not passed over.
-    ReceiverAdded,
-    /// The receiving end is gone, and all that had arrived was taken.
-    ReceiverEnded,
-    /// The flow's publisher had no memory behind a sample and must be replaced.
-    InletSpoilt,
+    /// Adds a channel for large messages to a destination.
+    AddLargeSender {
+        /// The destination's main channel.
+        main: ChannelKey,
+        /// The channel.
+        large: LargeSender,
+    },
+    /// Ends a channel; the lane reports when it is gone.
+    EndSender {
+        /// The channel.
+        key: ChannelKey,
+        /// How.
+        ending: Ending,
+    },
+    /// Sets the listener of the companion event service.
+    SetListener(Option<EventListener>),
+    /// Local publishers came or went.
+    NoticePublishers,
+}
+
+/// See [`LaneCommand::Inbound`].
+#[expect(clippy::large_enum_variant, reason = "commands are few, and none waits long")]
+pub enum InboundCommand {
+    /// Starts the half, without sources.
+    Begin(Box<InboundSetup>),
+    /// Ends it.
+    End,
+    /// Adds a channel; the lane reports that it has it.
+    AddReceiver {
+        /// The channel.
+        key: ChannelKey,
+        /// This host's end of it.
+        receiver: Box<dyn Receiver>,
+        /// The numbering of messages from the sending host.
+        continuity: Arc<Continuity>,
+        /// Whether a gap in the numbers is a loss.
+        keeps_all: bool,
+    },
+    /// Acknowledges each message as soon as it is taken: the sender is about to end.
+    AcknowledgeReceiver {
+        /// The channel.
+        key: ChannelKey,
+    },
+    /// Ends a channel once every message that has arrived is taken; the lane reports it.
+    EndReceiver {
+        /// The channel.
+        key: ChannelKey,
+    },
+    /// Replaces the publisher after a fault.
+    ReplacePublisher(Box<SamplePublisher>),
+    /// Sets the notifier of the companion event service.
+    SetNotifier(Option<EventNotifier>),
+    /// Local subscribers came or went.
+    NoticeSubscribers,
+}
+
+/// See [`LaneCommand::Port`].
+pub enum PortCommand {
+    /// Adds this host's end of the channel.
+    Add(PortEnd),
+    /// Ends it at once; the lane reports it.
+    End,
 }
 
 /// This host's end of a channel of ARINC 653 ports.
 pub enum PortEnd {
     /// The source is on this host.
-    Out(Box<PortOut>),
+    Outbound(Box<OutboundPort>),
     /// Destinations are on this host.
-    In(Box<PortIn>),
+    Inbound(Box<InboundPort>),
 }

@@ -1,10 +1,14 @@
-//! The inbound half of a flow: messages of other hosts, to the local programs.
+//! The inbound half of a service: messages of other hosts, to the local programs.
 //!
-//! Called by the lane that owns it. Messages land directly in loaned samples. Numbers tell what was lost and what came twice.
+//! Called by the lane that owns it. Messages land directly in loaned samples. Their numbers show
+//! losses and duplicates.
 //!
-//! A host may have two channels, one of them for what is large ([`super::out`]). Each keeps its own order; a head of [`Kind::After`] says that what follows it comes
-//! after a message of the other one. It is kept waiting until that message has been delivered, or will not come any more: the other channel has ended, or has got
-//! beyond it. Numbers that are waited for only ever go down from one channel's wait to the other's, so they can't wait for each other for good.
+//! A host may have two channels, one of them for large messages ([`super::destination`]). Each
+//! keeps its own order; a head of [`Kind::After`] says that the next messages of its channel come
+//! after a certain message of the other one. The channel waits until that message is delivered or
+//! can't come any more: the other channel has ended, or has got beyond it. The numbers waited for
+//! only decrease from one channel's wait to the other's, so the channels can't wait for each other
+//! for ever.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,33 +16,34 @@ use std::time::{Duration, Instant};
 
 use busway_transport::{ChannelError, Head, Kind, Landing, Receiver, SegmentId, Sink, Verdict, WaitFor};
 
-use super::{ChannelKey, FlowId, Report, ReportKind};
+use super::interface::{ChannelKey, FlowId, Report};
 use crate::counters::{ServiceCounters, add};
 use crate::faults;
-use crate::iox::companion::Voice;
-use crate::iox::ports::{Inlet, Patience, Place};
+use crate::iox::events::EventNotifier;
+use crate::iox::publisher::{Backpressure, LoanedSample, SamplePublisher};
 
-/// Messages taken from one channel before the others of the lane get their turn.
+/// Most messages taken from one channel before the others of the lane get their turn.
 const BUDGET: usize = 256;
 
-/// How long an ending channel that says nothing is listened to.
+/// How long an ending channel is polled after its last message.
 const END_LIMIT: Duration = Duration::from_millis(500);
 
-/// What an inbound half is made of.
+/// The parts of an inbound half.
 pub struct InboundSetup {
     /// Our publisher.
-    pub inlet: Inlet,
-    /// Keeps the publisher from waiting in vain; counts what full readers did not get.
-    pub patience: Arc<Patience>,
-    /// This gateway's session: what carries it is an echo.
+    pub publisher: SamplePublisher,
+    /// Keeps the publisher from waiting in vain; counts messages that full readers did not get.
+    pub backpressure: Arc<Backpressure>,
+    /// This gateway's session: a message that carries it is an echo.
     pub own_session: u64,
     /// Where to count.
     pub counters: Arc<ServiceCounters>,
 }
 
-/// Where the numbering of one service from one host stands. Outlives channels: after a reconnection it tells what was lost.
-/// Written by the lane that has the channel, reset by the control thread while there is none; relaxed throughout, since the hand-over of the
-/// channel itself (a message queue) orders both.
+/// The last message number of one service from one host. It outlives channels: after a reconnection
+/// it shows what was lost. Written by the lane that has the channel, reset by the control thread
+/// while there is none; relaxed throughout, since the hand-over of the channel itself (a message
+/// queue) orders both.
 #[derive(Debug, Default)]
 pub struct Continuity {
     /// Session of the origin's gateway; 0 for none.
@@ -48,7 +53,7 @@ pub struct Continuity {
 }
 
 impl Continuity {
-    /// The next message begins anew: what came to pass before was not wanted.
+    /// The next message starts a new count: earlier ones were not wanted.
     pub fn reset(&self) {
         self.origin.store(0, Ordering::Relaxed);
     }
@@ -59,7 +64,8 @@ impl Continuity {
             && head.sequence <= self.last.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of messages that are missing before this one, and whether the origin's gateway is a new one.
+    /// Returns the number of messages that are missing before this one, and whether the origin's
+    /// gateway is a new one.
     pub(super) fn advance(&self, head: &Head) -> (u64, bool) {
         let (origin, last) = (
             self.origin.load(Ordering::Relaxed),
@@ -75,8 +81,9 @@ impl Continuity {
     }
 }
 
-/// Whether what follows this head of [`Kind::After`] must wait for the message that it names: that has not come, and may still do so by another channel from the same
-/// host. `others_beyond`: messages up to this number do not come by all of them any more; `None` without another channel.
+/// Whether messages after this head of [`Kind::After`] must wait for the message that it names:
+/// that has not come, and may still come by another channel from the same host. `others_beyond`:
+/// none of the others carries a message up to this number any more; `None` without another channel.
 pub(super) fn must_wait(head: &Head, continuity: &Continuity, others_beyond: Option<u64>) -> bool {
     let may_come = others_beyond.is_some_and(|number| number < head.sequence);
     head.sequence != 0 && may_come && !continuity.is_old(head)
@@ -86,35 +93,39 @@ struct In {
     key: ChannelKey,
     receiver: Box<dyn Receiver>,
     continuity: Arc<Continuity>,
-    /// Whether a gap is a loss, or what a channel that keeps the latest is for.
+    /// Whether a gap in the numbers is a loss; a channel that keeps the latest has gaps by design.
     keeps_all: bool,
     /// The message being received.
-    place: Option<Place>,
-    /// epoll has said that there is something; descriptors are not read without reason.
+    sample: Option<LoanedSample>,
+    /// epoll reports a message; descriptors are not read without reason.
     ready: bool,
-    /// The sender is gone: what has arrived is taken until the channel says that it has ended, at the latest until then (put off by
-    /// each message that still comes).
+    /// The sender is gone: arrived messages are taken until the channel reports its end, at the
+    /// latest until this time, which each further message postpones.
     ending_at: Option<Instant>,
-    /// The sender is about to end: it is told at once of all that was taken.
-    confirms: bool,
-    /// What the receiver has counted of copies, see [`Receiver::copied`].
+    /// The sender is about to end: each message is acknowledged at once.
+    acknowledges: bool,
+    /// Copies counted so far, see [`Receiver::copied`].
     copied: u64,
-    /// A head of [`Kind::After`] is kept waiting.
+    /// A head of [`Kind::After`] waits.
     waits: bool,
-    /// The largest number that a head of [`Kind::After`] or [`Kind::Beyond`] has named: messages up to it do not come by this channel any more, since what follows comes after them.
+    /// The largest number that a head of [`Kind::After`] or [`Kind::Beyond`] has named: this
+    /// channel carries no message up to it any more.
     beyond: u64,
     /// Whether there is another channel from the same host.
     has_other: bool,
+    /// It is removed at the end of the turn.
+    has_ended: bool,
 }
 
 /// See the module.
 pub struct Inbound {
     setup: InboundSetup,
-    /// Raises the events that announced the samples at home, where the service has a companion here.
-    voice: Option<Voice>,
+    /// Raises the events that announced the samples at home, if the service has a companion here.
+    notifier: Option<EventNotifier>,
     ins: Vec<In>,
-    /// A fault has put private memory into our publisher's segment: nothing is sent until the inlet is replaced.
-    spoilt: bool,
+    /// A fault has put private memory into our publisher's segment: nothing is sent until the
+    /// publisher is replaced.
+    publisher_failed: bool,
 }
 
 impl Inbound {
@@ -122,9 +133,9 @@ impl Inbound {
     pub fn new(setup: InboundSetup) -> Inbound {
         Inbound {
             setup,
-            voice: None,
+            notifier: None,
             ins: Vec::new(),
-            spoilt: false,
+            publisher_failed: false,
         }
     }
 
@@ -141,14 +152,15 @@ impl Inbound {
             receiver,
             continuity,
             keeps_all,
-            place: None,
+            sample: None,
             ready: true,
             ending_at: None,
-            confirms: false,
+            acknowledges: false,
             copied: 0,
             waits: false,
             beyond: 0,
             has_other: false,
+            has_ended: false,
         });
         self.find_others();
     }
@@ -172,7 +184,7 @@ impl Inbound {
             .map(|(_, other)| other)
     }
 
-    /// Up to which number nothing comes by any of the other channels from the same host.
+    /// Up to which number no other channel from the same host carries a message any more.
     fn others_beyond(&self, at: usize) -> Option<u64> {
         if !self.ins[at].has_other {
             return None;
@@ -180,15 +192,15 @@ impl Inbound {
         self.others(at).map(|other| other.beyond).min()
     }
 
-    /// From now on tells the sender of each message as soon as it is taken.
-    pub fn confirm(&mut self, key: ChannelKey) {
+    /// Acknowledges each message as soon as it is taken, from now on.
+    pub fn acknowledge(&mut self, key: ChannelKey) {
         for input in self.ins.iter_mut().filter(|input| input.key == key) {
-            input.confirms = true;
+            input.acknowledges = true;
             input.receiver.confirm();
         }
     }
 
-    /// Ends a source after what has arrived is taken.
+    /// Ends a source once the messages that have arrived are taken.
     pub fn end(&mut self, key: ChannelKey, now: Instant) {
         for input in self.ins.iter_mut().filter(|input| input.key == key) {
             input.ending_at = Some(now + END_LIMIT);
@@ -196,22 +208,22 @@ impl Inbound {
     }
 
     /// Replaces the publisher, after a fault.
-    pub fn set_inlet(&mut self, inlet: Inlet) {
+    pub fn replace_publisher(&mut self, publisher: SamplePublisher) {
         for input in &mut self.ins {
-            input.place = None;
+            input.sample = None;
         }
-        self.setup.inlet = inlet;
-        self.spoilt = false;
+        self.setup.publisher = publisher;
+        self.publisher_failed = false;
     }
 
-    /// Replaces the voice (a companion came or went).
-    pub fn set_voice(&mut self, voice: Option<Voice>) {
-        self.voice = voice;
+    /// Replaces the notifier.
+    pub fn set_notifier(&mut self, notifier: Option<EventNotifier>) {
+        self.notifier = notifier;
     }
 
-    /// Gives subscribers that have just come the history.
-    pub fn meet_subscribers(&self) {
-        self.setup.inlet.meet_subscribers();
+    /// Gives new subscribers the history.
+    pub fn notice_subscribers(&self) {
+        self.setup.publisher.meet_subscribers();
     }
 
     /// The channels' descriptors and doorbells.
@@ -219,18 +231,18 @@ impl Inbound {
         self.ins.iter().map(|input| input.receiver.wait_for())
     }
 
-    /// epoll has said that one of the descriptors is readable.
+    /// epoll reports one of the descriptors.
     pub fn set_ready(&mut self) {
         for input in &mut self.ins {
             input.ready = true;
         }
     }
 
-    /// Takes what has arrived. `eager` reads descriptors even though epoll has said nothing. Returns the number of messages taken.
+    /// Takes messages that have arrived. `eager`: reads descriptors although epoll has reported
+    /// none. Returns the number of messages taken.
     pub fn pump(&mut self, now: Instant, eager: bool, reports: &mut Vec<Report>, flow: FlowId) -> usize {
         let mut taken = 0;
-        let mut ended = false;
-        let was_spoilt = self.spoilt;
+        let had_failed = self.publisher_failed;
         for at in 0..self.ins.len() {
             let others_beyond = self.others_beyond(at);
             let input = &mut self.ins[at];
@@ -241,11 +253,11 @@ impl Inbound {
             let beyond = input.beyond;
             let mut sink = FlowSink {
                 setup: &self.setup,
-                voice: self.voice.as_ref(),
+                notifier: self.notifier.as_ref(),
                 continuity: &input.continuity,
                 keeps_all: input.keeps_all,
-                place: &mut input.place,
-                spoilt: &mut self.spoilt,
+                sample: &mut input.sample,
+                publisher_failed: &mut self.publisher_failed,
                 others_beyond,
                 waits: &mut input.waits,
                 beyond: &mut input.beyond,
@@ -256,10 +268,10 @@ impl Inbound {
                 Err(error) => (0, Some(error)),
             };
             taken += moved;
-            if input.confirms && moved > 0 {
+            if input.acknowledges && moved > 0 {
                 input.receiver.confirm();
             }
-            // Another one may go on that waits for what does not come by this one any more.
+            // Another channel may wait for a message that this one does not carry any more.
             taken += usize::from(input.beyond > beyond);
             let copied = input.receiver.copied().unwrap_or(0);
             add(&self.setup.counters.received_copied, copied - input.copied);
@@ -273,57 +285,42 @@ impl Inbound {
                 other => other,
             };
             if let Some(error) = error {
-                input.place = None;
-                let reason = (!matches!(error, ChannelError::Closed)).then(|| error.to_string());
-                reports.push(Report {
-                    flow,
-                    key: input.key,
-                    kind: ReportKind::ReceiverEnded,
-                    reason,
-                });
-                ended = true;
+                input.sample = None;
+                input.has_ended = true;
+                let failure = (!matches!(error, ChannelError::Closed)).then(|| error.to_string());
+                let key = input.key;
+                reports.push(Report::ReceiverEnded { flow, key, failure });
             }
         }
-        if self.spoilt && !was_spoilt {
-            let key = ChannelKey {
-                link: usize::MAX,
-                channel: 0,
-            };
-            reports.push(Report {
-                flow,
-                key,
-                kind: ReportKind::InletSpoilt,
-                reason: None,
-            });
+        if self.publisher_failed && !had_failed {
+            reports.push(Report::PublisherFailed { flow });
         }
-        if ended {
-            self.ins.retain(|input| {
-                !reports
-                    .iter()
-                    .any(|report| report.key == input.key && report.flow == flow)
-            });
+        let channels = self.ins.len();
+        self.ins.retain(|input| !input.has_ended);
+        if self.ins.len() < channels {
             self.find_others();
-            // Another one may have waited for it.
+            // Another channel may have waited for it.
             taken += 1;
         }
         taken
     }
 
-    /// The descriptors of channels that are kept waiting by another one: what arrives there wakes nobody to any purpose.
-    pub fn kept_waiting(&self) -> impl Iterator<Item = WaitFor> + '_ {
+    /// How to wait for channels that wait for another one: until that goes on, a wake-up is for
+    /// nothing.
+    pub fn waiting(&self) -> impl Iterator<Item = WaitFor> + '_ {
         let waits = self.ins.iter().filter(|input| input.waits);
         waits.map(|input| input.receiver.wait_for())
     }
 }
 
-/// Gives messages their place in loaned samples, and sends them.
+/// Gives messages loaned samples to land in, and sends those.
 struct FlowSink<'a> {
     setup: &'a InboundSetup,
-    voice: Option<&'a Voice>,
+    notifier: Option<&'a EventNotifier>,
     continuity: &'a Continuity,
     keeps_all: bool,
-    place: &'a mut Option<Place>,
-    spoilt: &'a mut bool,
+    sample: &'a mut Option<LoanedSample>,
+    publisher_failed: &'a mut bool,
     /// See [`must_wait`].
     others_beyond: Option<u64>,
     /// See [`In`].
@@ -335,12 +332,12 @@ struct FlowSink<'a> {
 impl FlowSink<'_> {
     fn refuse(&self, counter: &AtomicU64, head: &Head) -> Verdict {
         add(counter, 1);
-        // Its number is used up: it is counted here and must not be counted as a gap as well.
+        // It is counted here, so its number must not be counted as a gap as well.
         self.continuity.advance(head);
         Verdict::Discard
     }
 
-    /// What follows comes after the message that this head names, by whatever channel that comes.
+    /// The next messages come after the one that this head names, by whichever channel that comes.
     fn after(&mut self, head: &Head) -> Verdict {
         *self.beyond = head.sequence.max(*self.beyond);
         *self.waits = head.kind == Kind::After && must_wait(head, self.continuity, self.others_beyond);
@@ -367,31 +364,32 @@ impl Sink for FlowSink<'_> {
             return if is_bare { Verdict::Land } else { Verdict::Discard };
         }
         if self.continuity.is_old(head) {
-            // Of two channels that keep the latest, one may bring what the other has got beyond: counted when that came.
+            // Of two channels that keep the latest, one may bring a message that the other has
+            // overtaken: it was counted then.
             if self.keeps_all || self.others_beyond.is_none() {
                 add(&counters.duplicates, 1);
             }
             return Verdict::Discard;
         }
-        let shape = self.setup.inlet.shape();
+        let shape = self.setup.publisher.shape();
         let elements = shape.elements(head.payload_bytes);
         let (Some(elements), true) = (elements, head.user_header_bytes == shape.user_header_bytes) else {
             return self.refuse(&counters.refused, head);
         };
-        if *self.spoilt {
+        if *self.publisher_failed {
             return self.refuse(&counters.dropped_no_memory, head);
         }
-        match self.setup.inlet.loan(elements) {
-            Ok(place) => *self.place = Some(place),
+        match self.setup.publisher.loan(elements) {
+            Ok(sample) => *self.sample = Some(sample),
             Err(_) => return self.refuse(&counters.dropped_no_memory, head),
         }
         Verdict::Land
     }
 
     fn landing(&mut self) -> Landing<'_> {
-        match self.place {
-            Some(place) => {
-                let (user_header, payload) = place.parts();
+        match self.sample {
+            Some(sample) => {
+                let (user_header, payload) = sample.parts();
                 Landing { user_header, payload }
             }
             None => Landing {
@@ -402,14 +400,15 @@ impl Sink for FlowSink<'_> {
     }
 
     fn segment(&mut self) -> Option<SegmentId> {
-        self.place.as_ref().map(Place::segment)
+        self.sample.as_ref().map(LoanedSample::segment)
     }
 
     fn deliver(&mut self, head: &Head) {
         let counters = &self.setup.counters;
-        // While it was landing another channel from the same host may have brought a newer one, with which it was counted.
-        let place = self.place.take().filter(|_| !self.continuity.is_old(head));
-        if let Some(place) = place {
+        // Another channel from the same host may have brought a newer one meanwhile, and counted
+        // this.
+        let sample = self.sample.take().filter(|_| !self.continuity.is_old(head));
+        if let Some(sample) = sample {
             let (missing, is_new_origin) = self.continuity.advance(head);
             let gap = if self.keeps_all {
                 &counters.lost
@@ -423,12 +422,12 @@ impl Sink for FlowSink<'_> {
                 add(&counters.origin_restarts, 1);
             }
             if faults::in_this_thread() {
-                // The kernel had no memory behind the sample: what was written is nowhere.
-                drop(place);
-                *self.spoilt = true;
+                // The kernel had no memory behind the sample: the bytes written are lost.
+                drop(sample);
+                *self.publisher_failed = true;
                 add(&counters.dropped_no_memory, 1);
-            } else if place.send().is_some() {
-                let discarded = self.setup.patience.discarded.swap(0, Ordering::Relaxed);
+            } else if sample.send().is_some() {
+                let discarded = self.setup.backpressure.discarded.swap(0, Ordering::Relaxed);
                 if discarded > 0 {
                     add(&counters.dropped_reader_full, discarded);
                 }
@@ -439,14 +438,14 @@ impl Sink for FlowSink<'_> {
             }
         }
         if head.events != 0
-            && let Some(voice) = self.voice
+            && let Some(notifier) = self.notifier
         {
-            voice.raise(head.events);
+            notifier.raise(head.events);
         }
     }
 
     fn abandon(&mut self) {
-        *self.place = None;
+        *self.sample = None;
     }
 }
 
@@ -467,14 +466,14 @@ mod tests {
     }
 
     #[test]
-    fn the_first_message_of_an_origin_is_no_gap() {
+    fn first_message_of_an_origin_is_no_gap() {
         let continuity = Continuity::default();
         assert_eq!(continuity.advance(&head(7, 100)), (0, false));
         assert_eq!(continuity.advance(&head(7, 101)), (0, false));
     }
 
     #[test]
-    fn what_is_missing_is_counted_and_what_came_before_is_old() {
+    fn gap_is_counted_and_earlier_numbers_are_old() {
         let continuity = Continuity::default();
         continuity.advance(&head(7, 100));
         assert_eq!(continuity.advance(&head(7, 104)), (3, false));
@@ -485,14 +484,14 @@ mod tests {
     }
 
     #[test]
-    fn a_new_gateway_at_the_origin_begins_anew_and_is_noticed() {
+    fn new_gateway_at_the_origin_starts_a_new_count() {
         let continuity = Continuity::default();
         continuity.advance(&head(7, 100));
         assert_eq!(continuity.advance(&head(8, 1)), (0, true));
     }
 
     #[test]
-    fn after_a_reset_nothing_is_missing() {
+    fn reset_starts_a_new_count() {
         let continuity = Continuity::default();
         continuity.advance(&head(7, 100));
         continuity.reset();

@@ -1,7 +1,7 @@
-//! The outbound half of a flow: samples of local programs, out to every host that wants them.
+//! The outbound half of a service: samples of local programs, to every host that wants them.
 //!
-//! Called by the lane that owns the flow; never blocks. What a full channel does with the next sample follows the rule of the
-//! service ([`WhenFull`]); everything dropped is counted.
+//! Called by the lane that owns the flow; never blocks. [`WhenFull`] says what a full channel does
+//! with the next sample; everything dropped is counted.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,43 +10,35 @@ use std::time::{Duration, Instant};
 
 use busway_transport::{Company, Head, Kind, Sender, WaitFor};
 
-use super::out::{LargeOut, Out};
-use super::{ChannelKey, Ending, FlowId, Report, ReportKind};
+use super::destination::{Destination, LargeSender};
+use super::interface::{ChannelKey, Ending, FlowId, Report, WhenFull};
 use crate::counters::{ServiceCounters, add};
-use crate::iox::companion::Ear;
-use crate::iox::ports::{Copied, LocalSample, Outgoing, Outlet, TooManyHeld};
+use crate::iox::events::EventListener;
+use crate::iox::sample::{CopiedSample, LocalSample, Outgoing};
+use crate::iox::subscriber::{SampleSubscriber, TooManyHeld};
 
-/// Samples taken in one go before the other flows of the lane get their turn.
+/// Most samples taken before the other flows of the lane get their turn.
 const BUDGET: usize = 512;
-/// Payload taken in one go, in bytes.
+/// About the most payload in bytes taken before the other flows get their turn.
 const BUDGET_BYTES: usize = 2 << 20;
-/// iceoryx2 itself is asked for samples this often even though nothing seems to wait.
+/// iceoryx2 itself is asked for samples this often although none seems to wait.
 const LOOK: Duration = Duration::from_millis(200);
-/// A sample's event is listened for this long at every turn, if the sample was faster.
+/// If a sample came before its event, every turn listens for the event for this long.
 const AWAIT_EVENT: Duration = Duration::from_millis(2);
-/// Where publishers wait for readers, samples for all hosts wait so long at most for the channel that follows one that has moved.
+/// Where publishers wait for readers, samples for all hosts wait at most this long for the channel
+/// that follows one that has moved.
 const MOVE_LIMIT: Duration = Duration::from_secs(2);
 
-/// What happens to a sample when the channel to a host is full.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WhenFull {
-    /// It waits, and so, through the service's own buffer, does the publisher.
-    Wait,
-    /// The oldest sample that waits here is dropped.
-    DropOldest,
-    /// It is dropped.
-    DropNewest,
-}
-
-/// What an outbound half is made of.
+/// The parts of an outbound half.
 pub struct OutboundSetup {
     /// Our subscriber.
-    pub outlet: Outlet,
+    pub subscriber: SampleSubscriber,
     /// Samples kept for hosts that join late.
     pub history: usize,
     /// What a full channel does.
     pub when_full: WhenFull,
-    /// The last number given to a sample of this service; outlives the outbound half, so that numbers never come twice.
+    /// The last number given to a sample of this service; outlives the outbound half, so that
+    /// numbers never come twice.
     pub sequence: Arc<AtomicU64>,
     /// This gateway's session.
     pub origin: u64,
@@ -57,24 +49,25 @@ pub struct OutboundSetup {
 /// See the module.
 pub struct Outbound {
     setup: OutboundSetup,
-    /// Hears the events that announce samples, where the service has a companion.
-    ear: Option<Ear>,
-    outs: Vec<Out>,
-    /// The senders of all of them: what several are due may leave once.
+    /// Receives the events that announce samples, if the service has a companion.
+    listener: Option<EventListener>,
+    destinations: Vec<Destination>,
+    /// The senders of all of them: a bus may send one message to several hosts at once.
     company: Company<Outgoing>,
-    history: VecDeque<(Head, Arc<Copied>)>,
-    /// Events heard that have not been sent on.
+    history: VecDeque<(Head, Arc<CopiedSample>)>,
+    /// Events received that have not been sent on.
     events: u64,
     /// Whether samples went out since the last events did.
     unannounced: bool,
-    /// epoll has said that the ear hears something.
-    ear_ready: bool,
-    /// The last link that wanted samples is lost: they are taken and counted, so that nobody waits for it. Without that, samples wait for
-    /// the first channel.
+    /// epoll reports the listener.
+    listener_ready: bool,
+    /// The last link that wanted samples is lost: samples are taken and counted, so that no
+    /// publisher waits for it. Before the first channel, samples wait.
     is_lost: bool,
-    /// Set while a host's channel moves and publishers wait: samples are taken again once it has its next channel, or then.
+    /// Set while a host's channel moves and publishers wait: samples are taken again once the host
+    /// has its next channel, at the latest then.
     moves_until: Option<Instant>,
-    /// Publishers came or went, or a sample was left behind: iceoryx2 itself must be asked.
+    /// Publishers came or went, or a sample was left: iceoryx2 itself must be asked.
     must_look: bool,
     /// When it must be asked in any case.
     look_at: Instant,
@@ -87,13 +80,13 @@ impl Outbound {
         let history = VecDeque::with_capacity(setup.history);
         Outbound {
             setup,
-            ear: None,
-            outs: Vec::new(),
+            listener: None,
+            destinations: Vec::new(),
             company: Company::default(),
             history,
             events: 0,
             unannounced: false,
-            ear_ready: true,
+            listener_ready: true,
             is_lost: false,
             moves_until: None,
             must_look: true,
@@ -102,103 +95,117 @@ impl Outbound {
         }
     }
 
-    /// Whether a companion event service wakes us, so that the outlet need not be polled often.
+    /// Whether a companion event service wakes the lane, so that the subscriber need not be polled
+    /// often.
     pub fn is_woken(&self) -> bool {
-        self.ear.is_some()
+        self.listener.is_some()
     }
 
-    /// Replaces the ear (notifiers came or went).
-    pub fn set_ear(&mut self, ear: Option<Ear>) {
-        self.ear = ear;
+    /// Replaces the listener.
+    pub fn set_listener(&mut self, listener: Option<EventListener>) {
+        self.listener = listener;
     }
 
     /// The descriptor that becomes readable when an event is raised.
-    pub fn ear_fd(&self) -> Option<std::os::fd::RawFd> {
-        self.ear.as_ref().map(Ear::fd)
+    pub fn listener_fd(&self) -> Option<std::os::fd::RawFd> {
+        self.listener.as_ref().map(EventListener::fd)
     }
 
-    /// Adds a destination and gives it the history. `may_join`: every message takes this channel, so that what several hosts are due may leave once.
+    /// Adds a destination and sends it the history. `may_join`: every message takes this channel,
+    /// so that a bus may send one message to several hosts at once.
     pub fn add(&mut self, key: ChannelKey, sender: Box<dyn Sender<Outgoing>>, may_join: bool) {
-        let mut out = Out::new(key, sender);
+        let mut destination = Destination::new(key, sender);
         if may_join {
-            out.join(&mut self.company);
+            destination.join(&mut self.company);
         }
         for (head, copy) in &self.history {
-            out.offer(
+            destination.offer(
                 Outgoing::copied(*head, copy.clone()),
                 WhenFull::DropOldest,
                 &self.setup.counters,
             );
         }
-        self.outs.push(out);
+        self.destinations.push(destination);
         self.is_lost = false;
         self.moves_until = None;
         self.must_look = true;
     }
 
-    /// Adds a channel for what is large to the destination whose main channel this is. Where that is gone meanwhile, the new one has ended.
-    pub fn add_large(&mut self, main: ChannelKey, large: LargeOut, reports: &mut Vec<Report>, flow: FlowId) {
+    /// Adds a channel for large messages to the destination with this main channel. If that is gone
+    /// meanwhile, the new channel ends.
+    pub fn add_large(
+        &mut self,
+        main: ChannelKey,
+        large: LargeSender,
+        reports: &mut Vec<Report>,
+        flow: FlowId,
+    ) {
         let like = self.bare_head(Kind::After, 0);
-        match self.outs.iter_mut().find(|out| out.key() == main) {
-            Some(out) => out.add_large(large, &like),
-            None => reports.push(Report {
+        match self
+            .destinations
+            .iter_mut()
+            .find(|destination| destination.key() == main)
+        {
+            Some(destination) => destination.add_large(large, &like),
+            None => reports.push(Report::SenderEnded {
                 flow,
                 key: large.key,
-                kind: ReportKind::SenderEnded { unconfirmed: 0 },
-                reason: None,
+                unacknowledged: 0,
+                failure: None,
             }),
         }
     }
 
-    /// Ends a destination, or its channel for what is large.
+    /// Ends a destination, or its channel for large messages.
     pub fn end(&mut self, key: ChannelKey, ending: Ending, now: Instant) {
         // Also where the channel has failed already: the control thread expects its link back.
         self.is_lost |= ending == Ending::Lost;
-        for out in &mut self.outs {
-            out.end(key, ending, self.setup.when_full, now);
+        for destination in &mut self.destinations {
+            destination.end(key, ending, self.setup.when_full, now);
         }
     }
 
-    /// Whether any channel holds something back, or may have to send something again.
+    /// Whether messages wait for room in a channel, or may have to be sent again.
     pub fn is_blocked(&self) -> bool {
-        self.outs.iter().any(Out::awaits_bus)
+        self.destinations.iter().any(Destination::awaits_bus)
     }
 
-    /// How to learn that such channels can go on.
+    /// How to wait until such channels can go on.
     pub fn blocked(&self) -> impl Iterator<Item = WaitFor> + '_ {
-        self.outs
+        self.destinations
             .iter()
-            .filter(|out| out.awaits_bus())
-            .flat_map(Out::wait_for)
+            .filter(|destination| destination.awaits_bus())
+            .flat_map(Destination::wait_for)
     }
 
-    /// epoll has said that the ear hears something.
+    /// epoll reports the listener.
     pub fn set_ready(&mut self) {
-        self.ear_ready = true;
+        self.listener_ready = true;
     }
 
     /// Publishers came or went.
-    pub fn meet_publishers(&mut self) {
+    pub fn notice_publishers(&mut self) {
         self.must_look = true;
     }
 
     /// Takes samples from the local programs and sends them. Returns how many were taken.
     pub fn pump(&mut self, now: Instant, time_ns: u64, reports: &mut Vec<Report>, flow: FlowId) -> usize {
-        let mut look = self.must_look || now >= self.look_at || self.setup.outlet.has_waiting();
+        let mut look = self.must_look || now >= self.look_at || self.setup.subscriber.has_waiting();
         // What an event announces may be a publisher's first sample, which nothing else shows.
-        look |= self.hear(look, now);
-        for out in &mut self.outs {
-            out.retry(&self.setup.counters);
+        look |= self.take_events(look, now);
+        for destination in &mut self.destinations {
+            destination.retry(&self.setup.counters);
         }
-        // Before samples are taken: a channel that took the place of a failed one must not be counted for twice.
+        // Before samples are taken: while a failed channel and its successor are both here, a sample
+        // would be counted twice.
         self.remove_ended(now, false, reports, flow);
         let (taken, emptied) = if look {
-            self.drain_outlet(now, time_ns)
+            self.take_samples(now, time_ns)
         } else {
             (0, true)
         };
         if look {
-            self.must_look = !emptied && !self.outs.is_empty();
+            self.must_look = !emptied && !self.destinations.is_empty();
             self.look_at = now + LOOK;
         }
         if taken > 0 {
@@ -207,48 +214,52 @@ impl Outbound {
         if emptied {
             self.announce(time_ns);
         }
-        for out in &mut self.outs {
-            out.flush(&self.setup.counters);
+        for destination in &mut self.destinations {
+            destination.flush(&self.setup.counters);
         }
         self.remove_ended(now, emptied, reports, flow);
         taken
     }
 
-    /// Hears before samples are taken: whatever an event announced is then among them. Returns whether there are events.
-    fn hear(&mut self, look: bool, now: Instant) -> bool {
-        let Some(ear) = &self.ear else {
+    /// Takes events before samples: a sample that an event announces is then among those taken.
+    /// Returns whether there are events.
+    fn take_events(&mut self, look: bool, now: Instant) -> bool {
+        let Some(listener) = &self.listener else {
             return false;
         };
         let is_awaited = self.unannounced && self.last_taken.is_some_and(|taken| now - taken < AWAIT_EVENT);
-        if self.ear_ready || look || is_awaited {
-            self.events |= ear.hear();
-            self.ear_ready = false;
+        if self.listener_ready || look || is_awaited {
+            self.events |= listener.take_events();
+            self.listener_ready = false;
         }
         self.events != 0
     }
 
-    /// Returns the number of samples taken, and whether the outlet was left empty.
-    fn drain_outlet(&mut self, now: Instant, time_ns: u64) -> (usize, bool) {
+    /// Returns the number of samples taken, and whether the subscriber was left empty.
+    fn take_samples(&mut self, now: Instant, time_ns: u64) -> (usize, bool) {
         let (mut taken, mut bytes) = (0, 0);
-        let awaits_channel = if self.outs.is_empty() {
+        let awaits_channel = if self.destinations.is_empty() {
             !self.is_lost
         } else {
-            self.moves_until.is_some_and(|until| now < until) || self.outs.iter().any(Out::is_moving)
+            self.moves_until.is_some_and(|until| now < until)
+                || self.destinations.iter().any(Destination::is_moving)
         };
         if awaits_channel {
             return (0, false);
         }
         while taken < BUDGET && bytes < BUDGET_BYTES {
-            if self.setup.when_full == WhenFull::Wait && self.outs.iter().any(Out::has_pending) {
+            if self.setup.when_full == WhenFull::Wait
+                && self.destinations.iter().any(Destination::has_pending)
+            {
                 return (taken, false);
             }
-            let (sample, overflowed) = match self.setup.outlet.receive() {
+            let (sample, overflowed) = match self.setup.subscriber.receive() {
                 Ok(Some(received)) => received,
                 Ok(None) => return (taken, true),
                 Err(TooManyHeld) => return (taken, false),
             };
             if overflowed > 0 {
-                // They get numbers, so that the far side misses them.
+                // They get numbers, so that receivers see a gap.
                 self.setup.sequence.fetch_add(overflowed, Ordering::Relaxed);
                 add(&self.setup.counters.overflowed, overflowed);
             }
@@ -275,24 +286,25 @@ impl Outbound {
             if self.history.len() == self.setup.history {
                 self.history.pop_front();
             }
-            self.history.push_back((head, Arc::new(Copied::of(&sample))));
+            self.history
+                .push_back((head, Arc::new(CopiedSample::of(&sample))));
         }
         self.unannounced = true;
         let (counters, when_full) = (&self.setup.counters, self.setup.when_full);
-        match self.outs.as_mut_slice() {
+        match self.destinations.as_mut_slice() {
             [] => add(&counters.dropped_link_down, 1),
-            [out] => out.offer(Outgoing::sample(head, sample), when_full, counters),
-            outs => {
+            [only] => only.offer(Outgoing::sample(head, sample), when_full, counters),
+            several => {
                 let shared = Arc::new(sample);
-                for out in outs {
-                    out.offer(Outgoing::shared(head, shared.clone()), when_full, counters);
+                for destination in several {
+                    destination.offer(Outgoing::shared(head, shared.clone()), when_full, counters);
                 }
             }
         }
     }
 
-    /// Sends the events that announced samples, once all of those samples are on their way. Events without samples are the programs' own
-    /// business at home and stay there.
+    /// Sends the events that announced samples, once all of those samples were sent. Events without
+    /// samples stay on this host.
     fn announce(&mut self, time_ns: u64) {
         if self.events == 0 || !self.unannounced {
             self.events = 0;
@@ -304,8 +316,8 @@ impl Outbound {
         };
         self.events = 0;
         self.unannounced = false;
-        for out in &mut self.outs {
-            out.announce(head);
+        for destination in &mut self.destinations {
+            destination.announce(head);
         }
     }
 
@@ -323,22 +335,20 @@ impl Outbound {
     }
 
     fn remove_ended(&mut self, now: Instant, emptied: bool, reports: &mut Vec<Report>, flow: FlowId) {
-        if !self.outs.iter().any(Out::is_ending) {
+        if !self.destinations.iter().any(Destination::is_ending) {
             return;
         }
         let counters = &self.setup.counters;
-        let has_failed = self.outs.iter().any(Out::has_failed);
+        let has_failed = self.destinations.iter().any(Destination::has_failed);
         let moves_until = &mut self.moves_until;
-        self.outs.retain_mut(|out| {
-            let has_moved = out.is_moving() && !out.has_failed();
-            let is_gone = out.remove_ended(now, emptied, counters, |ended| {
-                reports.push(Report {
+        self.destinations.retain_mut(|destination| {
+            let has_moved = destination.is_moving() && !destination.has_failed();
+            let is_gone = destination.remove_ended(now, emptied, counters, |ended| {
+                reports.push(Report::SenderEnded {
                     flow,
                     key: ended.key,
-                    kind: ReportKind::SenderEnded {
-                        unconfirmed: ended.unconfirmed,
-                    },
-                    reason: ended.reason,
+                    unacknowledged: ended.unacknowledged,
+                    failure: ended.failure,
                 });
             });
             if is_gone && has_moved {
@@ -346,7 +356,7 @@ impl Outbound {
             }
             !is_gone
         });
-        // Until the control thread has decided, nobody shall wait for the channel that failed.
-        self.is_lost |= has_failed && self.outs.is_empty();
+        // Until the control thread decides, no publisher shall wait for the channel that failed.
+        self.is_lost |= has_failed && self.destinations.is_empty();
     }
 }

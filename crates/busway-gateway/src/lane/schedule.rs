@@ -9,7 +9,8 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 /// Applies the settings to the calling thread.
 pub fn apply(settings: &LaneSettings) {
     let lane = &settings.name;
-    // SAFETY: sets the timer slack of the calling thread to 1 ns (prctl(2)); short sleeps are then as short as asked for.
+    // SAFETY: sets the timer slack of the calling thread to 1 ns (prctl(2)); short sleeps are then
+    // as short as asked for.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64) };
     if let Some(cpu) = settings.cpu {
         let mut set = CpuSet::new();

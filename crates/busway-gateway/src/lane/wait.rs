@@ -1,7 +1,9 @@
 //! How a lane sleeps: one epoll over everything that can wake it.
 //!
-//! Watched are the lane's own bell (commands), the descriptors of receiving channels, the doorbells of links, the listeners of
-//! companion events, and, while something is held back, the descriptors of sending channels.
+//! Watched are the lane's own doorbell (commands), the descriptors of receiving channels, the
+//! doorbells of links, the listeners of companion events, and, while messages wait for room, the
+//! descriptors of sending channels. Not `polling` or `mio`: a lane needs level-triggered events,
+//! time-outs shorter than epoll's millisecond, and no allocation.
 #![allow(unsafe_code)] // `BorrowedFd::borrow_raw` for descriptors that channel ends and listeners own.
 
 use std::io;
@@ -14,39 +16,39 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use super::FlowId;
+use super::interface::FlowId;
 
-const OWN_BELL: u64 = u64::MAX;
+const OWN_DOORBELL: u64 = u64::MAX;
 const DOORBELL: u64 = u64::MAX - 1;
 const BLOCKED: u64 = u64::MAX - 2;
 const NOW: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,
 };
-/// For times from here on, a millisecond more or less is nothing.
+/// For sleeps as long as this or longer, a millisecond more makes no difference.
 const COARSE: Duration = Duration::from_millis(10);
-/// Most descriptors reported by one question.
+/// Most descriptors reported by one call.
 const BATCH: usize = 64;
 
-/// A bell for threads of this process.
+/// A doorbell between threads of this process.
 ///
 /// # Errors
 /// No descriptor left.
-pub fn bell() -> io::Result<OwnedFd> {
+pub fn doorbell() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
 /// Rings it.
-pub fn ring(bell: &OwnedFd) {
-    // Fails only if it has been rung 2^64 times and nobody listened.
-    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+pub fn ring(doorbell: &OwnedFd) {
+    // Fails only if nobody has silenced it for 2^64 rings.
+    let _ = rustix::io::write(doorbell, &1u64.to_ne_bytes());
 }
 
 /// Silences it.
-pub fn silence(bell: impl AsFd) {
+pub fn silence(doorbell: impl AsFd) {
     let mut count = [0u8; 8];
     // Fails if it was silent.
-    let _ = rustix::io::read(bell, &mut count);
+    let _ = rustix::io::read(doorbell, &mut count);
 }
 
 /// CLOCK_REALTIME in nanoseconds.
@@ -57,11 +59,30 @@ pub fn realtime_ns() -> u64 {
         .wrapping_add(now.tv_nsec as u64)
 }
 
+/// The flow in an epoll event's 64 bits: its kind above its number. Far below the tokens above.
+fn token_of(flow: FlowId) -> u64 {
+    let (kind, number) = match flow {
+        FlowId::Service(number) => (0, number),
+        FlowId::Port(number) => (1, number),
+        FlowId::Core(number) => (2, number),
+    };
+    kind << 32 | u64::from(number)
+}
+
+fn flow_of(token: u64) -> FlowId {
+    let number = token as u32;
+    match token >> 32 {
+        0 => FlowId::Service(number),
+        1 => FlowId::Port(number),
+        _ => FlowId::Core(number),
+    }
+}
+
 /// The flows whose descriptors are ready.
 pub struct Woken {
     flows: [FlowId; BATCH],
     count: usize,
-    /// Something happened, rather than that the time was over.
+    /// A descriptor was ready; the time was not over.
     pub is_by_event: bool,
 }
 
@@ -75,7 +96,7 @@ impl Woken {
 /// See the module.
 pub struct Sleeper {
     epoll: OwnedFd,
-    bell: OwnedFd,
+    doorbell: OwnedFd,
     doorbells: Vec<(usize, Box<dyn Doorbell>)>,
     blocked: Vec<RawFd>,
     /// Watched for these flows again when the lane is awake.
@@ -85,17 +106,22 @@ pub struct Sleeper {
 }
 
 impl Sleeper {
-    /// Woken by the lane's own bell, for a start.
+    /// Watches the lane's own doorbell only.
     ///
     /// # Errors
     /// No descriptor left.
-    pub fn new(bell: &OwnedFd) -> io::Result<Sleeper> {
+    pub fn new(doorbell: &OwnedFd) -> io::Result<Sleeper> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let bell = bell.try_clone()?;
-        epoll::add(&epoll, &bell, EventData::new_u64(OWN_BELL), EventFlags::IN)?;
+        let doorbell = doorbell.try_clone()?;
+        epoll::add(
+            &epoll,
+            &doorbell,
+            EventData::new_u64(OWN_DOORBELL),
+            EventFlags::IN,
+        )?;
         Ok(Sleeper {
             epoll,
-            bell,
+            doorbell,
             doorbells: Vec::new(),
             blocked: Vec::with_capacity(16),
             ignored: Vec::with_capacity(16),
@@ -106,24 +132,25 @@ impl Sleeper {
     fn watch(&self, fd: RawFd, data: u64, flags: EventFlags) {
         // SAFETY: the number comes from a channel end or listener that the lane holds right now.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-        // Already watched is as good; what can't be watched is found by the next turn.
+        // Already watched is fine; one that can't be watched is looked at in the next turn.
         let _ = epoll::add(&self.epoll, fd, EventData::new_u64(data), flags);
     }
 
     /// Watches a flow's descriptors.
-    pub fn watch_flow(&self, flow: FlowId, ear: Option<RawFd>, channels: impl Iterator<Item = WaitFor>) {
-        for fd in ear
+    pub fn watch_flow(&self, flow: FlowId, listener: Option<RawFd>, channels: impl Iterator<Item = WaitFor>) {
+        for fd in listener
             .into_iter()
             .chain(channels.filter_map(|wait_for| match wait_for {
                 WaitFor::Fd { fd, .. } => Some(fd),
                 WaitFor::Doorbell | WaitFor::Poll => None,
             }))
         {
-            self.watch(fd, u64::from(flow), EventFlags::IN);
+            self.watch(fd, token_of(flow), EventFlags::IN);
         }
     }
 
-    /// Watches the descriptors of channels that hold something back, until the next [`disarm`](Self::disarm).
+    /// Watches the descriptors of channels that wait for room, until the next
+    /// [`disarm`](Self::disarm).
     pub fn watch_blocked(&mut self, channels: impl Iterator<Item = WaitFor>) {
         for channel in channels {
             if let WaitFor::Fd { fd, writable } = channel {
@@ -138,7 +165,7 @@ impl Sleeper {
         }
     }
 
-    /// Hears nothing of these channels of a flow until the next [`disarm`](Self::disarm).
+    /// Ignores these channels of a flow until the next [`disarm`](Self::disarm).
     pub fn ignore(&mut self, flow: FlowId, channels: impl Iterator<Item = WaitFor>) {
         for channel in channels {
             if let WaitFor::Fd { fd, .. } = channel {
@@ -155,17 +182,17 @@ impl Sleeper {
     }
 
     /// Replaces the doorbell of a link.
-    pub fn set_doorbell(&mut self, link: usize, bell: Option<Box<dyn Doorbell>>) {
+    pub fn set_doorbell(&mut self, link: usize, doorbell: Option<Box<dyn Doorbell>>) {
         self.doorbells.retain(|(owner, old)| {
             if *owner == link {
                 let _ = epoll::delete(&self.epoll, old.fd());
             }
             *owner != link
         });
-        if let Some(bell) = bell {
+        if let Some(doorbell) = doorbell {
             let data = EventData::new_u64(DOORBELL);
-            let _ = epoll::add(&self.epoll, bell.fd(), data, EventFlags::IN);
-            self.doorbells.push((link, bell));
+            let _ = epoll::add(&self.epoll, doorbell.fd(), data, EventFlags::IN);
+            self.doorbells.push((link, doorbell));
         }
     }
 
@@ -176,59 +203,79 @@ impl Sleeper {
 
     /// Peers ring from now on; the lane must look once more before it sleeps.
     pub fn arm(&mut self) {
-        for (_, bell) in &mut self.doorbells {
-            bell.arm();
+        for (_, doorbell) in &mut self.doorbells {
+            doorbell.arm();
         }
     }
 
     /// The lane is awake.
     pub fn disarm(&mut self) {
-        for (_, bell) in &mut self.doorbells {
-            bell.disarm();
+        for (_, doorbell) in &mut self.doorbells {
+            doorbell.disarm();
         }
         while let Some(fd) = self.blocked.pop() {
             self.unwatch(fd);
         }
         while let Some((flow, fd)) = self.ignored.pop() {
-            self.watch(fd, u64::from(flow), EventFlags::IN);
+            self.watch(fd, token_of(flow), EventFlags::IN);
         }
     }
 
-    /// Waits for at most this long. Returns the flows that have something to do.
+    /// Waits for at most `longest`. Returns the flows whose descriptors are ready.
     pub fn ask(&self, longest: Duration) -> Woken {
         let mut woken = Woken {
-            flows: [0; BATCH],
+            flows: [FlowId::Service(0); BATCH],
             count: 0,
             is_by_event: false,
         };
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; BATCH];
-        let mut patience = Timespec {
+        let mut time_limit = Timespec {
             tv_sec: longest.as_secs() as i64,
             tv_nsec: i64::from(longest.subsec_nanos()),
         };
-        // epoll_wait(2) rounds its time-out up to whole milliseconds, ppoll(2) does not but is one call more.
+        // epoll_wait(2) rounds its time-out up to whole milliseconds; ppoll(2) does not, but is one
+        // more call.
         if !longest.is_zero() && longest < COARSE {
             let mut all = [PollFd::new(&self.epoll, PollFlags::IN)];
-            // Interrupted by a signal: as good as nothing to do.
-            if !matches!(poll(&mut all, Some(&patience)), Ok(1..)) {
+            // Interrupted by a signal: nothing to do.
+            if !matches!(poll(&mut all, Some(&time_limit)), Ok(1..)) {
                 return woken;
             }
-            patience = NOW;
+            time_limit = NOW;
         }
-        let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events, Some(&patience)) else {
+        let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events, Some(&time_limit)) else {
             return woken;
         };
         woken.is_by_event = !ready.is_empty();
         for event in ready.iter() {
             match event.data.u64() {
-                OWN_BELL => silence(&self.bell),
+                OWN_DOORBELL => silence(&self.doorbell),
                 DOORBELL | BLOCKED => {}
-                flow => {
-                    woken.flows[woken.count] = flow as FlowId;
+                token => {
+                    woken.flows[woken.count] = flow_of(token);
                     woken.count += 1;
                 }
             }
         }
         woken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn token_names_its_flow_and_nothing_else() {
+        for number in [0, 1, u32::MAX] {
+            for flow in [
+                FlowId::Service(number),
+                FlowId::Port(number),
+                FlowId::Core(number),
+            ] {
+                assert_eq!(flow_of(token_of(flow)), flow);
+                assert!(token_of(flow) < BLOCKED);
+            }
+        }
     }
 }

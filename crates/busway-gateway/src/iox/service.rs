@@ -1,11 +1,8 @@
-//! A publish/subscribe service as it is told to other hosts: its types, settings and attributes, without anything local.
+//! Describes iceoryx2's publish/subscribe services, and opens or creates described ones.
 //!
-//! The far side makes a mirror service of the same settings, so that a program there opens it with exactly the requirements
-//! that it would use at home. Types must agree to the letter; settings of services that already exist on both hosts may differ and
-//! are then reported, since each host's programs chose theirs.
+//! A service of another host gets a mirror of the same types and settings here, so that a program
+//! opens it with the requirements that it would use there.
 #![allow(unsafe_code)] // iceoryx2's type-erased builder calls, proved in `builder`.
-
-use std::fmt;
 
 use iceoryx2::config::Config;
 use iceoryx2::node::Node;
@@ -20,33 +17,19 @@ use iceoryx2::service::static_config::StaticConfig;
 use iceoryx2::service::static_config::message_type_details::{TypeDetail, TypeVariant};
 use iceoryx2_bb_container::semantic_string::SemanticString;
 use iceoryx2_bb_system_types::file_path::FilePath;
-use serde::{Deserialize, Serialize};
 
 use super::Service;
+use crate::description::{FLATBUFFER_TYPE, ServiceDescription, Settings, TypeDescription};
 
-/// The name under which iceoryx2 0.10 registers payloads that are flatbuffers.
-const FLATBUFFER_TYPE: &str = "iox2::Flatbuffer";
-/// Name of the schema's file in the service's directory (iceoryx2 0.10, `service/resource/publish_subscribe.rs`).
+/// Name of the schema's file in the service's directory (iceoryx2 0.10,
+/// `service/resource/publish_subscribe.rs`).
 const SCHEMA_NAME: &str = "payload";
 
 /// An opened service, type-erased.
 pub type Factory = PortFactory<Service, [CustomPayloadMarker], CustomHeaderMarker>;
 
-/// A type as iceoryx2 compares it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct TypeDescription {
-    /// The type's name.
-    pub name: String,
-    /// Whether messages are slices of it.
-    pub slice: bool,
-    /// Size of one element in bytes.
-    pub size_bytes: u64,
-    /// Alignment in bytes.
-    pub alignment_bytes: u64,
-}
-
-impl TypeDescription {
-    fn new(detail: &TypeDetail) -> Self {
+impl From<&TypeDetail> for TypeDescription {
+    fn from(detail: &TypeDetail) -> Self {
         TypeDescription {
             name: detail.type_name().to_string(),
             slice: detail.variant() == TypeVariant::Dynamic,
@@ -54,7 +37,9 @@ impl TypeDescription {
             alignment_bytes: detail.alignment() as u64,
         }
     }
+}
 
+impl TypeDescription {
     fn detail(&self) -> Result<TypeDetail, DescriptionError> {
         let refuse = |reason: &'static str| DescriptionError::Type {
             name: self.name.clone(),
@@ -79,53 +64,6 @@ impl TypeDescription {
         )
         .map_err(|_| refuse("has a name that is too long for iceoryx2"))
     }
-}
-
-impl fmt::Display for TypeDescription {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (open, close) = if self.slice { ("[", "]") } else { ("", "") };
-        write!(
-            f,
-            "{open}{}{close} ({} B, alignment {})",
-            self.name, self.size_bytes, self.alignment_bytes
-        )
-    }
-}
-
-/// The settings that a program can require when it opens the service.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Settings {
-    /// Most publishers at a time.
-    pub max_publishers: u64,
-    /// Most subscribers at a time.
-    pub max_subscribers: u64,
-    /// Most nodes that have it open at a time.
-    pub max_nodes: u64,
-    /// Samples that a late joiner can get.
-    pub history_size: u64,
-    /// Most samples waiting in a subscriber.
-    pub subscriber_max_buffer_size: u64,
-    /// Most samples that a subscriber may hold.
-    pub subscriber_max_borrowed_samples: u64,
-    /// Whether a full subscriber loses its oldest sample (true) or makes the publisher wait (false).
-    pub safe_overflow: bool,
-}
-
-/// A service as it is told to other hosts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServiceDescription {
-    /// The service's name.
-    pub name: String,
-    /// The payload's type.
-    pub payload: TypeDescription,
-    /// The user header's type; `()` where there is none.
-    pub user_header: TypeDescription,
-    /// The settings.
-    pub settings: Settings,
-    /// Attributes: key and value, in the order of iceoryx2.
-    pub attributes: Vec<(String, String)>,
-    /// The binary flatbuffer schema, where the payload is a flatbuffer.
-    pub schema: Option<Vec<u8>>,
 }
 
 /// Why a service can't be described or mirrored.
@@ -160,7 +98,8 @@ pub enum DescriptionError {
 }
 
 impl DescriptionError {
-    /// Whether the service exists here with other types. The catalog finds it, and the conflict is then told with both sides' names.
+    /// Whether the service exists here with other types. The catalog finds it, and the conflict is
+    /// then reported with both sides' types.
     pub fn is_type_conflict(&self) -> bool {
         matches!(
             self,
@@ -174,7 +113,9 @@ fn explain_open(error: &PublishSubscribeOpenError) -> String {
         PublishSubscribeOpenError::ExceedsMaxNumberOfNodes => {
             "all its max_nodes places are taken; one more would let the gateway in".into()
         }
-        PublishSubscribeOpenError::IncompatibleTypes => "its types differ from those told".into(),
+        PublishSubscribeOpenError::IncompatibleTypes => {
+            "its types differ from those of the other host".into()
+        }
         other => format!("{other:?}"),
     }
 }
@@ -187,14 +128,14 @@ impl ServiceDescription {
             return None;
         };
         let types = pattern.message_type_details();
-        let payload = TypeDescription::new(&types.payload);
+        let payload = TypeDescription::from(&types.payload);
         let schema = (payload.name == FLATBUFFER_TYPE)
             .then(|| read_schema(config, details))
             .flatten();
         Some(ServiceDescription {
             name: details.name().to_string(),
             payload,
-            user_header: TypeDescription::new(&types.user_header),
+            user_header: TypeDescription::from(&types.user_header),
             settings: Settings {
                 max_publishers: pattern.max_publishers() as u64,
                 max_subscribers: pattern.max_subscribers() as u64,
@@ -213,35 +154,7 @@ impl ServiceDescription {
         })
     }
 
-    /// Whether the payload is a flatbuffer.
-    pub fn is_flatbuffer(&self) -> bool {
-        self.payload.name == FLATBUFFER_TYPE
-    }
-
-    /// Whether the schema that belongs to the payload is missing.
-    pub fn lacks_schema(&self) -> bool {
-        self.is_flatbuffer() && self.schema.is_none()
-    }
-
-    /// What keeps messages of `self` from being messages of `other`, in words; `None` if nothing does.
-    pub fn type_conflict(&self, other: &ServiceDescription) -> Option<String> {
-        let mut conflicts = Vec::new();
-        if self.payload != other.payload {
-            conflicts.push(format!("payload {} here, {} there", self.payload, other.payload));
-        }
-        if self.user_header != other.user_header {
-            conflicts.push(format!(
-                "user header {} here, {} there",
-                self.user_header, other.user_header
-            ));
-        }
-        if self.schema != other.schema {
-            conflicts.push("flatbuffer schemas differ".into());
-        }
-        (!conflicts.is_empty()).then(|| conflicts.join("; "))
-    }
-
-    /// Opens the service where it exists.
+    /// Opens the service if it exists.
     ///
     /// # Errors
     /// See [`DescriptionError`].
@@ -278,7 +191,7 @@ impl ServiceDescription {
             .enable_safe_overflow(settings.safe_overflow)
             .create_with_attributes(&attributes);
         match created {
-            // A program was faster: its service is what we open, and types are compared again.
+            // A program was faster: we open its service, and types are compared again.
             Err(PublishSubscribeCreateError::AlreadyExists) => self.open(node),
             other => other.map_err(DescriptionError::Create),
         }
@@ -295,8 +208,9 @@ impl ServiceDescription {
         let builder = node
             .service_builder(&name)
             .publish_subscribe::<[CustomPayloadMarker]>();
-        // SAFETY: the calls demand that the details describe what is put into and taken out of the samples. The ports of this gateway copy
-        // whole payloads and user headers of exactly these sizes as bytes and never look inside (see `ports`).
+        // SAFETY: the calls demand that the details describe the contents of the samples. The ports
+        // of this gateway copy whole payloads and user headers of exactly these sizes as bytes and
+        // never look inside (see `publisher` and `sample`).
         let mut builder = unsafe {
             builder
                 .user_header::<CustomHeaderMarker>()
@@ -305,9 +219,11 @@ impl ServiceDescription {
         };
         if self.is_flatbuffer() {
             builder = match schema {
-                // SAFETY: the file holds the schema bytes that the origin's service was created with.
+                // SAFETY: the file holds the schema bytes that the origin's service was created
+                // with.
                 Some(file) => unsafe { builder.__internal_flatbuffer_schema_path(&file.path) },
-                // SAFETY: the gateway does not interpret the flatbuffer; schemas are compared in `type_conflict`.
+                // SAFETY: the gateway does not interpret the flatbuffer; `type_conflict` compares
+                // schemas.
                 None => unsafe { builder.__internal_skip_type_definition_verification() },
             };
         }

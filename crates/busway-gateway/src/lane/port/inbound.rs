@@ -1,30 +1,32 @@
-//! A channel of ARINC 653 ports that comes from another host.
+//! The receiving end of a channel of ARINC 653 ports.
 //!
-//! Called by the lane that owns it; never blocks. A message for a full queue that holds its senders back waits in the bus's channel. What came before is
-//! thrown away: a queue's sender repeats what it does not know to have arrived.
+//! Called by the lane that owns it; never blocks. If a queue is full and may lose nothing, its next
+//! message stays in the bus's channel. Messages that came before are discarded: the sender of a
+//! queue repeats every message that was not acknowledged.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
-use busway_port::carry::{Bell, Carried, Spout};
-use busway_transport::{ChannelError, Head, Kind, Landing, Receiver, Sink, Verdict, WaitFor};
+use busway_port::carry::{Bell, Spout};
+use busway_transport::{ChannelError, Head, Landing, Receiver, Sink, Verdict, WaitFor};
 
-use super::ChannelKey;
+use super::head;
 use crate::clock::Wire;
 use crate::counters::{PortCounters, add};
+use crate::lane::interface::ChannelKey;
 
-/// Messages taken in one go before the other channels of the lane get their turn.
+/// Most messages taken before the other channels of the lane get their turn.
 const BUDGET: usize = 64;
-/// A channel is polled so often after its last message, so that its bus gives back what credits it still owes.
+/// Polls after the last message, in which the bus returns the credits that it still owes.
 const AFTER_POLLS: u32 = 64;
 
 /// See the module.
-pub struct PortIn {
+pub struct InboundPort {
     key: ChannelKey,
     receiver: Box<dyn Receiver>,
-    /// epoll has said that there is something.
+    /// epoll reports a message.
     is_ready: bool,
-    /// The bell was armed some time, so it may have been rung, even late.
+    /// The doorbell has been armed before, so it may ring, even late.
     was_armed: bool,
     /// Polls since the last message.
     quiet_polls: u32,
@@ -39,20 +41,20 @@ struct PortSink {
     /// Length of the message being received.
     len_bytes: usize,
     /// A message found its queue full at the last poll.
-    is_put_off: bool,
+    waits_for_room: bool,
 }
 
-impl PortIn {
-    /// Goes on behind what the spout was given before.
+impl InboundPort {
+    /// Continues after the last message that the port received.
     pub fn new(
         key: ChannelKey,
         spout: Spout,
         receiver: Box<dyn Receiver>,
         wire: Wire,
         counters: Arc<PortCounters>,
-    ) -> PortIn {
+    ) -> InboundPort {
         let buffer = vec![0; spout.max_message_size_bytes()].into();
-        PortIn {
+        InboundPort {
             key,
             receiver,
             is_ready: true,
@@ -64,7 +66,7 @@ impl PortIn {
                 counters,
                 buffer,
                 len_bytes: 0,
-                is_put_off: false,
+                waits_for_room: false,
             },
         }
     }
@@ -74,65 +76,67 @@ impl PortIn {
         self.key
     }
 
-    /// How to sleep until something comes.
+    /// How to wait for messages.
     pub fn wait_for(&self) -> WaitFor {
         self.receiver.wait_for()
     }
 
-    /// epoll has said that there is something, or that the bell was rung.
+    /// epoll reports a message, or the doorbell.
     pub fn set_ready(&mut self) {
         self.is_ready = true;
-        if let Some(bell) = self.bell().filter(|_| self.was_armed) {
-            bell.clear();
+        if let Some(doorbell) = self.doorbell().filter(|_| self.was_armed) {
+            doorbell.clear();
         }
     }
 
-    /// From now on who makes room in a queue rings, if a message waits for that.
+    /// If a message waits for room in a queue, the reader that makes room rings from now on.
     pub fn arm(&mut self) {
-        if self.awaits_room()
-            && let Some(bell) = self.bell()
+        if self.waits_for_room()
+            && let Some(doorbell) = self.doorbell()
         {
-            bell.arm();
+            doorbell.arm();
             self.was_armed = true;
         }
     }
 
-    /// Whether it must be polled although nothing wakes the lane: for credits owed, or for room in a queue that nobody announces.
+    /// Whether it must be polled since nothing wakes the lane: to return credits, or to look for
+    /// room in a queue without doorbell.
     pub fn is_polled(&self) -> bool {
-        self.quiet_polls < AFTER_POLLS || self.awaits_room() && self.sink.spout.bell().is_none()
+        self.quiet_polls < AFTER_POLLS || self.waits_for_room() && self.sink.spout.bell().is_none()
     }
 
     /// Whether a message waits for room in a queue.
-    pub fn awaits_room(&self) -> bool {
-        self.sink.is_put_off
+    pub fn waits_for_room(&self) -> bool {
+        self.sink.waits_for_room
     }
 
     /// Rings when a full queue has room.
-    pub fn bell(&self) -> Option<&Bell> {
+    pub fn doorbell(&self) -> Option<&Bell> {
         self.sink.spout.bell()
     }
 
-    /// The bell's descriptor.
-    pub fn bell_fd(&self) -> Option<RawFd> {
-        self.bell().map(|bell| bell.fd().as_raw_fd())
+    /// The doorbell's descriptor.
+    pub fn doorbell_fd(&self) -> Option<RawFd> {
+        self.doorbell().map(|doorbell| doorbell.fd().as_raw_fd())
     }
 
-    /// So many messages found room although nobody had rung.
+    /// Counts messages that found room although nobody had rung.
     pub fn note_unrung(&self, messages: usize) {
         add(&self.sink.counters.unrung, messages as u64);
     }
 
-    /// Takes what has arrived. `eager` reads descriptors even though epoll has said nothing. Returns how many messages came.
+    /// Takes messages that have arrived. `eager`: reads descriptors although epoll has reported
+    /// none. Returns the number of messages.
     ///
     /// # Errors
     /// The channel has ended or failed.
     pub fn pump(&mut self, eager: bool) -> Result<usize, ChannelError> {
-        let is_unfinished = self.awaits_room() || self.quiet_polls < AFTER_POLLS;
+        let is_unfinished = self.waits_for_room() || self.quiet_polls < AFTER_POLLS;
         let is_quiet = !self.is_ready && !eager && !is_unfinished;
         if is_quiet && matches!(self.receiver.wait_for(), WaitFor::Fd { .. }) {
             return Ok(0);
         }
-        self.sink.is_put_off = false;
+        self.sink.waits_for_room = false;
         let moved = self.receiver.poll(&mut self.sink, BUDGET)?;
         self.is_ready = moved == BUDGET;
         self.quiet_polls = if moved > 0 {
@@ -147,12 +151,7 @@ impl PortIn {
 impl Sink for PortSink {
     fn land(&mut self, head: &Head) -> Verdict {
         let limit = self.buffer.len() as u64;
-        let is_possible = head.kind == Kind::Data
-            && head.user_header_bytes == 0
-            && (1..=limit).contains(&head.payload_bytes)
-            && head.sequence > 0
-            && head.origin != 0;
-        if !is_possible {
+        if !head::is_valid(head, limit) {
             add(&self.counters.refused, 1);
             return Verdict::Discard;
         }
@@ -161,7 +160,7 @@ impl Sink for PortSink {
             return Verdict::Discard;
         }
         if !self.spout.has_room() {
-            self.is_put_off = true;
+            self.waits_for_room = true;
             return Verdict::Later;
         }
         self.len_bytes = head.payload_bytes as usize;
@@ -176,12 +175,7 @@ impl Sink for PortSink {
     }
 
     fn deliver(&mut self, head: &Head) {
-        let carried = Carried {
-            len_bytes: self.len_bytes,
-            time_ns: self.wire.arrived(head.time_ns),
-            sequence: head.sequence,
-            lost: head.events,
-        };
+        let carried = head::carried(head, &self.wire);
         let message = &self.buffer[..self.len_bytes];
         if self.spout.deliver(message, head.origin, &carried) {
             add(&self.counters.received, 1);

@@ -1,9 +1,13 @@
-//! One destination of a flow: the channels to one host, and what waits for room in them.
+//! One destination of a service: the channels to one host, and the message that waits for room in
+//! them.
 //!
-//! Most hosts have one channel. Where the link names other buses for what is large there may be a second one, and each message takes one of the two by its
-//! length. A channel keeps its own order; for the order across both, a head of [`Kind::After`] goes first where the messages change over from one channel to the
-//! other: it names the last message that went by the other, and the receiver waits for that ([`super::inbound`]). A second channel begins with a head of [`Kind::Beyond`]: what
-//! the receiver may still wait for of an earlier one, that was lost, does not come by this one. Called by [`super::outbound`].
+//! Most hosts have one channel. If the link names other buses for large messages there may be a
+//! second one, and each message takes one of the two by its length. A channel keeps its own order.
+//! For the order across both, a head of [`Kind::After`] is sent wherever the messages change over
+//! to the other channel: it names the last message that took the former one, and the receiver waits
+//! for that ([`super::inbound`]). A second channel starts with a head of [`Kind::Beyond`]: a
+//! receiver that still waits for a message of an earlier second channel need not wait for this one.
+//! Called by [`super::outbound`].
 
 #![expect(
     clippy::result_large_err,
@@ -14,89 +18,92 @@ use std::time::{Duration, Instant};
 
 use busway_transport::{ChannelError, Company, Flushed, Head, Kind, Message, Refused, Sender, WaitFor};
 
-use super::outbound::WhenFull;
-use super::{ChannelKey, Ending};
+use super::interface::{ChannelKey, Ending, WhenFull};
 use crate::counters::{ServiceCounters, add};
-use crate::iox::ports::Outgoing;
+use crate::iox::sample::Outgoing;
 
-/// A second channel to a host, for what is large.
-pub struct LargeOut {
+/// A second channel to a host, for large messages.
+pub struct LargeSender {
     /// Names it.
     pub key: ChannelKey,
     /// Payload in bytes from which on a message takes it.
     pub from_bytes: u64,
-    /// Whether the order is kept across both channels. A service that keeps the latest does without: the newest number wins, whichever way it came.
+    /// Whether the order is kept across both channels. Not so for a service that keeps the latest:
+    /// its newest number wins, by whichever channel it came.
     pub in_order: bool,
     /// Its end.
     pub sender: Box<dyn Sender<Outgoing>>,
 }
 
-/// How long a channel that ends may still drain, where publishers do not wait for readers.
+/// How long an ending channel may still send, where publishers do not wait for readers.
 const DRAIN_LIMIT: Duration = Duration::from_millis(500);
 
-/// A reader that takes no message for so long is waited for no longer once the bus has everything.
+/// Once the bus has everything, a channel ends if its reader takes no message for this long.
 const SILENCE_LIMIT: Duration = Duration::from_secs(1);
 
-/// A channel that is given up.
+/// A channel that has ended.
 pub(super) struct Ended {
     pub(super) key: ChannelKey,
     /// Why, if it has failed.
-    pub(super) reason: Option<String>,
-    /// See [`ReportKind::SenderEnded`](super::ReportKind::SenderEnded).
-    pub(super) unconfirmed: u64,
+    pub(super) failure: Option<String>,
+    /// See [`Report::SenderEnded`](super::interface::Report::SenderEnded).
+    pub(super) unacknowledged: u64,
 }
 
 /// One channel.
-struct Leg {
+struct ChannelSender {
     key: ChannelKey,
     sender: Box<dyn Sender<Outgoing>>,
     /// Number of the last message that it has accepted; 0 for none.
     last: u64,
-    /// Something was accepted that the bus has not taken yet.
+    /// The bus has not taken everything yet that was accepted.
     waiting: bool,
-    /// Something was given to the sender since the last flush.
+    /// The sender was given a message since the last flush.
     touched: bool,
-    /// Set when it shall end once everything is sent.
+    /// Set when it ends once everything is sent.
     drain: Option<Drain>,
     failed: Option<ChannelError>,
-    /// What the sender has counted of copies, see [`Sender::copied`].
+    /// Copies counted so far, see [`Sender::copied`].
     copied: u64,
 }
 
-/// How a channel ends that is to send what it has.
+/// How a channel ends that first sends its messages.
 #[derive(Clone, Copy)]
 struct Drain {
-    /// At the latest then. `None` where publishers wait for readers, as long as those take: until all is confirmed.
+    /// At the latest then. `None` where publishers wait for readers: until all messages are
+    /// acknowledged.
     until: Option<Instant>,
-    /// What programs publish does not go by it any more.
+    /// Messages that programs publish from now on take another channel.
     is_move: bool,
-    /// Messages that were not confirmed when that was last asked, and since when so many.
-    unconfirmed: u64,
+    /// Unacknowledged messages at the last look, and since when there are that many.
+    unacknowledged: u64,
     since: Instant,
 }
 
-/// The large channel of a destination.
+/// The large-message channel of a destination.
 struct Large {
-    leg: Leg,
+    channel: ChannelSender,
     from_bytes: u64,
     in_order: bool,
 }
 
 /// See the module.
-pub(super) struct Out {
-    main: Leg,
+pub(super) struct Destination {
+    main: ChannelSender,
     large: Option<Large>,
-    /// Number of the last message that took a large channel, this or an earlier one; 0 for none.
+    /// Number of the last message that took a large-message channel, this or an earlier one; 0 for
+    /// none.
     last_large: u64,
-    /// Set while the last message took the large channel and the next one is to follow it by the main one: that last one's number.
+    /// Set while the last message took the large-message channel and the next one on the main
+    /// channel must follow it: the number of that last message.
     follows_large: Option<u64>,
-    /// Refused by a full channel; goes first when there is room.
+    /// Refused by a full channel; sent first when there is room.
     pending: Option<Outgoing>,
 }
 
-impl Leg {
-    fn new(key: ChannelKey, sender: Box<dyn Sender<Outgoing>>) -> Leg {
-        Leg {
+impl ChannelSender {
+    fn new(key: ChannelKey, sender: Box<dyn Sender<Outgoing>>) -> ChannelSender {
+        ChannelSender {
             key,
             sender,
             last: 0,
@@ -127,7 +134,8 @@ impl Leg {
         Ok(())
     }
 
-    /// Says something of the message of this number. `like` has the origin, and the time.
+    /// Sends a head of this kind about the message of this number. `like` has the origin and the
+    /// time.
     fn mark(&mut self, kind: Kind, sequence: u64, like: &Head) -> Result<(), Refused<Outgoing>> {
         self.send(Outgoing::events(Head {
             sequence,
@@ -165,31 +173,32 @@ impl Leg {
         self.drain = Some(Drain {
             until,
             is_move,
-            unconfirmed: 0,
+            unacknowledged: 0,
             since: now,
         });
     }
 
-    /// Whether nothing is left to wait for of a channel that has handed everything to its bus.
+    /// Whether an ending channel, whose bus has everything, need not wait for its reader any more.
     fn is_settled(&mut self, now: Instant) -> bool {
-        let unconfirmed = self.sender.outstanding();
+        let unacknowledged = self.sender.outstanding();
         let Some(drain) = &mut self.drain else {
             return false;
         };
-        if unconfirmed != drain.unconfirmed {
-            (drain.unconfirmed, drain.since) = (unconfirmed, now);
+        if unacknowledged != drain.unacknowledged {
+            (drain.unacknowledged, drain.since) = (unacknowledged, now);
         }
-        // A bus that loses things may have to send some again; the others have them.
+        // A bus that loses messages may have to send some again; all others have delivered them.
         let has_all = !self.sender.needs_flush() && now - drain.since >= SILENCE_LIMIT;
-        unconfirmed == 0 || has_all
+        unacknowledged == 0 || has_all
     }
 
-    /// Whether what it is to carry before it ends is all there.
+    /// Whether it takes no more messages, since another channel will.
     fn is_moving(&self) -> bool {
         self.drain.is_some_and(|drain| drain.is_move)
     }
 
-    /// Whether it is to be given up now, where `idle` says that nothing waits for it. Counts what is in doubt.
+    /// Whether it ends now. `idle`: no message waits for it. If it has failed, the delivery of
+    /// unacknowledged messages is unknown: counts them.
     fn has_ended(&mut self, now: Instant, idle: bool, counters: &ServiceCounters) -> Option<Ended> {
         let ended = self.drain.is_some_and(|drain| match drain.until {
             Some(until) => idle || now >= until,
@@ -199,14 +208,14 @@ impl Leg {
         if failed.is_none() && !ended {
             return None;
         }
-        let mut unconfirmed = self.sender.outstanding();
+        let mut unacknowledged = self.sender.outstanding();
         if failed.is_some() {
-            add(&counters.in_doubt, std::mem::take(&mut unconfirmed));
+            add(&counters.in_doubt, std::mem::take(&mut unacknowledged));
         }
         Some(Ended {
             key: self.key,
-            reason: failed.map(|error| error.to_string()),
-            unconfirmed,
+            failure: failed.map(|error| error.to_string()),
+            unacknowledged,
         })
     }
 
@@ -217,10 +226,10 @@ impl Leg {
     }
 }
 
-impl Out {
-    pub(super) fn new(key: ChannelKey, sender: Box<dyn Sender<Outgoing>>) -> Out {
-        Out {
-            main: Leg::new(key, sender),
+impl Destination {
+    pub(super) fn new(key: ChannelKey, sender: Box<dyn Sender<Outgoing>>) -> Destination {
+        Destination {
+            main: ChannelSender::new(key, sender),
             large: None,
             last_large: 0,
             follows_large: None,
@@ -228,7 +237,7 @@ impl Out {
         }
     }
 
-    /// What it is due may leave together with what the others of the company are due.
+    /// The bus may send a message that several members are given at once.
     pub(super) fn join(&mut self, company: &mut Company<Outgoing>) {
         self.main.sender.join(company);
     }
@@ -238,43 +247,43 @@ impl Out {
         self.main.key
     }
 
-    /// From now on what is large takes this channel. `like` is a head of this service, of which origin and time are used.
-    pub(super) fn add_large(&mut self, large: LargeOut, like: &Head) {
-        let mut leg = Leg::new(large.key, large.sender);
+    /// Large messages take this channel from now on. `like` has this service's origin and the time.
+    pub(super) fn add_large(&mut self, large: LargeSender, like: &Head) {
+        let mut channel = ChannelSender::new(large.key, large.sender);
         let number = self.main.last.max(self.last_large);
-        if large.in_order && leg.mark(Kind::Beyond, number, like).is_err() {
-            leg.failed = Some(ChannelError::Corrupt("a new channel took nothing"));
+        if large.in_order && channel.mark(Kind::Beyond, number, like).is_err() {
+            channel.failed = Some(ChannelError::Corrupt("a new channel took nothing"));
         }
         self.large = Some(Large {
-            leg,
+            channel,
             from_bytes: large.from_bytes,
             in_order: large.in_order,
         });
     }
 
-    /// Ends the channel of this name, if it is one of its own.
+    /// Ends this channel, if it is one of its own.
     pub(super) fn end(&mut self, key: ChannelKey, ending: Ending, when_full: WhenFull, now: Instant) {
-        for leg in self.legs_mut().filter(|leg| leg.key == key) {
-            leg.end(ending, when_full, now);
+        for channel in self.channels_mut().filter(|channel| channel.key == key) {
+            channel.end(ending, when_full, now);
         }
     }
 
-    /// Whether its main channel takes no more, since another one is to follow.
+    /// Whether its main channel takes no more messages, since another one will.
     pub(super) fn is_moving(&self) -> bool {
         self.main.is_moving()
     }
 
-    fn legs(&self) -> impl Iterator<Item = &Leg> {
-        std::iter::once(&self.main).chain(self.large.as_ref().map(|large| &large.leg))
+    fn channels(&self) -> impl Iterator<Item = &ChannelSender> {
+        std::iter::once(&self.main).chain(self.large.as_ref().map(|large| &large.channel))
     }
 
-    fn legs_mut(&mut self) -> impl Iterator<Item = &mut Leg> {
-        std::iter::once(&mut self.main).chain(self.large.as_mut().map(|large| &mut large.leg))
+    fn channels_mut(&mut self) -> impl Iterator<Item = &mut ChannelSender> {
+        std::iter::once(&mut self.main).chain(self.large.as_mut().map(|large| &mut large.channel))
     }
 
-    /// Whether one of its channels is about to end.
+    /// Whether one of its channels is ending.
     pub(super) fn is_ending(&self) -> bool {
-        self.legs().any(Leg::is_ending)
+        self.channels().any(ChannelSender::is_ending)
     }
 
     /// Whether its main channel has failed.
@@ -287,17 +296,17 @@ impl Out {
         self.pending.is_some()
     }
 
-    /// Whether the bus has to do something before this side can go on, or can forget what it has sent.
+    /// Whether it waits for the bus: for room, or until messages need not be sent again.
     pub(super) fn awaits_bus(&self) -> bool {
-        self.pending.is_some() || self.legs().any(Leg::awaits_bus)
+        self.pending.is_some() || self.channels().any(ChannelSender::awaits_bus)
     }
 
-    /// How to learn that it can go on.
+    /// How to wait until it can go on.
     pub(super) fn wait_for(&self) -> impl Iterator<Item = WaitFor> + '_ {
-        self.legs().map(|leg| leg.sender.wait_for())
+        self.channels().map(|channel| channel.sender.wait_for())
     }
 
-    /// Sends a message; what a full channel does with it follows the rule.
+    /// Sends a message; `when_full` applies if the channel is full.
     pub(super) fn offer(&mut self, message: Outgoing, when_full: WhenFull, counters: &ServiceCounters) {
         if self.main.failed.is_some() {
             add(&counters.dropped_link_down, 1);
@@ -323,7 +332,7 @@ impl Out {
         }
     }
 
-    /// Sends what waits here, if there is room now.
+    /// Sends the message that waits here, if there is room now.
     pub(super) fn retry(&mut self, counters: &ServiceCounters) {
         if let Some(message) = self.pending.take() {
             self.pending = self.try_send(message, counters);
@@ -351,17 +360,17 @@ impl Out {
     /// Sends a message by the channel for its length.
     fn send(&mut self, message: Outgoing) -> Result<(), Refused<Outgoing>> {
         let bytes = message.head().payload_bytes;
-        let takes_large = |large: &&mut Large| bytes >= large.from_bytes && !large.leg.is_ending();
+        let takes_large = |large: &&mut Large| bytes >= large.from_bytes && !large.channel.is_ending();
         if let Some(large) = self.large.as_mut().filter(takes_large) {
             match large.send(message, self.main.last) {
                 Ok(()) => {
-                    self.last_large = large.leg.last;
+                    self.last_large = large.channel.last;
                     self.follows_large = large.in_order.then_some(self.last_large);
                     return Ok(());
                 }
-                // The main channel takes what the large one can't any more.
+                // The main channel takes it instead.
                 Err(Refused::Failed(message, error)) => {
-                    large.leg.failed = Some(error);
+                    large.channel.failed = Some(error);
                     return self.send_by_main(message);
                 }
                 other => return other,
@@ -380,12 +389,12 @@ impl Out {
         self.main.send(message)
     }
 
-    /// Announces samples that went before by these events.
+    /// Sends events that announce earlier samples.
     pub(super) fn announce(&mut self, mut head: Head) {
         if self.main.failed.is_some() {
             return;
         }
-        // A sample that still waits takes the events along.
+        // A sample that still waits carries the events.
         if let Some(pending) = &mut self.pending {
             pending.head.events |= head.events;
             return;
@@ -398,17 +407,18 @@ impl Out {
         }
     }
 
-    /// Moves what waits in its channels.
+    /// Has its channels send.
     pub(super) fn flush(&mut self, counters: &ServiceCounters) {
         let has_pending = self.pending.is_some();
-        for leg in self.legs_mut() {
-            leg.flush(has_pending);
-            leg.count_copied(counters);
+        for channel in self.channels_mut() {
+            channel.flush(has_pending);
+            channel.count_copied(counters);
         }
     }
 
-    /// Gives up what has ended, first the large channel, and says so to `ended`; without its main channel there is nothing left and it returns true. `emptied`:
-    /// no program's sample waits to be taken.
+    /// Removes channels that have ended, first the large-message channel, and passes them to
+    /// `ended`. Returns whether the main channel is among them: the destination is then gone.
+    /// `emptied`: no program's sample waits to be taken.
     pub(super) fn remove_ended(
         &mut self,
         now: Instant,
@@ -416,10 +426,10 @@ impl Out {
         counters: &ServiceCounters,
         mut ended: impl FnMut(Ended),
     ) -> bool {
-        let is_idle = self.pending.is_none() && self.legs().all(|leg| !leg.waiting);
+        let is_idle = self.pending.is_none() && self.channels().all(|channel| !channel.waiting);
         if let Some(large) = &mut self.large {
-            let idle = !large.leg.waiting;
-            if let Some(end) = large.leg.has_ended(now, idle, counters) {
+            let idle = !large.channel.waiting;
+            if let Some(end) = large.channel.has_ended(now, idle, counters) {
                 self.large = None;
                 ended(end);
             }
@@ -429,14 +439,14 @@ impl Out {
             return false;
         };
         if let Some(large) = self.large.take() {
-            let mut unconfirmed = large.leg.sender.outstanding();
-            if end.reason.is_some() {
-                add(&counters.in_doubt, std::mem::take(&mut unconfirmed));
+            let mut unacknowledged = large.channel.sender.outstanding();
+            if end.failure.is_some() {
+                add(&counters.in_doubt, std::mem::take(&mut unacknowledged));
             }
             ended(Ended {
-                key: large.leg.key,
-                reason: None,
-                unconfirmed,
+                key: large.channel.key,
+                failure: None,
+                unacknowledged,
             });
         }
         if self.pending.take().is_some() {
@@ -450,18 +460,18 @@ impl Out {
 impl Large {
     /// `main_last`: number of the last message that took the main channel.
     fn send(&mut self, message: Outgoing, main_last: u64) -> Result<(), Refused<Outgoing>> {
-        let is_change = main_last > self.leg.last;
+        let is_change = main_last > self.channel.last;
         if self.in_order
             && is_change
-            && let Err(refused) = self.leg.mark(Kind::After, main_last, message.head())
+            && let Err(refused) = self.channel.mark(Kind::After, main_last, message.head())
         {
             return Err(instead_of(refused, message));
         }
-        self.leg.send(message)
+        self.channel.send(message)
     }
 }
 
-/// What became of the head that was to go before `message`, said of that one.
+/// `refused` was a head that had to precede `message`: the same refusal, of that message.
 fn instead_of(refused: Refused<Outgoing>, message: Outgoing) -> Refused<Outgoing> {
     match refused {
         Refused::Full(_) => Refused::Full(message),
@@ -471,5 +481,5 @@ fn instead_of(refused: Refused<Outgoing>, message: Outgoing) -> Refused<Outgoing
 }
 
 #[cfg(test)]
-#[path = "out_tests.rs"]
+#[path = "destination_tests.rs"]
 mod tests;

@@ -1,9 +1,11 @@
-//! The companion event service: an event service of the same name, by which programs wake their subscribers.
+//! The companion event service: an event service of the same name, by which programs wake their
+//! subscribers.
 //!
-//! Many iceoryx2 programs notify an event after they have sent a sample, and sleep on a listener instead of polling. The gateway
-//! takes part on both sides: where a service has such a companion it sleeps on it, and it raises on the far host the
-//! same events that announced the samples at home. Events travel only with samples of local programs, so an event can't
-//! run in circles; our own notifications skip our own listener.
+//! Many iceoryx2 programs notify an event after they have sent a sample, and sleep on a listener
+//! instead of polling. If a service has such a companion, the gateway sleeps on it as well, and
+//! raises on the other host the same events that announced the samples at home. Events travel only
+//! with samples of local programs, so none returns to its origin; our own notifications skip our
+//! own listener.
 
 use iceoryx2::node::Node;
 use iceoryx2::port::listener::Listener;
@@ -14,7 +16,7 @@ use std::os::fd::RawFd;
 
 use super::Service;
 
-/// Events above this can't cross: a message's head has one bit for each.
+/// The largest event that can cross: a message's head has one bit for each.
 pub const MAX_EVENT: usize = 63;
 
 /// A companion event service, opened.
@@ -32,24 +34,24 @@ pub fn open(node: &Node<Service>, service: &str) -> Result<Factory, String> {
         .map_err(|error| format!("its companion event service: {error:?}"))
 }
 
-/// Hears the events of local programs.
-pub struct Ear {
+/// Receives the events of local programs.
+pub struct EventListener {
     listener: Listener<Service>,
 }
 
-impl Ear {
+impl EventListener {
     /// A listener on the companion.
     ///
     /// # Errors
     /// iceoryx2's reason, in words; most likely all `max_listeners` places are taken.
-    pub fn new(factory: &Factory) -> Result<Ear, String> {
+    pub fn new(factory: &Factory) -> Result<EventListener, String> {
         let listener = factory.listener_builder().create();
         listener
-            .map(|listener| Ear { listener })
+            .map(|listener| EventListener { listener })
             .map_err(|error| format!("its companion event service: {error:?}"))
     }
 
-    /// Becomes readable when an event is raised; valid as long as the ear.
+    /// Becomes readable when an event is raised; valid as long as the listener.
     pub fn fd(&self) -> RawFd {
         // SAFETY: the number is only watched with epoll, never closed.
         #[allow(unsafe_code)]
@@ -58,8 +60,9 @@ impl Ear {
         }
     }
 
-    /// The events raised since the last call, a bit each. Events above [`MAX_EVENT`] are heard (they wake) but can't cross.
-    pub fn hear(&self) -> u64 {
+    /// The events raised since the last call, a bit each. Those above [`MAX_EVENT`] wake the lane
+    /// but can't cross.
+    pub fn take_events(&self) -> u64 {
         let mut events = 0;
         // An error leaves the events as they are; the next sample or timer looks again.
         let _ = self.listener.try_wait(|activation| {
@@ -73,19 +76,19 @@ impl Ear {
 }
 
 /// Raises events towards local programs.
-pub struct Voice {
+pub struct EventNotifier {
     notifier: Notifier<Service>,
 }
 
-impl Voice {
+impl EventNotifier {
     /// A notifier on the companion.
     ///
     /// # Errors
     /// iceoryx2's reason, in words; most likely all `max_notifiers` places are taken.
-    pub fn new(factory: &Factory) -> Result<Voice, String> {
+    pub fn new(factory: &Factory) -> Result<EventNotifier, String> {
         let notifier = factory.notifier_builder().create();
         notifier
-            .map(|notifier| Voice { notifier })
+            .map(|notifier| EventNotifier { notifier })
             .map_err(|error| format!("its companion event service: {error:?}"))
     }
 
@@ -96,7 +99,8 @@ impl Voice {
             let id = rest.trailing_zeros() as usize;
             rest &= rest - 1;
             const SKIP_OURSELVES: bool = true;
-            // An event id beyond this service's maximum, or a listener that just died: the sample is there all the same.
+            // An event id beyond this service's maximum, or a listener that has just died: the
+            // sample is there all the same.
             let _ = self.notifier.__internal_notify(EventId::new(id), SKIP_OURSELVES);
         }
     }
@@ -110,10 +114,10 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::os::fd::BorrowedFd;
 
-    fn is_readable(ear: &Ear) -> bool {
-        // SAFETY: the ear outlives the borrow.
+    fn is_readable(listener: &EventListener) -> bool {
+        // SAFETY: the listener outlives the borrow.
         #[allow(unsafe_code)]
-        let fd = unsafe { BorrowedFd::borrow_raw(ear.fd()) };
+        let fd = unsafe { BorrowedFd::borrow_raw(listener.fd()) };
         let mut fds = [PollFd::new(&fd, PollFlags::IN)];
         poll(
             &mut fds,
@@ -127,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_of_a_program_makes_the_ear_readable_each_time_and_our_own_voice_does_not() {
+    fn program_event_makes_the_listener_readable_and_our_own_does_not() {
         let temporary = tempfile::tempdir().expect("a temporary directory");
         let config = domain::config(&busway_system::Iceoryx2Domain {
             root_path: Some(temporary.path().into()),
@@ -147,10 +151,10 @@ mod tests {
             .expect("created");
         let notifier = service.notifier_builder().create().expect("notifier");
         let factory = open(&ours, "A").expect("opened");
-        let ear = Ear::new(&factory).expect("ear");
-        let voice = Voice::new(&factory).expect("voice");
-        assert!(!is_readable(&ear));
-        assert_eq!(ear.hear(), 0);
+        let listener = EventListener::new(&factory).expect("a listener");
+        let own_notifier = EventNotifier::new(&factory).expect("a notifier");
+        assert!(!is_readable(&listener));
+        assert_eq!(listener.take_events(), 0);
         for _ in 0..5 {
             notifier
                 .notify_with_custom_event_id(EventId::new(3))
@@ -158,18 +162,18 @@ mod tests {
             notifier
                 .notify_with_custom_event_id(EventId::new(5))
                 .expect("notified");
-            assert!(is_readable(&ear));
-            assert_eq!(ear.hear(), (1 << 3) | (1 << 5));
-            assert!(!is_readable(&ear));
+            assert!(is_readable(&listener));
+            assert_eq!(listener.take_events(), (1 << 3) | (1 << 5));
+            assert!(!is_readable(&listener));
         }
-        let listener = service.listener_builder().create().expect("listener");
-        voice.raise(1 << 4);
-        assert!(!is_readable(&ear));
-        assert_eq!(ear.hear(), 0);
-        let mut heard = Vec::new();
-        listener
-            .try_wait(|activation| heard.push(activation.id.as_value()))
-            .expect("heard");
-        assert_eq!(heard, [4]);
+        let program = service.listener_builder().create().expect("listener");
+        own_notifier.raise(1 << 4);
+        assert!(!is_readable(&listener));
+        assert_eq!(listener.take_events(), 0);
+        let mut received = Vec::new();
+        program
+            .try_wait(|activation| received.push(activation.id.as_value()))
+            .expect("received");
+        assert_eq!(received, [4]);
     }
 }

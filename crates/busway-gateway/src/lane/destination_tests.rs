@@ -1,4 +1,5 @@
-//! Which channel a message takes, what marks the changes, and, with a model of the receiving end, that the order holds.
+//! Which channel a message takes, what marks the changes, and, with a model of the receiving end,
+//! that the order holds.
 
 use std::sync::{Arc, Mutex};
 
@@ -51,7 +52,7 @@ impl Sender<Outgoing> for Book {
 const LARGE: u64 = 1000;
 
 struct Way {
-    out: Out,
+    out: Destination,
     main: Given,
     large: Given,
     /// Of the main channel and the large one.
@@ -84,7 +85,7 @@ impl Way {
             given: main.clone(),
             room: room[0].clone(),
         });
-        let out = Out::new(key(1), sender);
+        let out = Destination::new(key(1), sender);
         let mut way = Way {
             out,
             main,
@@ -101,7 +102,7 @@ impl Way {
         self.large = Given::default();
         self.set_room(1, usize::MAX);
         let (given, room) = (self.large.clone(), self.room[1].clone());
-        let channel = LargeOut {
+        let channel = LargeSender {
             key: key(2),
             from_bytes: LARGE,
             in_order: true,
@@ -110,7 +111,8 @@ impl Way {
         self.out.add_large(channel, &head(0, 0));
     }
 
-    /// The link of the large channel is lost; says which channels have ended, and whether that was all.
+    /// The link of the large channel is lost; says which channels have ended, and whether that was
+    /// all.
     fn lose_large(&mut self) -> (Vec<ChannelKey>, bool) {
         self.end(key(2), Ending::Replaced)
     }
@@ -213,7 +215,8 @@ struct Reader {
 }
 
 impl Reader {
-    /// Takes the next head of a channel, if it need not wait. Whether it took one, or is further on than before.
+    /// Takes the next head of a channel, if it need not wait. Whether it took one, or is further on
+    /// than before.
     fn poll(&mut self, channel: usize, queue: &Given) -> bool {
         let mut queue = queue.lock().expect("one thread");
         let Some(&(kind, sequence)) = queue.first() else {
@@ -238,7 +241,8 @@ impl Reader {
         true
     }
 
-    /// Takes what has arrived by the large channel, while the other one goes on; then it has ended. Whether nothing is left.
+    /// Takes what has arrived by the large channel, while the other one goes on; then it has ended.
+    /// Whether nothing is left.
     fn ends_large(&mut self, way: &Way) -> bool {
         while self.poll(1, &way.large) || self.poll(0, &way.main) {}
         self.has_large = false;
@@ -253,7 +257,8 @@ enum Step {
     Poll(usize),
     /// A channel has room for so many more.
     Room(usize, usize),
-    /// The large channel is lost with all but so many of the heads in it; the reader takes those, and it comes back.
+    /// The large channel is lost with all but so many of the heads in it; the reader takes those,
+    /// and it comes back.
     Lose(usize),
 }
 

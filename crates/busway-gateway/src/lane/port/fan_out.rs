@@ -1,61 +1,63 @@
-//! The channels of one source port on their way to other hosts, as far as one lane serves them.
+//! The channels of one source port to several hosts, as far as one lane serves them.
 //!
-//! Mostly one channel. Several are together where their senders can carry once what several hosts are due ([`Sender::join`]) and their messages are
-//! the same: then each message is read once, given to all and only then sent. Each goes on having its own tap, sender, credits, confirmations and
-//! counts. None can take memory from the others: it holds as many buffers at most as it has brought along.
+//! Mostly one channel. Several are together if their buses can send one message to several hosts at
+//! once ([`Sender::join`]) and their messages are the same: then each message is read once, handed
+//! to every sender and only then sent. Each channel keeps its own source, sender, credits,
+//! acknowledgements and counters. None can take memory from the others: it holds at most as many
+//! buffers as it contributes.
 //!
-//! Called by [`super::ports`]; never blocks.
+//! Called by [`super::channels`]; never blocks.
 //!
 //! [`Sender::join`]: busway_transport::Sender::join
 
 use busway_transport::{ChannelError, Company};
 
-use super::port_out::PortOut;
-use super::port_pool::Pool;
-use super::{FlowId, Report, ReportKind};
-use crate::iox::ports::Outgoing;
+use super::buffer_pool::BufferPool;
+use super::outbound::OutboundPort;
+use crate::iox::sample::Outgoing;
+use crate::lane::interface::{FlowId, Report};
 
-/// Messages that each channel takes in one go before the other channels of the lane get their turn.
+/// Most messages that each channel takes before the other channels of the lane get their turn.
 const BUDGET: usize = 64;
 
 /// See the module.
 #[derive(Default)]
-pub struct PortFan {
+pub struct FanOut {
     legs: Vec<Leg>,
     company: Company<Outgoing>,
     /// Whether others may join.
     can_share: bool,
-    pool: Pool,
+    pool: BufferPool,
 }
 
 /// The channel to one host.
 struct Leg {
     flow: FlowId,
-    out: Box<PortOut>,
+    port: Box<OutboundPort>,
     /// Messages in this turn.
     taken: usize,
-    /// What it moves in this turn was to be announced by its bell.
+    /// Its messages of this turn should have rung its doorbell.
     awaits_ring: bool,
     failed: Option<ChannelError>,
 }
 
-impl PortFan {
+impl FanOut {
     /// Whether the channel's messages can be shared with those here.
-    pub fn suits(&self, out: &PortOut) -> bool {
-        self.can_share && self.legs.iter().all(|leg| leg.out.is_like(out))
+    pub fn suits(&self, port: &OutboundPort) -> bool {
+        self.can_share && self.legs.iter().all(|leg| leg.port.is_like(port))
     }
 
     /// Adds a channel; gives it back if others are here and its sender can't share.
-    pub fn add(&mut self, flow: FlowId, mut out: Box<PortOut>) -> Result<(), Box<PortOut>> {
-        let can_share = out.join(&mut self.company);
+    pub fn add(&mut self, flow: FlowId, mut port: Box<OutboundPort>) -> Result<(), Box<OutboundPort>> {
+        let can_share = port.join(&mut self.company);
         if !self.legs.is_empty() && !can_share {
-            return Err(out);
+            return Err(port);
         }
         self.can_share = can_share;
-        self.pool.append(out.take_pool());
+        self.pool.append(port.take_pool());
         self.legs.push(Leg {
             flow,
-            out,
+            port,
             taken: 0,
             awaits_ring: false,
             failed: None,
@@ -74,30 +76,30 @@ impl PortFan {
     }
 
     /// The channels.
-    pub fn outs(&self) -> impl Iterator<Item = &PortOut> {
-        self.legs.iter().map(|leg| &*leg.out)
+    pub fn ports(&self) -> impl Iterator<Item = &OutboundPort> {
+        self.legs.iter().map(|leg| &*leg.port)
     }
 
     /// The channel of a flow.
-    pub fn out_of(&self, flow: FlowId) -> Option<&PortOut> {
+    pub fn port_of(&self, flow: FlowId) -> Option<&OutboundPort> {
         let mut legs = self.legs.iter();
-        legs.find(|leg| leg.flow == flow).map(|leg| &*leg.out)
+        legs.find(|leg| leg.flow == flow).map(|leg| &*leg.port)
     }
 
-    /// Takes messages and sends them; gives up channels that have failed. `is_unrung`: the lane awoke although nobody rang. Returns how many were
-    /// taken.
+    /// Takes messages and sends them; removes channels that have failed. `is_unrung`: the lane woke
+    /// up although nobody rang. Returns the number of messages taken.
     pub fn pump(&mut self, is_unrung: bool, reports: &mut Vec<Report>) -> usize {
-        let PortFan { legs, pool, .. } = self;
+        let FanOut { legs, pool, .. } = self;
         let is_shared = legs.len() > 1;
         for leg in legs.iter_mut() {
             leg.taken = 0;
-            leg.awaits_ring = is_unrung && !leg.out.awaits_credit();
+            leg.awaits_ring = is_unrung && !leg.port.awaits_credit();
         }
-        for_each(legs, PortOut::retry);
+        for_each(legs, OutboundPort::retry);
         for _ in 0..BUDGET {
             let mut has_taken = false;
             for leg in legs.iter_mut().filter(|leg| leg.failed.is_none()) {
-                match leg.out.take(pool, is_shared) {
+                match leg.port.take(pool, is_shared) {
                     Ok(true) => {
                         leg.taken += 1;
                         has_taken = true;
@@ -110,10 +112,10 @@ impl PortFan {
                 break;
             }
         }
-        // Only now: what all have been given leaves once.
-        for_each(legs, PortOut::flush);
+        // Only now, so that a message which every sender has leaves once.
+        for_each(legs, OutboundPort::flush);
         for leg in legs.iter().filter(|leg| leg.awaits_ring && leg.taken > 0) {
-            leg.out.note_unrung(leg.taken);
+            leg.port.note_unrung(leg.taken);
         }
         let taken = legs.iter().map(|leg| leg.taken).sum();
         self.remove(reports, |leg| {
@@ -122,7 +124,7 @@ impl PortFan {
         taken
     }
 
-    /// Removes the channels of which `ended` says so, with the reason.
+    /// Removes the channels for which `ended` returns why.
     fn remove(
         &mut self,
         reports: &mut Vec<Report>,
@@ -130,16 +132,16 @@ impl PortFan {
     ) {
         let pool = &mut self.pool;
         self.legs.retain_mut(|leg| {
-            let Some(reason) = ended(leg) else {
+            let Some(failure) = ended(leg) else {
                 return true;
             };
-            pool.shrink(leg.out.buffers());
-            reports.push(Report {
+            pool.shrink(leg.port.buffers());
+            reports.push(Report::SenderEnded {
                 flow: leg.flow,
-                key: leg.out.key(),
-                // The messages stay in their queue until they are confirmed.
-                kind: ReportKind::SenderEnded { unconfirmed: 0 },
-                reason,
+                key: leg.port.key(),
+                // The messages stay in their queue until they are acknowledged.
+                unacknowledged: 0,
+                failure,
             });
             false
         });
@@ -147,9 +149,9 @@ impl PortFan {
 }
 
 /// Does something with each channel that has not failed.
-fn for_each(legs: &mut [Leg], mut step: impl FnMut(&mut PortOut) -> Result<(), ChannelError>) {
+fn for_each(legs: &mut [Leg], mut step: impl FnMut(&mut OutboundPort) -> Result<(), ChannelError>) {
     for leg in legs.iter_mut().filter(|leg| leg.failed.is_none()) {
-        leg.failed = step(&mut leg.out).err();
+        leg.failed = step(&mut leg.port).err();
     }
 }
 
@@ -173,7 +175,7 @@ mod tests {
     const SIZE_BYTES: usize = 1 << 20;
     const DEPTH: usize = 24;
 
-    /// What a bus has been given and not let go of.
+    /// Messages that a bus was given and has not released.
     #[derive(Default)]
     struct Bus {
         held: Vec<Outgoing>,
@@ -181,7 +183,7 @@ mod tests {
         is_full: bool,
         has_failed: bool,
         held_back: usize,
-        /// What the buses of all hosts were told, in order.
+        /// The calls to the buses of all hosts, in order.
         calls: Arc<Mutex<Vec<&'static str>>>,
     }
 
@@ -232,7 +234,7 @@ mod tests {
         _directory: tempfile::TempDir,
         store: Store,
         source: Partition,
-        fan: PortFan,
+        fan: FanOut,
         buses: [Arc<Mutex<Bus>>; 2],
         reports: Vec<Report>,
     }
@@ -252,6 +254,15 @@ mod tests {
 
     fn key(channel: u32) -> ChannelKey {
         ChannelKey { link: 0, channel }
+    }
+
+    fn ended(number: u32, failure: Option<String>) -> Report {
+        Report::SenderEnded {
+            flow: FlowId::Port(number),
+            key: key(number),
+            unacknowledged: 0,
+            failure,
+        }
     }
 
     impl Host {
@@ -280,7 +291,7 @@ mod tests {
                 source: store.join("source").expect("a place"),
                 _directory: directory,
                 store,
-                fan: PortFan::default(),
+                fan: FanOut::default(),
                 buses: [0, 1].map(bus),
                 reports: Vec::new(),
             };
@@ -293,9 +304,9 @@ mod tests {
             let tap = Tap::open(&partition, "P", 7).expect("configured");
             let sender = Box::new(FakeSender(self.buses[at].clone()));
             let wire = Wire::new(busway_system::Clock::Ptp, &Estimator::default());
-            let out = PortOut::new(key(at as u32), "c".into(), tap, sender, wire, Arc::default());
+            let out = OutboundPort::new(key(at as u32), "c".into(), tap, sender, wire, Arc::default());
             assert!(self.fan.is_empty() || self.fan.suits(&out));
-            assert!(self.fan.add(at as FlowId, Box::new(out)).is_ok());
+            assert!(self.fan.add(FlowId::Port(at as u32), Box::new(out)).is_ok());
         }
 
         fn bus(&self, at: usize) -> std::sync::MutexGuard<'_, Bus> {
@@ -323,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_for_two_hosts_is_one_and_leaves_after_both_have_it() {
+    fn message_for_two_hosts_is_flushed_after_both_senders_have_it() {
         for kind in [PortKind::Sampling, QUEUING] {
             let mut host = Host::new(kind);
             for message in 1..=3 {
@@ -347,9 +358,9 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_takes_nothing_is_held_back_and_costs_the_other_one_no_memory() {
+    fn stalled_host_takes_no_buffers_from_the_other() {
         let mut host = Host::new(QUEUING);
-        let own = Pool::new(SIZE_BYTES).len();
+        let own = BufferPool::new(SIZE_BYTES).len();
         for message in 1..=20 {
             host.send(message);
             host.pump();
@@ -372,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_lags_gets_the_message_that_the_other_one_was_given_before() {
+    fn lagging_host_shares_the_message_read_for_the_other() {
         let mut host = Host::new(QUEUING);
         host.bus(1).is_full = true;
         for message in 1..=3 {
@@ -386,17 +397,13 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_that_fails_is_reported_and_comes_back_while_the_other_one_goes_on() {
+    fn failed_channel_is_reported_and_rejoins_while_the_other_continues() {
         let mut host = Host::new(QUEUING);
         host.bus(1).has_failed = true;
         host.send(1);
         assert_eq!(host.pump(), 1);
         let report = host.reports.pop().expect("it has failed");
-        assert_eq!(
-            (report.flow, report.key, report.kind),
-            (1, key(1), ReportKind::SenderEnded { unconfirmed: 0 })
-        );
-        assert!(report.reason.is_some());
+        assert_eq!(report, ended(1, Some(ChannelError::Closed.to_string())));
         host.send(2);
         assert_eq!(host.pump(), 1);
         host.bus(1).has_failed = false;
@@ -409,13 +416,12 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_that_ends_is_reported_without_a_reason() {
+    fn ended_channel_is_reported_without_failure() {
         let mut host = Host::new(QUEUING);
-        host.fan.end(0, &mut host.reports);
-        assert_eq!(host.reports.len(), 1);
-        assert_eq!((host.reports[0].key, &host.reports[0].reason), (key(0), &None));
+        host.fan.end(FlowId::Port(0), &mut host.reports);
+        assert_eq!(host.reports, [ended(0, None)]);
         assert!(!host.fan.is_empty());
-        host.fan.end(1, &mut host.reports);
+        host.fan.end(FlowId::Port(1), &mut host.reports);
         assert!(host.fan.is_empty());
     }
 }

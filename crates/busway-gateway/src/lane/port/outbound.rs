@@ -1,25 +1,29 @@
-//! A channel of ARINC 653 ports on its way to another host.
+//! The sending end of a channel of ARINC 653 ports.
 //!
-//! Called by the fan (`lane/port_fan.rs`) that owns it; never blocks. A sampling channel is looked at for a newer message, a queuing channel for the next one. What is in a
-//! queue stays there until the other host has it: a full channel, or one that fails, loses nothing and holds the senders back as any full queue.
+//! Called by the [`super::fan_out`] that owns it; never blocks. A sampling channel sends its newest
+//! message, a queuing channel each. A queue keeps its messages until the other host acknowledges
+//! them: a channel that is full, or fails, loses nothing, and holds the senders back as any full
+//! queue does.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 use busway_port::carry::{Bell, Tap};
-use busway_transport::{ChannelError, Company, Flushed, HEAD_BYTES, Head, Kind, Refused, Sender, WaitFor};
+use busway_transport::{ChannelError, Company, Flushed, HEAD_BYTES, Refused, Sender, WaitFor};
 
-use super::ChannelKey;
-use super::port_pool::Pool;
+use super::buffer_pool::BufferPool;
+use super::head;
 use crate::clock::Wire;
 use crate::counters::{PortCounters, add};
-use crate::iox::ports::Outgoing;
+use crate::iox::sample::Outgoing;
+use crate::lane::interface::ChannelKey;
 
-/// Looks for credits, on a bus that does not wake the lane for each, after the last message or credit.
+/// Looks for credits after the last message or credit, on a bus that does not wake the lane for
+/// each.
 const CREDIT_LOOKS: u32 = 64;
 
 /// See the module.
-pub struct PortOut {
+pub struct OutboundPort {
     key: ChannelKey,
     /// Its name in the system file: one source, several hosts.
     channel: Arc<str>,
@@ -27,15 +31,16 @@ pub struct PortOut {
     sender: Box<dyn Sender<Outgoing>>,
     wire: Wire,
     counters: Arc<PortCounters>,
-    /// Memory for its messages, until it is [taken](Self::take_pool), and the number of its buffers.
-    pool: Pool,
+    /// Memory for its messages, until it is [taken](Self::take_pool); and how many buffers that
+    /// has.
+    pool: BufferPool,
     buffers: usize,
     /// Refused by a full channel; goes first when there is room.
     pending: Option<Outgoing>,
     /// Number of the last message that the channel took.
     accepted: u64,
     /// Number of the last message that the other host is known to have.
-    confirmed: u64,
+    acknowledged: u64,
     /// Something was accepted that the bus has not taken yet.
     waiting: bool,
     /// The channel had no room, or no buffer was free, when the next message was to be taken.
@@ -46,8 +51,8 @@ pub struct PortOut {
     credit_looks: u32,
 }
 
-impl PortOut {
-    /// Begins with what the tap has that was not confirmed.
+impl OutboundPort {
+    /// Starts with the messages that the source has not seen acknowledged.
     pub fn new(
         key: ChannelKey,
         channel: Arc<str>,
@@ -55,9 +60,9 @@ impl PortOut {
         sender: Box<dyn Sender<Outgoing>>,
         wire: Wire,
         counters: Arc<PortCounters>,
-    ) -> PortOut {
-        let pool = Pool::new(tap.max_message_size_bytes());
-        PortOut {
+    ) -> OutboundPort {
+        let pool = BufferPool::new(tap.max_message_size_bytes());
+        OutboundPort {
             key,
             channel,
             tap,
@@ -68,7 +73,7 @@ impl PortOut {
             pool,
             pending: None,
             accepted: 0,
-            confirmed: 0,
+            acknowledged: 0,
             waiting: false,
             starved: false,
             touched: false,
@@ -82,83 +87,85 @@ impl PortOut {
     }
 
     /// Whether both carry the messages of one source under the same heads.
-    pub fn is_like(&self, other: &PortOut) -> bool {
+    pub fn is_like(&self, other: &OutboundPort) -> bool {
         self.channel == other.channel
             && self.tap.origin() == other.tap.origin()
             && self.wire.leaves_like(&other.wire)
     }
 
-    /// From now on it is given the same messages as the others of the company; whether its bus can make use of that.
+    /// It sends the same messages as the other members from now on. Returns whether its bus can
+    /// send one of them to several hosts at once.
     pub fn join(&mut self, company: &mut Company<Outgoing>) -> bool {
         self.sender.join(company)
     }
 
-    /// Its memory, for whoever calls [`take`](Self::take). Once only.
-    pub fn take_pool(&mut self) -> Pool {
+    /// Hands its memory to the caller of [`take`](Self::take). Once only.
+    pub fn take_pool(&mut self) -> BufferPool {
         std::mem::take(&mut self.pool)
     }
 
-    /// Number of buffers that it has brought along.
+    /// Number of buffers that it contributes.
     pub fn buffers(&self) -> usize {
         self.buffers
     }
 
-    /// Whether the other host, or the bus, has to do something before this side can go on.
+    /// Whether it waits for the other host or for the bus.
     pub fn awaits_credit(&self) -> bool {
-        self.waiting || self.starved || self.pending.is_some() || self.awaits_confirmation()
+        self.waiting || self.starved || self.pending.is_some() || self.awaits_acknowledgement()
     }
 
     /// Whether a queue keeps messages that the other host is not known to have.
-    fn awaits_confirmation(&self) -> bool {
-        self.confirmed != self.accepted && self.tap.keeps_all()
+    fn awaits_acknowledgement(&self) -> bool {
+        self.acknowledged != self.accepted && self.tap.keeps_all()
     }
 
-    /// Whether it must be looked at although nothing wakes the lane.
+    /// Whether it must be polled since nothing wakes the lane.
     pub fn is_polled(&self) -> bool {
         let credits_are = match self.sender.wait_for() {
             WaitFor::Fd { .. } => false,
-            // Rings when there is room again, but not for every message that the other host has taken.
-            WaitFor::Doorbell => self.awaits_confirmation() && self.credit_looks < CREDIT_LOOKS,
+            // Rings when there is room again, but not for every message that the other host has
+            // taken.
+            WaitFor::Doorbell => self.awaits_acknowledgement() && self.credit_looks < CREDIT_LOOKS,
             WaitFor::Poll => self.awaits_credit(),
         };
         credits_are || self.tap.bell().is_none()
     }
 
     /// Rings when a message waits.
-    pub fn bell(&self) -> Option<&Bell> {
+    pub fn doorbell(&self) -> Option<&Bell> {
         self.tap.bell()
     }
 
-    /// The bell's descriptor.
-    pub fn bell_fd(&self) -> Option<RawFd> {
-        self.bell().map(|bell| bell.fd().as_raw_fd())
+    /// The doorbell's descriptor.
+    pub fn doorbell_fd(&self) -> Option<RawFd> {
+        self.doorbell().map(|doorbell| doorbell.fd().as_raw_fd())
     }
 
-    /// From now on who has written or sent a message rings.
+    /// Writers and senders of messages ring from now on.
     pub fn arm(&self) {
-        if let Some(bell) = self.bell() {
-            bell.arm();
+        if let Some(doorbell) = self.doorbell() {
+            doorbell.arm();
         }
     }
 
-    /// epoll has said that the bell was rung.
+    /// epoll reports the doorbell.
     pub fn set_ready(&self) {
-        if let Some(bell) = self.bell() {
-            bell.clear();
+        if let Some(doorbell) = self.doorbell() {
+            doorbell.clear();
         }
     }
 
-    /// So many messages were found although nobody had rung.
+    /// Counts messages that were found although nobody had rung.
     pub fn note_unrung(&self, messages: usize) {
         add(&self.counters.unrung, messages as u64);
     }
 
-    /// How to learn that it can go on.
+    /// How to wait until it can go on.
     pub fn wait_for(&self) -> WaitFor {
         self.sender.wait_for()
     }
 
-    /// Begins a turn with what was refused before.
+    /// Starts a turn: sends the message that was refused before.
     ///
     /// # Errors
     /// As those of [`flush`](Self::flush).
@@ -170,12 +177,12 @@ impl PortOut {
         }
     }
 
-    /// Takes the next message and gives it to the sender; whether there was one, and room for it. `is_shared`: other channels of the same source use the
-    /// same memory.
+    /// Takes the next message and hands it to the sender. Returns whether there was one, and room
+    /// for it. `is_shared`: other channels of the same source use the same memory.
     ///
     /// # Errors
     /// As those of [`flush`](Self::flush).
-    pub fn take(&mut self, pool: &mut Pool, is_shared: bool) -> Result<bool, ChannelError> {
+    pub fn take(&mut self, pool: &mut BufferPool, is_shared: bool) -> Result<bool, ChannelError> {
         if self.pending.is_some() {
             return Ok(false);
         }
@@ -185,24 +192,24 @@ impl PortOut {
         }
     }
 
-    /// Sends what was taken, and frees what the other host has.
+    /// Sends the messages taken, and frees those acknowledged.
     ///
     /// # Errors
-    /// The channel has failed; what was not confirmed is still in the queue.
+    /// The channel has failed; the queue still has every message that was not acknowledged.
     pub fn flush(&mut self) -> Result<(), ChannelError> {
         if self.touched || self.waiting || self.starved || self.sender.outstanding() > 0 {
             self.touched = false;
             self.waiting = self.sender.flush()? == Flushed::Waiting;
         }
-        self.confirm();
+        self.acknowledge();
         Ok(())
     }
 
-    /// The next message: where others have it already, in their buffer, else in a free one.
-    fn next(&mut self, pool: &mut Pool, is_shared: bool) -> Option<Outgoing> {
+    /// The next message, in the buffer that another channel has read it into or else in a free one.
+    fn next(&mut self, pool: &mut BufferPool, is_shared: bool) -> Option<Outgoing> {
         self.starved = true;
         let free = pool.free()?;
-        // Who shares memory holds at most what it has brought along.
+        // Of shared memory it holds at most as many buffers as it contributes.
         let has_share = !is_shared || self.sender.outstanding() < self.buffers as u64;
         if !has_share
             || !self
@@ -222,17 +229,7 @@ impl PortOut {
         }
         pool.fill(free, |buffer| {
             let carried = tap.next(buffer)?;
-            let head = Head {
-                sequence: carried.sequence,
-                origin: tap.origin(),
-                time_ns: self.wire.leaving(carried.time_ns),
-                payload_bytes: carried.len_bytes as u64,
-                // Ports have no events; the place says what the queue had no room for.
-                events: carried.lost,
-                user_header_bytes: 0,
-                kind: Kind::Data,
-            };
-            Some((carried, head))
+            Some((carried, head::of(&carried, tap.origin(), &self.wire)))
         })
     }
 
@@ -257,15 +254,15 @@ impl PortOut {
         Ok(())
     }
 
-    /// Frees the room of what the other host has. Numbers of a queue have no gaps.
-    fn confirm(&mut self) {
-        if self.confirmed == self.accepted {
+    /// Frees the queue's room of messages that the other host has. Numbers of a queue have no gaps.
+    fn acknowledge(&mut self) {
+        if self.acknowledged == self.accepted {
             return;
         }
-        let confirmed = self.accepted.saturating_sub(self.sender.outstanding());
-        if confirmed > self.confirmed {
-            self.tap.confirm(confirmed);
-            self.confirmed = confirmed;
+        let acknowledged = self.accepted.saturating_sub(self.sender.outstanding());
+        if acknowledged > self.acknowledged {
+            self.tap.confirm(acknowledged);
+            self.acknowledged = acknowledged;
             self.credit_looks = 0;
         } else {
             self.credit_looks = self.credit_looks.saturating_add(1);

@@ -1,31 +1,30 @@
-//! This host's ends of channels of ARINC 653 ports, as far as one lane serves them.
+//! Gives this host's ends of channels of ports their turns.
 //!
 //! Called by the lane; never blocks.
 
 use busway_transport::WaitFor;
 
-use super::port_fan::PortFan;
-use super::port_in::PortIn;
-use super::port_out::PortOut;
-use super::{FlowId, PortEnd, Report, ReportKind};
+use super::fan_out::FanOut;
+use super::inbound::InboundPort;
+use super::outbound::OutboundPort;
+use crate::lane::interface::{FlowId, Report};
 
 /// See the module.
 #[derive(Default)]
-pub struct Ports {
-    fans: Vec<PortFan>,
-    inputs: Vec<(FlowId, Box<PortIn>)>,
+pub struct PortChannels {
+    fans: Vec<FanOut>,
+    inputs: Vec<(FlowId, Box<InboundPort>)>,
 }
 
-impl Ports {
-    /// Adds the end of a channel.
-    pub fn add(&mut self, flow: FlowId, end: PortEnd) {
-        match end {
-            PortEnd::Out(out) => self.add_out(flow, out),
-            PortEnd::In(input) => self.inputs.push((flow, input)),
-        }
+impl PortChannels {
+    /// Adds a receiving end.
+    pub fn add_inbound(&mut self, flow: FlowId, port: Box<InboundPort>) {
+        self.inputs.push((flow, port));
     }
 
-    fn add_out(&mut self, flow: FlowId, out: Box<PortOut>) {
+    /// Adds a sending end: to a fan-out of its source that can share messages with it, or to a new
+    /// one.
+    pub fn add_outbound(&mut self, flow: FlowId, out: Box<OutboundPort>) {
         let out = match self.fans.iter_mut().find(|fan| fan.suits(&out)) {
             Some(fan) => match fan.add(flow, out) {
                 Ok(()) => return,
@@ -33,7 +32,7 @@ impl Ports {
             },
             None => out,
         };
-        let mut fan = PortFan::default();
+        let mut fan = FanOut::default();
         // An empty one takes any.
         let _ = fan.add(flow, out);
         self.fans.push(fan);
@@ -53,8 +52,9 @@ impl Ports {
         });
     }
 
-    /// Gives every channel its turn; one that has failed is given up. `is_unrung`: the lane awoke although nobody rang. `eager` reads descriptors even
-    /// though epoll has said nothing. Returns the number of messages moved.
+    /// Gives every channel its turn; removes those that have failed. `is_unrung`: the lane woke up
+    /// although nobody rang. `eager`: reads descriptors although epoll has reported none. Returns
+    /// the number of messages moved.
     pub fn turn(&mut self, is_unrung: bool, eager: bool, reports: &mut Vec<Report>) -> usize {
         let mut moved = 0;
         self.fans.retain_mut(|fan| {
@@ -62,7 +62,7 @@ impl Ports {
             !fan.is_empty()
         });
         self.inputs.retain_mut(|(flow, input)| {
-            let awaits_ring = is_unrung && input.awaits_room();
+            let awaits_ring = is_unrung && input.waits_for_room();
             match input.pump(eager) {
                 Ok(messages) => {
                     if awaits_ring && messages > 0 {
@@ -80,22 +80,23 @@ impl Ports {
         moved
     }
 
-    /// From now on whoever has work for an end rings; the lane looks once more before it sleeps.
+    /// Whoever has work for an end rings from now on; the lane must look once more before it
+    /// sleeps.
     pub fn arm(&mut self) {
-        self.outs().for_each(PortOut::arm);
+        self.senders().for_each(OutboundPort::arm);
         self.inputs.iter_mut().for_each(|(_, input)| input.arm());
     }
 
     /// The lane is awake.
     pub fn disarm(&self) {
-        let outs = self.outs().filter_map(PortOut::bell);
-        let inputs = self.inputs.iter().filter_map(|(_, input)| input.bell());
-        outs.chain(inputs).for_each(|bell| bell.disarm());
+        let senders = self.senders().filter_map(OutboundPort::doorbell);
+        let inputs = self.inputs.iter().filter_map(|(_, input)| input.doorbell());
+        senders.chain(inputs).for_each(|doorbell| doorbell.disarm());
     }
 
-    /// epoll has said that there is something for the channel of a flow.
+    /// epoll reports a descriptor of this flow.
     pub fn set_ready(&mut self, flow: FlowId) {
-        if let Some(out) = self.fans.iter().find_map(|fan| fan.out_of(flow)) {
+        if let Some(out) = self.fans.iter().find_map(|fan| fan.port_of(flow)) {
             out.set_ready();
         }
         for (_, input) in self.inputs.iter_mut().filter(|(id, _)| *id == flow) {
@@ -103,32 +104,28 @@ impl Ports {
         }
     }
 
-    /// How to learn that channels can go on that wait for the other host, or for the bus.
+    /// How to wait for channels that wait for the other host or for the bus.
     pub fn blocked(&self) -> impl Iterator<Item = WaitFor> + '_ {
-        let waiting = self.outs().filter(|out| out.awaits_credit());
-        waiting.map(PortOut::wait_for)
+        let waiting = self.senders().filter(|out| out.awaits_credit());
+        waiting.map(OutboundPort::wait_for)
     }
 
-    /// How to learn that messages come.
+    /// How to wait for messages that arrive.
     pub fn arrivals(&self) -> impl Iterator<Item = WaitFor> + '_ {
         self.inputs.iter().map(|(_, input)| input.wait_for())
     }
 
-    /// Whether some channel must be looked at although nothing wakes the lane.
+    /// Whether some channel must be polled since nothing wakes the lane.
     pub fn is_polled(&self) -> bool {
-        self.outs().any(PortOut::is_polled) || self.inputs.iter().any(|(_, input)| input.is_polled())
+        self.senders().any(OutboundPort::is_polled) || self.inputs.iter().any(|(_, input)| input.is_polled())
     }
 
-    fn outs(&self) -> impl Iterator<Item = &PortOut> {
-        self.fans.iter().flat_map(PortFan::outs)
+    fn senders(&self) -> impl Iterator<Item = &OutboundPort> {
+        self.fans.iter().flat_map(FanOut::ports)
     }
 }
 
-fn ended(flow: FlowId, input: &PortIn, reason: Option<String>) -> Report {
-    Report {
-        flow,
-        key: input.key(),
-        kind: ReportKind::ReceiverEnded,
-        reason,
-    }
+fn ended(flow: FlowId, input: &InboundPort, failure: Option<String>) -> Report {
+    let key = input.key();
+    Report::ReceiverEnded { flow, key, failure }
 }

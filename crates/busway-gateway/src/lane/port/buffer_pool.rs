@@ -1,26 +1,27 @@
 //! Memory for messages of ports on their way to other hosts.
 //!
-//! A buffer is free while no bus holds it. What was read into one is known until it is used again, so that a message that several hosts are due lies in one
-//! place. Called by [`super::port_out`] for the messages and by [`super::port_fan`], which owns it; nothing here allocates after [`Pool::new`] but
-//! [`Pool::append`], which is called when a host joins.
+//! A buffer is free while no bus holds it. The message in one can be found until the buffer is used
+//! again, so that channels to several hosts share it. Called by [`super::outbound`] and by
+//! [`super::fan_out`], which owns it; after [`BufferPool::new`] only [`BufferPool::append`]
+//! allocates, which is called when a host joins.
 
 use std::sync::Arc;
 
 use busway_port::carry::Carried;
 use busway_transport::Head;
 
-use crate::iox::ports::Outgoing;
+use crate::iox::sample::Outgoing;
 
-/// In all buffers of a new pool, in bytes: more buffers are for small messages.
+/// Size of all buffers of a new pool together, in bytes; small messages get more buffers.
 const POOL_BYTES: usize = 4 << 20;
 /// Most buffers of a new pool.
 const MAX_BUFFERS: usize = 32;
 
 /// See the module.
 #[derive(Default)]
-pub struct Pool {
+pub struct BufferPool {
     slots: Vec<Slot>,
-    /// Where to look for a free one first: they are used in turn.
+    /// Where the search for a free buffer starts: they are used in turn.
     cursor: usize,
     /// Highest number that was ever read.
     newest: u64,
@@ -28,21 +29,21 @@ pub struct Pool {
 
 struct Slot {
     buffer: Arc<[u8]>,
-    /// What lies in the buffer: as it was read, and as it leaves.
+    /// The message in the buffer: as it was read, and the head under which it leaves.
     message: Option<(Carried, Head)>,
 }
 
-impl Pool {
+impl BufferPool {
     /// Buffers for messages up to this length.
-    pub fn new(size_bytes: usize) -> Pool {
+    pub fn new(size_bytes: usize) -> BufferPool {
         let count = (POOL_BYTES / size_bytes).clamp(2, MAX_BUFFERS);
         let slot = |_| Slot {
             buffer: vec![0; size_bytes].into(),
             message: None,
         };
-        Pool {
+        BufferPool {
             slots: (0..count).map(slot).collect(),
-            ..Pool::default()
+            ..BufferPool::default()
         }
     }
 
@@ -51,12 +52,13 @@ impl Pool {
         self.slots.len()
     }
 
-    /// Takes another pool's buffers over.
-    pub fn append(&mut self, mut other: Pool) {
+    /// Adds another pool's buffers.
+    pub fn append(&mut self, mut other: BufferPool) {
         self.slots.append(&mut other.slots);
     }
 
-    /// Gives up so many buffers: first those that a bus still holds, as the one of a host that has gone does for a while.
+    /// Removes `count` buffers, first those that a bus still holds: a host that ended leaves some
+    /// of them.
     pub fn shrink(&mut self, count: usize) {
         self.slots
             .sort_unstable_by_key(|slot| Arc::strong_count(&slot.buffer) > 1);
@@ -133,14 +135,14 @@ mod tests {
         }
     }
 
-    fn take(pool: &mut Pool, number: u64) -> Outgoing {
+    fn take(pool: &mut BufferPool, number: u64) -> Outgoing {
         let index = pool.free().expect("one is free");
         pool.fill(index, read(number)).expect("it was read")
     }
 
     #[test]
-    fn a_message_is_found_where_it_lies_until_its_buffer_is_used_again() {
-        let mut pool = Pool::new(SIZE_BYTES);
+    fn message_is_found_until_its_buffer_is_reused() {
+        let mut pool = BufferPool::new(SIZE_BYTES);
         let first = take(&mut pool, 1);
         let again = pool.find(1, |_, bytes| bytes == [1]).expect("it is known");
         assert_eq!(again.payload().as_ptr(), first.payload().as_ptr());
@@ -158,8 +160,8 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_finds_nothing_leaves_no_message_behind() {
-        let mut pool = Pool::new(SIZE_BYTES);
+    fn read_without_message_leaves_its_buffer_empty() {
+        let mut pool = BufferPool::new(SIZE_BYTES);
         for number in 1..=pool.len() as u64 {
             take(&mut pool, number);
         }
@@ -173,10 +175,10 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_goes_takes_the_buffers_along_that_are_still_held_for_it() {
-        let mut pool = Pool::new(SIZE_BYTES);
+    fn shrinking_removes_held_buffers_first() {
+        let mut pool = BufferPool::new(SIZE_BYTES);
         let count = pool.len();
-        pool.append(Pool::new(SIZE_BYTES));
+        pool.append(BufferPool::new(SIZE_BYTES));
         let held: Vec<Outgoing> = (0..count as u64).map(|number| take(&mut pool, number)).collect();
         pool.shrink(count);
         let others: Vec<Outgoing> = (0..count as u64).map(|number| take(&mut pool, number)).collect();
