@@ -1,5 +1,5 @@
-//! What the parent tells a worker: `go` (start counting), `finish N` (N messages were sent in all; end when they have arrived or nothing
-//! more comes), end of file (end at once).
+//! The commands of a parent to its worker: `go` (start counting), `finish N` (N messages were sent
+//! in all; end when they have arrived or nothing more comes), end of file (end at once).
 //!
 //! A thread reads standard input; data loops look at atomics only.
 
@@ -49,7 +49,7 @@ impl Control {
         control
     }
 
-    /// For programs that are threads of a test: nobody has told it anything.
+    /// For programs that are threads of a test: without commands.
     #[cfg(test)]
     pub(crate) fn silent() -> Self {
         Self(Arc::new(Shared {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// Why a demonstration or a measurement ended early. Each names what was tried; the last words of a child process are included.
+/// Why a demonstration or a measurement ended early. Each names what was tried; the last words of a
+/// child process are included.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// A system call failed.

@@ -1,7 +1,9 @@
-//! Several hosts on one machine, for measurements and end-to-end tests: each with an iceoryx2 domain of its own and, as root, network and mount
-//! namespaces of its own (own `/dev/shm` and `/tmp`, a veth pair to each other host).
+//! Several hosts on one machine, for measurements and end-to-end tests: each with an iceoryx2
+//! domain of its own and, as root, network and mount namespaces of its own (own `/dev/shm` and
+//! `/tmp`, a veth pair to each other host).
 //!
-//! Nothing is left behind: namespaces live as long as [`Hosts`] and the processes in them, files are removed on drop.
+//! Nothing is left behind: namespaces live as long as [`Hosts`] and the processes in them, files
+//! are removed on drop.
 #![allow(unsafe_code)] // what a child does between fork and exec, and leaving the namespaces of a thread
 
 use std::ffi::{CString, OsStr};
@@ -65,7 +67,8 @@ pub struct Host {
     pub name: String,
     /// Its own directory, below [`Hosts::shared`]; also the working directory of its programs.
     pub directory: PathBuf,
-    /// iceoryx2 configuration file of its domain. Programs that look for `config/iceoryx2.toml` in their working directory find it too.
+    /// iceoryx2 configuration file of its domain. Programs that look for `config/iceoryx2.toml` in
+    /// their working directory find it too.
     pub iceoryx2_config: PathBuf,
     namespaces: Option<Arc<Namespaces>>,
 }
@@ -76,11 +79,12 @@ struct Namespaces {
     mount: OwnedFd,
 }
 
-/// The variable that says by which address of this machine its hosts reach each other, where that is not 127.0.0.1: an RDMA device has addresses
-/// of its own.
+/// The variable that says by which address of this machine its hosts reach each other, where that
+/// is not 127.0.0.1: an RDMA device has addresses of its own.
 const OWN_ADDRESS: &str = "BUSWAY_OWN_ADDRESS";
 
-/// The address by which hosts that are domains of this machine reach each other; 127.0.0.1 unless `BUSWAY_OWN_ADDRESS` says otherwise.
+/// The address by which hosts that are domains of this machine reach each other; 127.0.0.1 unless
+/// `BUSWAY_OWN_ADDRESS` says otherwise.
 pub fn own_address() -> IpAddr {
     let said = std::env::var(OWN_ADDRESS).ok().and_then(|text| text.parse().ok());
     said.unwrap_or(Ipv4Addr::LOCALHOST.into())
@@ -91,7 +95,8 @@ impl Hosts {
     ///
     /// # Errors
     ///
-    /// [`BenchError::Needs`] without root or without `ip` (iproute2), and `tipc` (of the same) where the kernel has TIPC.
+    /// [`BenchError::Needs`] without root or without `ip` (iproute2), and `tipc` (of the same)
+    /// where the kernel has TIPC.
     pub fn isolated(names: &[&str]) -> Result<Self, BenchError> {
         if !rustix::process::geteuid().is_root() {
             return Err(BenchError::Needs("root, for network and mount namespaces".into()));
@@ -100,7 +105,8 @@ impl Hosts {
         hosts.isolation = Isolation::Namespaces;
         for host in &mut hosts.hosts {
             let shared = hosts.shared.clone();
-            // A thread of its own, so that only it leaves the namespaces; the two descriptors keep the new ones.
+            // A thread of its own, so that only it leaves the namespaces; the two descriptors keep
+            // the new ones.
             let namespaces = std::thread::spawn(move || new_namespaces(&shared))
                 .join()
                 .expect("the thread does not panic")?;
@@ -155,7 +161,8 @@ impl Hosts {
         Ok(this)
     }
 
-    /// Isolated hosts where that is possible, otherwise domains; in that case says what was missing.
+    /// Isolated hosts where that is possible, otherwise domains; in that case says what was
+    /// missing.
     pub fn best(names: &[&str]) -> Result<(Self, Option<String>), BenchError> {
         match Self::isolated(names) {
             Ok(hosts) => Ok((hosts, None)),
@@ -182,7 +189,8 @@ impl Hosts {
         self.hosts[a].ip(&["link", "set", &interface(b), if plugged { "up" } else { "down" }])
     }
 
-    /// Has a firewall drop without a word what comes over UDP from isolated host `b` to `a` (`false`), or let it pass again.
+    /// Has a firewall drop without a word what comes over UDP from isolated host `b` to `a`
+    /// (`false`), or let it pass again.
     ///
     /// # Errors
     ///
@@ -249,7 +257,8 @@ impl Hosts {
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        // What killed programs left in the domain's shared memory; in a namespace it goes with the namespace.
+        // What killed programs left in the domain's shared memory; in a namespace it goes with the
+        // namespace.
         for entry in fs::read_dir(SHARED_ROOT).into_iter().flatten().flatten() {
             if entry.file_name().as_bytes().starts_with(self.prefix.as_bytes()) {
                 let _ = fs::remove_file(entry.path());
@@ -272,7 +281,8 @@ fn interface(to: usize) -> String {
 }
 
 impl Host {
-    /// A command that runs `program` on this host, in a process group of its own, and is killed when the calling *thread* ends.
+    /// A command that runs `program` on this host, in a process group of its own, and is killed
+    /// when the calling *thread* ends.
     ///
     /// The program is opened now and here, so that it may lie where the host sees something else.
     pub fn command(&self, program: &Path) -> Result<Command, BenchError> {
@@ -298,7 +308,8 @@ impl Host {
             let _ = &executable;
             Ok(())
         };
-        // SAFETY: between fork and exec the closure makes system calls on values made before, and neither allocates nor locks.
+        // SAFETY: between fork and exec the closure makes system calls on values made before, and
+        // neither allocates nor locks.
         unsafe { command.pre_exec(prepare) };
         Ok(command)
     }
@@ -346,7 +357,8 @@ pub fn find_on_path(name: &OsStr) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Moves the calling thread into new namespaces: empty `/dev/shm` and `/tmp`, but `shared` where it was.
+/// Moves the calling thread into new namespaces: empty `/dev/shm` and `/tmp`, but `shared` where it
+/// was.
 fn new_namespaces(shared: &Path) -> Result<Namespaces, BenchError> {
     // SAFETY: only namespaces are left, no descriptor table; the thread ends after this function.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::NEWNET) }
@@ -368,7 +380,8 @@ fn new_namespaces(shared: &Path) -> Result<Namespaces, BenchError> {
     fs::create_dir(shared).map_err(BenchError::io(format!("make {}", shared.display())))?;
     mount_bind(format!("/proc/thread-self/fd/{}", seen.as_raw_fd()), shared)
         .map_err(failed(&format!("bind {}", shared.display())))?;
-    // In the new network namespace sysfs still shows the old one's devices; nothing here looks there.
+    // In the new network namespace sysfs still shows the old one's devices; nothing here looks
+    // there.
     let open = |kind: &str| -> Result<OwnedFd, BenchError> {
         let path = format!("/proc/thread-self/ns/{kind}");
         Ok(File::open(&path)

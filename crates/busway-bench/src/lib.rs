@@ -1,9 +1,10 @@
-//! Demonstration and measurement of Busway: ordinary iceoryx2 programs in processes of their own, on two hosts, with a gateway
-//! each.
+//! Demonstration and measurement of Busway: ordinary iceoryx2 programs in processes of their own,
+//! on two hosts, with a gateway each.
 //!
-//! Called by the command line (`busway demo`, `busway bench`, for [`copy_time`] `busway check`) and, for [`hosts`] and [`processes`], by end-to-end tests.
-//! The programs under test are this same binary, started again with the hidden subcommand `bench-worker`, which ends in
-//! [`worker::main`]; they use nothing but iceoryx2's user API and know nothing of Busway.
+//! Called by the command line (`busway demo`, `busway bench`, for [`copy_time`] `busway check`)
+//! and, for [`hosts`] and [`processes`], by end-to-end tests. The programs under test are this same
+//! binary, started again with the hidden subcommand `bench-worker`, which ends in [`worker::main`];
+//! they use nothing but iceoryx2's user API and know nothing of Busway.
 //!
 //! Linux only: namespaces, `/proc` and futexes.
 

@@ -19,9 +19,11 @@ use crate::worker::{Report, Role};
 
 /// Lines of standard error that are kept for error messages.
 const KEPT_LINES: usize = 12;
-/// How long a child may take to end when asked, before it is killed: what a killed one leaves behind is in the way of the next.
+/// How long a child may take to end when asked, before it is killed: what a killed one leaves
+/// behind is in the way of the next.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the other machine may take to say that a program there has ended. It may be gone itself.
+/// How long the other machine may take to say that a program there has ended. It may be gone
+/// itself.
 const FAR_END_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often a wait looks whether the user wants to stop.
 const STOP_INTERVAL: Duration = Duration::from_millis(50);
@@ -143,7 +145,8 @@ fn keep_last_lines(pipe: impl Read, kept: &Mutex<VecDeque<String>>) {
 /// CPU time of a process from `/proc/PID/stat`, in s.
 fn cpu_s(pid: u32) -> Option<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything; utime and stime are the 12th and 13th field after it.
+    // The name in parentheses may hold anything; utime and stime are the 12th and 13th field after
+    // it.
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
     let ticks: u64 = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
     Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
@@ -159,7 +162,7 @@ pub struct Worker {
     commands: Option<Commands>,
     reports: Receiver<Report>,
     /// Taken in by [`check`](Self::check), for whoever waits for it.
-    unheard: VecDeque<Report>,
+    pending: VecDeque<Report>,
     /// The newest figures that it reported.
     pub progress: Measured,
     /// What it asked of the system, and got.
@@ -173,34 +176,36 @@ enum Commands {
 }
 
 impl Worker {
-    /// Starts a worker on `host`. `program` is a binary whose subcommand `bench-worker` calls [`crate::worker::main`].
+    /// Starts a worker on `host`. `program` is a binary whose subcommand `bench-worker` calls
+    /// [`crate::worker::main`].
     pub fn start(program: &Path, host: &Host, role: &Role) -> Result<Self, BenchError> {
         let (process, stdin, stdout) = spawn_worker(program, host, role)?;
-        let mut worker = Self::heard(process.name().to_owned(), hear(stdout));
+        let mut worker = Self::reporting(process.name().to_owned(), read_reports(stdout));
         worker.commands = Some(Commands::Pipe(stdin));
         worker.process = Some(process);
         Ok(worker)
     }
 
     /// A worker that only reports.
-    fn heard(name: String, reports: Receiver<Report>) -> Self {
+    fn reporting(name: String, reports: Receiver<Report>) -> Self {
         Self {
             name,
             process: None,
             commands: None,
             reports,
-            unheard: VecDeque::new(),
+            pending: VecDeque::new(),
             progress: Measured::default(),
             conditions: Vec::new(),
         }
     }
 
-    /// A worker that was started on another machine, whose standard input and output this connection is.
+    /// A worker that was started on another machine, whose standard input and output this
+    /// connection is.
     pub(crate) fn over(connection: TcpStream, name: String) -> Result<Self, BenchError> {
         let output = connection
             .try_clone()
             .map_err(BenchError::io(format!("talk to {name}")))?;
-        let mut worker = Self::heard(name, hear(output));
+        let mut worker = Self::reporting(name, read_reports(output));
         worker.commands = Some(Commands::Connection(connection));
         Ok(worker)
     }
@@ -212,15 +217,15 @@ impl Worker {
 
     /// Starts the counting.
     pub fn go(&mut self) {
-        self.tell("go\n");
+        self.command("go\n");
     }
 
     /// Says how many messages were sent in all.
     pub fn finish(&mut self, total: u64) {
-        self.tell(&format!("finish {total}\n"));
+        self.command(&format!("finish {total}\n"));
     }
 
-    fn tell(&mut self, line: &str) {
+    fn command(&mut self, line: &str) {
         // A worker that is gone is noticed by the next wait for a report.
         let _ = match &mut self.commands {
             Some(Commands::Pipe(pipe)) => pipe.write_all(line.as_bytes()),
@@ -248,19 +253,20 @@ impl Worker {
         }
     }
 
-    /// Takes in what has been reported while another worker is waited for, and keeps it: this one may be done before that one is.
+    /// Takes in what has been reported while another worker is waited for, and keeps it: this one
+    /// may be done before that one is.
     ///
     /// # Errors
     /// The worker failed.
     pub fn check(&mut self) -> Result<(), BenchError> {
         let report = self.take_in(Duration::ZERO)?;
-        self.unheard.extend(report);
+        self.pending.extend(report);
         Ok(())
     }
 
     /// The next report; an error if the worker failed.
     pub fn poll(&mut self, timeout: Duration) -> Result<Option<Report>, BenchError> {
-        match self.unheard.pop_front() {
+        match self.pending.pop_front() {
             Some(report) => Ok(Some(report)),
             None => self.take_in(timeout),
         }
@@ -302,15 +308,16 @@ impl Worker {
             if let Err(BenchError::Interrupted) = trouble {
                 return Err(BenchError::Interrupted);
             }
-            // Another program may have ended because this one is done: what this one has said until then counts.
-            let heard_until = Instant::now() + STOP_INTERVAL;
+            // Another program may have ended because this one is done: what this one has said until
+            // then counts.
+            let read_until = Instant::now() + STOP_INTERVAL;
             loop {
                 if let Some(report) = self.poll(STOP_INTERVAL)?
                     && let Some(found) = wanted(report)
                 {
                     return Ok(found);
                 }
-                if trouble.is_ok() || Instant::now() >= heard_until {
+                if trouble.is_ok() || Instant::now() >= read_until {
                     break;
                 }
             }
@@ -376,7 +383,7 @@ pub(crate) fn spawn_worker(
 }
 
 /// Reads reports in a thread of its own, until there are no more.
-fn hear(output: impl Read + Send + 'static) -> Receiver<Report> {
+fn read_reports(output: impl Read + Send + 'static) -> Receiver<Report> {
     let (sender, reports) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
@@ -426,10 +433,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_worker_says_while_another_one_is_waited_for_is_not_lost() {
+    fn report_is_kept_while_another_worker_is_awaited() {
         let (sender, reports) = channel();
-        let mut worker = Worker::heard("receiver".into(), reports);
-        // As a receiver does that has the last message before its sender has said that it was the last.
+        let mut worker = Worker::reporting("receiver".into(), reports);
+        // As a receiver does that has the last message before its sender has said that it was the
+        // last.
         sender.send(Report::Arrived).unwrap();
         sender.send(Report::Done).unwrap();
         for _ in 0..3 {
@@ -446,10 +454,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_worker_said_before_another_program_ended_is_heard() {
+    fn report_from_before_another_program_ended_is_read() {
         let (sender, reports) = channel();
-        let mut worker = Worker::heard("ping".into(), reports);
-        // As a bare ping does: both are under way when the echo, whose connection is gone, has ended.
+        let mut worker = Worker::reporting("ping".into(), reports);
+        // As a bare ping does: both are under way when the echo, whose connection is gone, has
+        // ended.
         sender.send(Report::Progress(Box::default())).unwrap();
         sender.send(Report::Done).unwrap();
         let mut wait = || {

@@ -15,7 +15,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Messages that are counted off, rather than timed, take no longer than this.
 const COUNTING_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Waits until the worker has heard of the other side.
+/// Waits for the first message of the other side.
 pub(crate) fn arrive(
     worker: &mut Worker,
     meanwhile: impl FnMut() -> Result<(), BenchError>,

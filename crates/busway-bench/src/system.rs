@@ -36,7 +36,8 @@ pub(crate) struct LinkTable<'a> {
     pub(crate) lanes_wait: Option<Wait>,
 }
 
-/// Writes `system.toml` for the first two of `hosts`, joined by `bus`, with the default lane waiting as `wait` says.
+/// Writes `system.toml` for the first two of `hosts`, joined by `bus`, with the default lane
+/// waiting as `wait` says.
 ///
 /// # Errors
 ///

@@ -1,8 +1,11 @@
-//! Memory that the programs of a measurement share with another machine: a PCI resource, or a file that two virtual machines have.
+//! Memory that the programs of a measurement share with another machine: a PCI resource, or a file
+//! that two virtual machines have.
 //!
-//! Contract: each side names its own path to it, on its own command line: `--window` of the leader, and of `busway bench follower`; nobody else decides what a
-//! program maps. The first half belongs to the buses, as the table of each host in the system file says; the second half to the technologies that go
-//! over bare memory, so that none meets what the other left. Read by the experiments, used by [`crate::technology`].
+//! Contract: each side names its own path to it, on its own command line: `--window` of the leader,
+//! and of `busway bench follower`; nobody else decides what a program maps. The first half belongs
+//! to the buses, as the table of each host in the system file says; the second half to the
+//! technologies that go over bare memory, so that none meets what the other left. Read by the
+//! experiments, used by [`crate::technology`].
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -30,15 +33,17 @@ pub(crate) fn goes_through_window(bus: &str) -> bool {
 /// What both halves of a window must be multiples of, so that they can be mapped, in bytes.
 const HALF_STEP_BYTES: u64 = 4096;
 
-/// By what one side reaches memory that it shares with the other machine: options of the leader, and of the follower.
+/// By what one side reaches memory that it shares with the other machine: options of the leader,
+/// and of the follower.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
 pub struct Access {
-    /// Memory that both machines share: a file, or a resource of a PCI function that is enabled. Its first half is for the buses `memory` and `pci`, its second for the
-    /// technologies of bare memory. The other side names its own
+    /// Memory that both machines share: a file, or a resource of a PCI function that is enabled.
+    /// Its first half is for the buses `memory` and `pci`, its second for the technologies of bare
+    /// memory. The other side names its own
     #[arg(long, value_name = "PATH[:OFFSET:LENGTH]")]
     pub window: Option<SharedWindow>,
-    /// This host's table of a bus, as in a system file, such as 'pci={ device = "1af4:1110", length = "8MiB" }', instead of one that follows from --window. The other
-    /// side names its own
+    /// This host's table of a bus, as in a system file, such as 'pci={ device = "1af4:1110", length
+    /// = "8MiB" }', instead of one that follows from --window. The other side names its own
     #[arg(long = "table", value_name = "BUS=TABLE", value_parser = parse_table)]
     pub tables: Vec<(String, String)>,
 }
@@ -83,7 +88,8 @@ fn parse_table(text: &str) -> Result<(String, String), String> {
 impl FromStr for SharedWindow {
     type Err = String;
 
-    /// Reads `PATH:OFFSET:LENGTH`; without offset and length it is all of the file. An address of a PCI function has colons, too, so the last two count.
+    /// Reads `PATH:OFFSET:LENGTH`; without offset and length it is all of the file. An address of a
+    /// PCI function has colons, too, so the last two count.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = |problem: String| {
             format!("{text:?} {problem}; write PATH or PATH:OFFSET:LENGTH, such as /dev/shm/window:0:64MiB")
@@ -171,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_is_a_whole_file_or_a_part_of_one_whatever_colons_are_in_its_path() {
+    fn window_is_parsed_with_colons_in_its_path() {
         let part: SharedWindow = "/sys/bus/pci/devices/0000:00:10.0/resource2:4096:16MiB"
             .parse()
             .unwrap();
@@ -194,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_window_is_refused_with_one_that_is() {
+    fn wrong_window_is_refused_with_an_example() {
         for wrong in [
             "/dev/shm/no-such-window",
             "/dev/null",

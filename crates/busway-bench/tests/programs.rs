@@ -1,8 +1,10 @@
-//! The programs under test, run against each other without a gateway between hosts: in one iceoryx2 domain, over the bare buses, over ports.
+//! The programs under test, run against each other without a gateway between hosts: in one iceoryx2
+//! domain, over the bare buses, over ports.
 //!
-//! Without a gateway between them nothing may be lost, torn or out of order: what the measurements count later is the gateway's
-//! doing. The experiments' own rules are shown here too: what a run says when it is stopped, what the self-test finds, what goes to a file, what
-//! two machines have to say to each other. The test binary is also the worker, so the harness is its own.
+//! Without a gateway between them nothing may be lost, torn or out of order: what the measurements
+//! count later is the gateway's doing. The experiments' own rules are shown here too: what a run
+//! says when it is stopped, what the self-test finds, what goes to a file, what two machines have
+//! to say to each other. The test binary is also the worker, so the harness is its own.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -42,29 +44,27 @@ fn main() -> ExitCode {
         Trial::test("a_run_that_is_stopped_says_so", stopped_run_says_so),
         Trial::test("rounds_are_compared_with_the_baseline", baseline_has_an_interval),
         Trial::test(
-            "what_overwrites_counts_what_was_never_seen",
+            "sampling_counts_overwritten_messages",
             sampling_counts_what_it_overwrites,
         ),
         Trial::test("intervals_and_calls_of_ports_are_measured", intervals_and_calls),
-        Trial::test(
-            "the_instrument_finds_the_losses_that_it_injects",
-            self_test_counts,
-        ),
+        Trial::test("self_test_finds_injected_losses", self_test_counts),
         Trial::test("a_long_run_is_continued_from_its_file", long_run_is_continued),
-        Trial::test("an_open_loop_keeps_its_rate_whatever_comes_back", open_loop_rate),
+        Trial::test("open_loop_keeps_its_rate", open_loop_rate),
         Trial::test("a_follower_serves_one_run_after_the_other", follower_serves),
-        Trial::test("a_follower_refuses_what_no_leader_asks_for", follower_refuses),
         Trial::test(
-            "a_follower_that_is_stopped_during_a_run_leaves_nothing_behind",
-            follower_clears_away,
+            "follower_refuses_malformed_and_foreign_requests",
+            follower_refuses,
         ),
+        Trial::test("stopped_follower_leaves_nothing_behind", follower_clears_away),
         Trial::test(
-            "a_run_whose_follower_has_ended_ends_with_what_was_measured_and_says_why",
+            "run_ends_with_partial_result_when_its_follower_ends",
             run_without_follower,
         ),
     ];
     let mut arguments = Arguments::from_args();
-    // The runs share two cores and each other's figures do not matter; but what waits for its peer waits longer beside others.
+    // The runs share two cores and each other's figures do not matter; but what waits for its peer
+    // waits longer beside others.
     arguments.test_threads.get_or_insert(1);
     libtest_mimic::run(&arguments, tests).exit_code()
 }
@@ -278,7 +278,8 @@ fn intervals_and_calls() -> Checked {
     for row in &run.rows {
         let transmitted = row.transmitted_interval_ns.as_ref().ok_or("nothing sent")?;
         let observed = row.observed_interval_ns.as_ref().ok_or("nothing seen")?;
-        // A sender can be late, never early: only its first message, if late, makes the others look early.
+        // A sender can be late, never early: only its first message, if late, makes the others look
+        // early.
         let asked_ns = row.interval_ns.ok_or("no interval")?;
         assert!(transmitted.mean > 0.8 * asked_ns as f64, "{row:?}");
         assert!(observed.max + observed.max / 100 >= transmitted.min, "{row:?}");

@@ -1,5 +1,6 @@
-//! Every technology that this machine has, by one contract: two programs exchange messages over it, and each arrives whole, in each way to
-//! wait, at several sizes, in a closed loop, in an open loop and one way.
+//! Every technology that this machine has, by one contract: two programs exchange messages over it,
+//! and each arrives whole, in each way to wait, at several sizes, in a closed loop, in an open loop
+//! and one way.
 //!
 //! The test binary is also the program under test, so the harness is not the standard one.
 
@@ -13,13 +14,13 @@ use busway_bench::hosts::Hosts;
 use busway_bench::processes::Worker;
 use busway_bench::record::Measured;
 use busway_bench::system::write_system_file;
-use busway_bench::technology::{self, Description, OneWay, Place, Stage, Wait};
+use busway_bench::technology::{self, Description, MeetingPoint, OneWay, Stage, Wait};
 use busway_bench::worker::{Exchange, ExchangePart, Extent, NUMBERS, Report, Role};
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Nothing here takes so long unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 const ROUND_TRIPS: u64 = 200;
 const STREAMED: u64 = 2_000;
 
@@ -50,7 +51,8 @@ fn main() -> ExitCode {
         }
     }
     let mut arguments = Arguments::from_args();
-    // Two programs that spin want the cores for themselves, and there is one RouDi of iceoryx on a host.
+    // Two programs that spin want the cores for themselves, and there is one RouDi of iceoryx on a
+    // host.
     arguments.test_threads = Some(1);
     libtest_mimic::run(&arguments, tests).exit_code()
 }
@@ -102,7 +104,7 @@ impl Pair {
         let spec = |part: ExchangePart, address: SocketAddr| {
             Role::Exchange(Exchange {
                 technology: site.technology.name.clone(),
-                place: Place {
+                place: MeetingPoint {
                     name: format!("m{number}"),
                     directory: site.hosts.shared.clone(),
                     address,
@@ -132,7 +134,7 @@ impl Pair {
 
     fn arrive(worker: &mut Worker) -> Result<(), Failed> {
         let arrived = |report| matches!(report, Report::Arrived).then_some(());
-        Ok(worker.wait_for("the first message", PATIENCE, || Ok(()), arrived)?)
+        Ok(worker.wait_for("the first message", TIME_LIMIT, || Ok(()), arrived)?)
     }
 
     fn counted(worker: &mut Worker) -> Result<Measured, Failed> {
@@ -140,7 +142,7 @@ impl Pair {
             Report::Counted(measured) => Some(*measured),
             _ => None,
         };
-        Ok(worker.wait_for("the figures", PATIENCE, || Ok(()), counted)?)
+        Ok(worker.wait_for("the figures", TIME_LIMIT, || Ok(()), counted)?)
     }
 }
 
@@ -190,7 +192,8 @@ fn open_loop(description: &Description, wait: Wait) -> Result<(), Failed> {
             (ROUND_TRIPS, ROUND_TRIPS),
             "{bytes} bytes: {measured:?}"
         );
-        // A path that keeps only the newest message, or the published register, may lose one when a program is held up.
+        // A path that keeps only the newest message, or the published register, may lose one when a
+        // program is held up.
         if description.one_way == Some(OneWay::Lossless) {
             assert_eq!(
                 (measured.lost, measured.corrupt),
@@ -227,7 +230,8 @@ fn one_way(description: &Description, wait: Wait) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Whichever of the two is killed in the middle, the other one ends when its parent says so, and the next two find the place usable.
+/// Whichever of the two is killed in the middle, the other one ends when its parent says so, and
+/// the next two find the place usable.
 fn killed_peer(description: &Description, wait: Wait) -> Result<(), Failed> {
     let site = Site::new(description, wait)?;
     for kills_asking in [true, false] {
@@ -247,10 +251,11 @@ fn killed_peer(description: &Description, wait: Wait) -> Result<(), Failed> {
         let victim = victim.ok_or("a process has a number")?;
         kill_process(victim, Signal::KILL)?;
         other.end();
-        // It ends by itself, with figures or with an error, before its parent loses patience and kills it.
+        // It ends by itself, with figures or with an error, before its parent loses patience and
+        // kills it.
         let ended = other.wait_for(
             "its end",
-            PATIENCE,
+            TIME_LIMIT,
             || Ok(()),
             |report| matches!(report, Report::Done).then_some(()),
         );

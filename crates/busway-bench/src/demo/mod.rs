@@ -1,8 +1,9 @@
-//! `busway demo`: two hosts on this machine, a gateway each, two streams from one to the other, every byte
-//! checked.
+//! `busway demo`: two hosts on this machine, a gateway each, two streams from one to the other,
+//! every byte checked.
 //!
-//! No root, no fixed sleeps: counting starts when the first message has come through on both streams, and ends when the publishers
-//! have stopped and the subscribers have everything or nothing more comes.
+//! No root, no fixed sleeps: counting starts when the first message has come through on both
+//! streams, and ends when the publishers have stopped and the subscribers have everything or
+//! nothing more comes.
 
 mod report;
 
@@ -61,7 +62,8 @@ pub struct DemoOptions {
 ///
 /// # Errors
 ///
-/// A process ended, nothing came through within 10 s (both with the gateways' last lines), or `stop` was set.
+/// A process ended, nothing came through within 10 s (both with the gateways' last lines), or
+/// `stop` was set.
 pub fn run(options: &DemoOptions, stop: &AtomicBool) -> Result<DemoReport, BenchError> {
     if let Some(missing) = busway_transport::registry::missing(options.bus) {
         return Err(BenchError::Needs(missing));

@@ -37,7 +37,8 @@ pub struct StreamReport {
     pub out_of_order: u64,
     /// Messages with a wrong byte.
     pub corrupt: u64,
-    /// From just before `send` to just after `receive`, with all bytes written before and checked after.
+    /// From just before `send` to just after `receive`, with all bytes written before and checked
+    /// after.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_ns: Option<LatencyReport>,
     /// Payload received, in bytes a second.

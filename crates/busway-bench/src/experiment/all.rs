@@ -1,8 +1,11 @@
-//! `busway bench all`: every experiment after the other, each with its result and its page in one directory.
+//! `busway bench all`: every experiment after the other, each with its result and its page in one
+//! directory.
 //!
-//! What the directory holds already is left as it is, so that a run that was ended goes on where it was.
+//! What the directory holds already is left as it is, so that a run that was ended goes on where it
+//! was.
 //!
-//! The times are such that a machine of two cores is done in about a quarter of an hour; each experiment by itself, with its own defaults, looks longer.
+//! The times are such that a machine of two cores is done in about a quarter of an hour; each
+//! experiment by itself, with its own defaults, looks longer.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +18,8 @@ use crate::record::Run;
 use crate::views::Output;
 use crate::{BenchError, conditions};
 
-/// How often each experiment measures everything; round trips, and those that take long by themselves.
+/// How often each experiment measures everything; round trips, and those that take long by
+/// themselves.
 const ROUNDS: u32 = 3;
 const FEW_ROUNDS: u32 = 2;
 /// How long single measurements count, in s.
@@ -44,7 +48,8 @@ const STREAMS: [&str; 7] = [
 /// Options of `busway bench all`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Directory for results and pages: NAME.json and NAME.html; made if it is not there. What it holds already is not measured again
+    /// Directory for results and pages: NAME.json and NAME.html; made if it is not there. What it
+    /// holds already is not measured again
     #[arg(value_name = "DIRECTORY")]
     pub directory: PathBuf,
     /// The other machine, where `busway bench follower` runs; then only what reaches over a network
@@ -61,8 +66,9 @@ pub struct Args {
     pub conditions: conditions::Args,
 }
 
-/// Measures everything of which the directory has no whole result yet. `begin` hears of each experiment before it begins, with its number and how many there are; the
-/// runs come back as they went to the files. When the user stops, those so far.
+/// Measures everything of which the directory has no whole result yet. `begin` is called for each
+/// experiment before it begins, with its number and how many there are; the runs come back as they
+/// went to the files. When the user stops, those so far.
 ///
 /// # Errors
 ///

@@ -1,11 +1,15 @@
-//! How long a run of `--quick` may take: under a minute, however many technologies there are and however slow the machine is.
+//! How long a run of `--quick` may take: under a minute, however many technologies there are and
+//! however slow the machine is.
 //!
-//! Contract: a run asks before each round and before each technology; what is left out for lack of time is a note in the result. A run that was not
-//! asked to be quick, or was told how long or how often to measure, has all the time that it needs. Asked by the rounds of all experiments and by `gateway`.
+//! Contract: a run asks before each round and before each technology; what is left out for lack of
+//! time is a note in the result. A run that was not asked to be quick, or was given a number of
+//! rounds or seconds, has all the time that it needs. Asked by the rounds of all experiments and by
+//! `gateway`.
 
 use std::time::{Duration, Instant};
 
-/// Nothing more begins after this long: what is under way then, hosts and files have the rest of the minute.
+/// Nothing more begins after this long: what is under way then, hosts and files have the rest of
+/// the minute.
 const QUICK: Duration = Duration::from_secs(44);
 
 /// The time that a run has.
@@ -35,7 +39,8 @@ impl Budget {
         self.begun.elapsed() >= self.limit
     }
 
-    /// Whether another round may begin after `rounds`: only one that will be whole if it takes as long as those before it.
+    /// Whether another round may begin after `rounds`: only one that will be whole if it takes as
+    /// long as those before it.
     pub(crate) fn allows_round(&self, rounds: u32) -> bool {
         let elapsed = self.begun.elapsed();
         rounds == 0 || elapsed + elapsed / rounds < self.limit
@@ -66,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_run_begins_nothing_after_its_time_and_no_round_that_would_not_be_whole() {
+    fn quick_run_begins_nothing_late_and_no_partial_round() {
         assert!(!Budget::new(true).is_spent());
         assert!(of_age(44, QUICK).is_spent());
         assert!(of_age(30, QUICK).allows_round(0));
@@ -75,14 +80,14 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_need_not_be_quick_has_no_end() {
+    fn run_without_quick_has_no_limit() {
         let budget = of_age(1000, Budget::new(false).limit);
         assert!(!budget.is_spent());
         assert!(budget.allows_round(1));
     }
 
     #[test]
-    fn what_was_left_out_is_named() {
+    fn left_out_technologies_are_named() {
         let budget = Budget::new(true);
         assert_eq!(budget.left_out(&[]), None);
         let note = budget

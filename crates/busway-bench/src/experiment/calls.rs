@@ -1,4 +1,5 @@
-//! `busway bench calls`: what a write and a read of a sampling port cost with nobody else at the channel.
+//! `busway bench calls`: what a write and a read of a sampling port cost with nobody else at the
+//! channel.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! What a path through gateways cannot be faster than: a hop, the bare bus, and a hop. Only medians can
-//! be added.
+//! What a path through gateways cannot be faster than: a hop, the bare bus, and a hop. Only medians
+//! can be added.
 
 use crate::record::{Ratio, Row};
 use crate::technology::{Stage, Wait, all, floor_of};
@@ -12,8 +12,8 @@ pub(super) const LOSSLESS: &str = "lossless";
 pub(super) const HOP: &str = "iceoryx2";
 pub(super) const TUNNEL: &str = "zenoh-tunnel";
 
-/// Adds a row with the sum of the hops of each bus, way to wait and size, and puts beside each gateway's
-/// row how it compares with its floor and with the tunnel.
+/// Adds a row with the sum of the hops of each bus, way to wait and size, and puts beside each
+/// gateway's row how it compares with its floor and with the tunnel.
 pub(super) fn add(rows: &mut Vec<Row>) {
     let buses: Vec<(&str, String, String)> = all()
         .into_iter()

@@ -1,6 +1,6 @@
-//! `busway bench gateway`: iceoryx2 program to iceoryx2 program through two gateways over every bus,
-//! beside the bare bus and the Zenoh tunnel: round trips, lossless and overwriting streams, and the cost
-//! of idling, in one run.
+//! `busway bench gateway`: iceoryx2 program to iceoryx2 program through two gateways over every
+//! bus, beside the bare bus and the Zenoh tunnel: round trips, lossless and overwriting streams,
+//! and the cost of idling, in one run.
 
 use std::time::{Duration, Instant};
 
@@ -68,13 +68,13 @@ fn parse_transport(text: &str) -> Result<String, BenchError> {
     super::options::parse_technology(name)
 }
 
-/// Measures everything asked for, and writes the files. When the user stops it, the run ends with what
-/// was measured so far.
+/// Measures everything asked for, and writes the files. When the user stops it, the run ends with
+/// what was measured so far.
 ///
 /// # Errors
 ///
-/// An option is wrong, hosts cannot be made, or a file cannot be written. What goes wrong in a single
-/// measurement is a note in the result.
+/// An option is wrong, hosts cannot be made, or a file cannot be written. What goes wrong in a
+/// single measurement is a note in the result.
 pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
     let mut common = args.common.clone();
     common.technologies.extend(args.transports.iter().cloned());
@@ -123,7 +123,7 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
     finish(run, &common)
 }
 
-/// What is measured unless told otherwise: a hop, every bus behind its floor, the tunnel.
+/// What is measured by default: a hop, every bus behind its floor, the tunnel.
 fn set() -> Vec<String> {
     let mut names = vec![HOP.to_owned()];
     for one in technology::all() {
@@ -138,8 +138,8 @@ fn set() -> Vec<String> {
     names
 }
 
-/// The tasks of a round. Round trips are measured with every way to wait, streams with one: adaptive
-/// where possible.
+/// The tasks of a round. Round trips are measured with every way to wait, streams with one:
+/// adaptive where possible.
 fn groups(
     args: &Args,
     common: &Common,

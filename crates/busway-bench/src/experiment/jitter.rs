@@ -1,7 +1,9 @@
-//! `busway bench jitter`: one technology, one size, for as long as is asked: the distribution of round trips, and when each new maximum came.
+//! `busway bench jitter`: one technology, one size, for as long as is asked: the distribution of
+//! round trips, and when each new maximum came.
 //!
-//! After Dolphin's run of 24 hours with `scipp -hist`. What was found is saved every ten seconds, so that nothing but those is lost whatever
-//! happens; when a program, a gateway or the other machine fails, the interruption is reported and the run goes on; and a run that was ended is
+//! After Dolphin's run of 24 hours with `scipp -hist`. What was found is saved every ten seconds,
+//! so that nothing but those is lost whatever happens; when a program, a gateway or the other
+//! machine fails, the interruption is reported and the run goes on; and a run that was ended is
 //! continued from its file.
 
 use std::path::{Path, PathBuf};
@@ -24,7 +26,7 @@ use crate::record::{
 use crate::technology;
 use crate::worker::{ExchangePart, Extent};
 
-/// What is measured unless told otherwise.
+/// What is measured by default.
 const TECHNOLOGY: &str = "sampling-memory";
 const SIZE_BYTES: usize = 64;
 const SECONDS: f64 = 60.0;
@@ -102,7 +104,8 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
     finish(run, &common)
 }
 
-/// The run that `path` holds. Its file will be written again, so one that holds anything else is refused while it is whole.
+/// The run that `path` holds. Its file will be written again, so one that holds anything else is
+/// refused while it is whole.
 fn continued(path: &Path) -> Result<Run, BenchError> {
     let run = Run::load(path)?;
     let problem = if run.experiment != Experiment::Jitter {
@@ -203,7 +206,8 @@ struct Series {
     run: Run,
     row: Row,
     trips: Recorder,
-    /// Since the beginning of the series when this run began, and how long earlier runs measured, in s.
+    /// Since the beginning of the series when this run began, and how long earlier runs measured,
+    /// in s.
     offset_s: f64,
     before_s: f64,
     begun: Instant,
@@ -342,7 +346,7 @@ impl Series {
 
     /// Takes in a report; its times count from `begun_s`.
     fn add(&mut self, measured: &Measured, begun_s: f64) {
-        // The report tells of the time since the programs were back.
+        // The report covers the time since the programs were back.
         self.note_interruption(REPORT_INTERVAL);
         let longest_ns = self.trips.max();
         if let Some(times) = measured.times.as_deref().and_then(Recorder::decode) {

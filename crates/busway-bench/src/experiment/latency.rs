@@ -1,7 +1,7 @@
 //! `busway bench latency`: round trips by size over every technology, in a closed or an open loop.
 //!
-//! The table that iceperf prints, the round-trip and CDF figures of the RDMA sampling port, and Dolphin's best, average and worst with their histogram are
-//! views of its rows.
+//! The table that iceperf prints, the round-trip and CDF figures of the RDMA sampling port, and
+//! Dolphin's best, average and worst with their histogram are views of its rows.
 
 use super::loads::{blank_row, load};
 use super::options::{Common, Quick, sizes_or};
@@ -31,7 +31,8 @@ const DEFAULTS: Quick = Quick {
 /// Options of `busway bench latency`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Args {
-    /// Send so many messages a second, whether or not the one before is answered; times then count from the intended instant of sending
+    /// Send so many messages a second, whether or not the one before is answered; times then count
+    /// from the intended instant of sending
     #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub open_loop: Option<u32>,
     /// What all experiments understand.

@@ -1,8 +1,9 @@
 //! The experiments, and what they have in common: options, two sides, rounds, results.
 //!
-//! Contract: every experiment lists tasks, measures each of them once a round, in rounds that interleave all technologies, so that a
-//! disturbance of the machine meets all alike, and makes one [`Row`] of a task's rounds. What goes wrong in a single measurement is a note in the
-//! result. Ctrl-C ends a run with what was measured so far. Called by the command line.
+//! Contract: every experiment lists tasks, measures each of them once a round, in rounds that
+//! interleave all technologies, so that a disturbance of the machine meets all alike, and makes one
+//! [`Row`] of a task's rounds. What goes wrong in a single measurement is a note in the result.
+//! Ctrl-C ends a run with what was measured so far. Called by the command line.
 
 pub mod all;
 mod budget;

@@ -15,7 +15,8 @@ const CORES_TO_SPIN: usize = 4;
 /// Options of every experiment between two programs.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Common {
-    /// What to exchange messages over (`busway bench technologies` lists them) [default: every one that this experiment can use]
+    /// What to exchange messages over (`busway bench technologies` lists them) [default: every one
+    /// that this experiment can use]
     #[arg(short, long, value_name = "NAME", value_delimiter = ',', value_parser = parse_technology)]
     pub technologies: Vec<String>,
     /// How programs wait for messages [default: the ways that suit each technology]
@@ -30,7 +31,8 @@ pub struct Common {
     /// How long each single measurement counts, in seconds
     #[arg(long, value_name = "S", value_parser = parse_seconds)]
     pub seconds: Option<f64>,
-    /// Write and read only the first 16 bytes of each message, as iceperf does: then zero copy looks free at any size
+    /// Write and read only the first 16 bytes of each message, as iceperf does: then zero copy
+    /// looks free at any size
     #[arg(long)]
     pub untouched: bool,
     /// Technology that the others are compared with, round by round
@@ -74,7 +76,8 @@ impl Common {
         self.seconds.unwrap_or(defaults.seconds[usize::from(!self.quick)])
     }
 
-    /// The time that the whole run has: less than a minute if it shall be quick and was not told how long or how often to measure.
+    /// The time that the whole run has: less than a minute if it shall be quick and was not told
+    /// how long or how often to measure.
     pub(crate) fn budget(&self) -> Budget {
         Budget::new(self.quick && self.rounds.is_none() && self.seconds.is_none())
     }
@@ -89,14 +92,15 @@ impl Common {
         }
     }
 
-    /// The technologies asked for, or all for which `suits` holds. What is left out although it was asked for, or because the machine lacks something,
-    /// is a note.
+    /// The technologies asked for, or all for which `suits` holds. What is left out although it was
+    /// asked for, or because the machine lacks something, is a note.
     pub(crate) fn technologies(
         &self,
         suits: impl Fn(&Description) -> bool,
         unsuitable: &str,
     ) -> (Vec<Description>, Vec<String>) {
-        // What is left out for the same reason is one note: with many buses there would be a page of them.
+        // What is left out for the same reason is one note: with many buses there would be a page
+        // of them.
         let mut left_out: Vec<(String, Vec<String>)> = Vec::new();
         let mut note = |one: &Description, reason: String| match left_out.iter_mut().find(|it| it.0 == reason)
         {
@@ -131,8 +135,9 @@ impl Common {
         (chosen, notes.collect())
     }
 
-    /// The ways in which programs wait over `technology` on a machine with so many cores; `--quick` takes the first. Programs that spin would
-    /// keep gateways from the cores that they need: unless asked to, they do so only where there is a core for each.
+    /// The ways in which programs wait over `technology` on a machine with so many cores; `--quick`
+    /// takes the first. Programs that spin would keep gateways from the cores that they need:
+    /// unless asked to, they do so only where there is a core for each.
     pub(crate) fn waits(&self, technology: &Description, cores: usize) -> Vec<Wait> {
         let mut waits = self.all_waits(technology, cores);
         if self.quick && self.wait.is_empty() {
@@ -189,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn technologies_that_lack_the_same_are_one_note() {
+    fn technologies_with_the_same_lack_share_a_note() {
         let common = Common {
             follower: Some("other".into()),
             technologies: ["unix", "mq", "copy", "tcp"].map(str::to_owned).to_vec(),
@@ -210,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_quick_run_that_was_not_told_how_long_or_how_often_has_a_limit() {
+    fn quick_run_without_rounds_or_seconds_has_a_limit() {
         let quick = Common {
             quick: true,
             ..Common::default()

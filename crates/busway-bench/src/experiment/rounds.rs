@@ -35,7 +35,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// A plan with `sizes` for each technology and way of waiting, as far as the technology goes, and at each of `intervals`.
+    /// A plan with `sizes` for each technology and way of waiting, as far as the technology goes,
+    /// and at each of `intervals`.
     pub(crate) fn over(
         experiment: Experiment,
         technologies: impl IntoIterator<Item = (Description, Vec<Wait>)>,
@@ -125,7 +126,7 @@ pub(crate) fn conduct<O>(
     let (begun, started) = (Instant::now(), SystemTime::now());
     let rounds = plan.settings.rounds as usize;
     let length = rounds * plan.tasks();
-    let mut rounds_of = RoundsOf {
+    let mut measuring = Measuring {
         bar: progress_bar(session.context.live, length as u64),
         notes: plan.notes.clone(),
         left_out: Vec::new(),
@@ -145,21 +146,21 @@ pub(crate) fn conduct<O>(
         .take_while(|round| budget.allows_round(*round as u32))
         .try_for_each(|round| {
             begun_rounds = round + 1;
-            rounds_of.measure(session, &plan, round, budget, &mut measure)
+            measuring.measure(session, &plan, round, budget, &mut measure)
         });
-    rounds_of.bar.finish_and_clear();
-    rounds_of.close(begun_rounds, budget);
+    measuring.bar.finish_and_clear();
+    measuring.close(begun_rounds, budget);
     let interrupted = match result {
         Ok(()) => false,
         Err(BenchError::Interrupted) => true,
         Err(error @ BenchError::FollowerGone(_)) => {
-            rounds_of.note(error.to_string());
+            measuring.note(error.to_string());
             true
         }
         Err(error) => return Err(error),
     };
     let cores = session.environment.cores;
-    let rows = rounds_of
+    let rows = measuring
         .gathered
         .iter()
         .filter(|gathered| gathered.found().next().is_some())
@@ -185,7 +186,7 @@ pub(crate) fn conduct<O>(
             .map(|follower| follower.environment.clone()),
         conditions: session.conditions(),
         warnings: Vec::new(),
-        notes: rounds_of.notes,
+        notes: measuring.notes,
         baseline: None,
         rows,
     };
@@ -221,7 +222,8 @@ fn add_last_words(run: &mut Run) {
     }
 }
 
-/// Puts beside each row how it compares with the baseline's first way of waiting at the same size and interval.
+/// Puts beside each row how it compares with the baseline's first way of waiting at the same size
+/// and interval.
 fn compare(rows: &mut [Row], baseline: &str, notes: &mut Vec<String>) {
     let base: Vec<Row> = rows
         .iter()
@@ -250,7 +252,7 @@ fn progress_bar(live: bool, length: u64) -> ProgressBar {
     ProgressBar::new(length).with_style(style.expect("constant template"))
 }
 
-struct RoundsOf<O> {
+struct Measuring<O> {
     bar: ProgressBar,
     notes: Vec<String>,
     gathered: Vec<Gathered<O>>,
@@ -258,7 +260,7 @@ struct RoundsOf<O> {
     left_out: Vec<String>,
 }
 
-impl<O> RoundsOf<O> {
+impl<O> Measuring<O> {
     /// Forgets rounds that never began, and notes what was left out.
     fn close(&mut self, begun_rounds: usize, budget: Budget) {
         for gathered in &mut self.gathered {
@@ -267,7 +269,8 @@ impl<O> RoundsOf<O> {
         self.notes.extend(budget.left_out(&self.left_out));
     }
 
-    /// One round. It begins with another group than the one before, so that nothing always comes first.
+    /// One round. It begins with another group than the one before, so that nothing always comes
+    /// first.
     fn measure(
         &mut self,
         session: &mut Session<'_>,
@@ -290,7 +293,7 @@ impl<O> RoundsOf<O> {
             let begun = self.bar.position();
             if let Err(error) = self.group(session, group, first, round, measure) {
                 let name = format!("{} {}", group.technology.name, group.wait.word());
-                self.bear(session, &name, error)?;
+                self.note_failure(session, &name, error)?;
             }
             self.bar.set_position(begun + group.tasks.len() as u64);
         }
@@ -315,8 +318,9 @@ impl<O> RoundsOf<O> {
             match measure(session, &mut staged, task) {
                 Ok(found) => self.gathered[first + index].rounds[round] = Some(found),
                 Err(error) => {
-                    self.bear(session, &task.name(), error)?;
-                    // A gateway that is gone ends the group; a single measurement that failed does not.
+                    self.note_failure(session, &task.name(), error)?;
+                    // A gateway that is gone ends the group; a single measurement that failed does
+                    // not.
                     staged.check()?;
                 }
             }
@@ -326,7 +330,12 @@ impl<O> RoundsOf<O> {
     }
 
     /// Notes what could not be measured; an error where nothing more can.
-    fn bear(&mut self, session: &Session<'_>, name: &str, error: BenchError) -> Result<(), BenchError> {
+    fn note_failure(
+        &mut self,
+        session: &Session<'_>,
+        name: &str,
+        error: BenchError,
+    ) -> Result<(), BenchError> {
         if matches!(error, BenchError::Interrupted | BenchError::FollowerGone(_)) {
             return Err(error);
         }
@@ -350,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_technology_whose_programs_cannot_wait_as_asked_is_left_out_with_the_ways_that_it_has() {
+    fn technology_that_cannot_wait_as_asked_is_left_out_with_a_note() {
         let tcp = crate::technology::of("tcp").unwrap();
         let none = Vec::new();
         let plan = Plan::over(

@@ -1,7 +1,10 @@
-//! `busway bench self-test`: the instrument measures a path whose delay, jitter and loss it knows, and says whether it found them.
+//! `busway bench self-test`: the instrument measures a path whose delay, jitter and loss it knows,
+//! and says whether it found them.
 //!
-//! The path is the plain copy through shared memory; the answering program holds each message, or loses it, as told. What the path takes without that is measured in
-//! the same rounds. The last case is that of coordinated omission: a path that stands still is charged by an open loop with all that it kept waiting.
+//! The path is the plain copy through shared memory; the answering program holds each message, or
+//! loses it, as commanded. What the path takes without that is measured in the same rounds. The
+//! last case is that of coordinated omission: a path that stands still is charged by an open loop
+//! with all that it kept waiting.
 
 use super::latency;
 
@@ -76,7 +79,8 @@ pub struct Args {
 ///
 /// # Errors
 ///
-/// An option is wrong, hosts cannot be made, or a file cannot be written. What was not found as it was injected is in the rows' verdicts.
+/// An option is wrong, hosts cannot be made, or a file cannot be written. What was not found as it
+/// was injected is in the rows' verdicts.
 pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
     let common = &args.common;
     let (mut session, notes) = Session::open(common, context)?;
@@ -123,7 +127,8 @@ pub fn has_passed(run: &Run) -> bool {
     !verdicts.is_empty() && verdicts.iter().all(|verdict| verdict.passed)
 }
 
-/// Losses and standstills show in an open loop; a closed one would wait for each answer that can't come.
+/// Losses and standstills show in an open loop; a closed one would wait for each answer that can't
+/// come.
 fn is_open(case: &str) -> bool {
     matches!(case, "loss" | "stall")
 }
@@ -154,7 +159,8 @@ fn judge(run: &mut Run) {
                 times(&trips, &base, [step(0), step(5), step(9)])
             }
             "stall" => {
-                // Messages behind a standstill wait evenly long: of the fifth that waits, one half waits more than half of it.
+                // Messages behind a standstill wait evenly long: of the fifth that waits, one half
+                // waits more than half of it.
                 let half_ns = STALL.stall_ns / 2;
                 let tolerance_ns = half_ns as f64 * 0.1;
                 vec![near("rtt_ns.p90", half_ns as f64, trips.p90 as f64, tolerance_ns)]

@@ -17,11 +17,12 @@ use crate::processes::{Worker, go_on};
 use crate::record::{Condition, Measured};
 use crate::reports::{self, arrive, counted};
 use crate::system::free_addresses;
-use crate::technology::{Place, Reach, Side};
+use crate::technology::{MeetingPoint, Reach, Side};
 use crate::worker::{Exchange, ExchangePart, Extent, NUMBERS, Report, Role};
 
 const HOSTS: [&str; 2] = ["vision", "control"];
-/// Runs that can be told apart by the numbers of their messages, which leave two bits for marks ([`NUMBERS`]).
+/// Runs that can be told apart by the numbers of their messages, which leave two bits for marks
+/// ([`NUMBERS`]).
 const RUNS: u64 = 1 << 21;
 
 /// A run under way.
@@ -31,9 +32,11 @@ pub(crate) struct Session<'a> {
     pub(crate) environment: Environment,
     pub(crate) context: Context<'a>,
     pub(crate) common: &'a Common,
-    /// Numbers stages and measurements, so that none takes the messages or files of another for its own.
+    /// Numbers stages and measurements, so that none takes the messages or files of another for its
+    /// own.
     pub(crate) count: u64,
-    /// Drawn, below [`RUNS`]: memory that two machines share may still hold messages of a run before.
+    /// Drawn, below [`RUNS`]: memory that two machines share may still hold messages of a run
+    /// before.
     run: u64,
     /// What programs asked of the system, and got.
     conditions: Vec<Vec<Condition>>,
@@ -123,7 +126,8 @@ impl<'a> Session<'a> {
         result.map_err(|error| Self::explain(error, staged))
     }
 
-    /// Leads two programs through a long one, whose reports go to `found`. An error if none comes for `silence`.
+    /// Leads two programs through a long one, whose reports go to `found`. An error if none comes
+    /// for `silence`.
     pub(crate) fn watch(
         &mut self,
         task: &Task,
@@ -246,10 +250,16 @@ impl<'a> Session<'a> {
     }
 
     /// By what the program of one side finds the other.
-    pub(crate) fn place(&self, task: &Task, staged: &Staged, side: Side, address: SocketAddr) -> Place {
+    pub(crate) fn place(
+        &self,
+        task: &Task,
+        staged: &Staged,
+        side: Side,
+        address: SocketAddr,
+    ) -> MeetingPoint {
         let index = usize::from(side == Side::Answers);
         let site = &self.sites(task.technology.reach)[index];
-        Place {
+        MeetingPoint {
             name: format!("{}-{}", task.technology.name, self.count),
             // A follower's programs share no files with ours.
             directory: match self.follower {
@@ -267,8 +277,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What the program of one side asks of the system: unless told otherwise, a processor of its own, where that keeps none from a
-    /// gateway.
+    /// What the program of one side asks of the system: by default, a processor of its
+    /// own, where that keeps none from a gateway.
     pub(crate) fn wanted(&self, task: &Task, side: Side) -> Wanted {
         let is_alone = self.follower.is_some();
         let programs = if is_alone { 1 } else { 2 };

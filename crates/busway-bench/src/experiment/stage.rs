@@ -17,7 +17,8 @@ use crate::system::{self, HostTable, LinkTable, free_port};
 use crate::technology::{Description, Reach, Stage, Wait, partitions};
 
 impl Session<'_> {
-    /// Sets up what `technology` needs for messages of `sizes` bytes, with gateways that wait as `wait` says where there is a core for each.
+    /// Sets up what `technology` needs for messages of `sizes` bytes, with gateways that wait as
+    /// `wait` says where there is a core for each.
     pub(crate) fn stage(
         &mut self,
         technology: &Description,
@@ -101,8 +102,8 @@ impl Session<'_> {
         Ok(system::text(&hosts, link.as_ref()) + &partitions)
     }
 
-    /// Zenoh tunnels with their fastest setting for sparse and for dense traffic alike: woken by the
-    /// peers, and once a millisecond besides.
+    /// Zenoh tunnels with their fastest setting for sparse and for dense traffic alike: woken by
+    /// the peers, and once a millisecond besides.
     fn tunnels(&self) -> Result<Staged, BenchError> {
         let tunnel =
             find_on_path(OsStr::new(TUNNEL)).ok_or_else(|| BenchError::Needs(format!("{TUNNEL} on PATH")))?;

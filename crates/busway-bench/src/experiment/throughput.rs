@@ -1,7 +1,9 @@
-//! `busway bench throughput` and `busway bench stream`: one direction, as fast as it goes by size, or at a constant rate.
+//! `busway bench throughput` and `busway bench stream`: one direction, as fast as it goes by size,
+//! or at a constant rate.
 //!
-//! After "TIPC evaluation" (`throughput`: test case 1, sizes 512·n bytes up to 40,448, 10,000 sends each; `stream`: test case 3, 256 KiB every
-//! 80 ms), with the CPU load of both sides and the packets on the interface.
+//! After "TIPC evaluation" (`throughput`: test case 1, sizes 512·n bytes up to 40,448, 10,000 sends
+//! each; `stream`: test case 3, 256 KiB every 80 ms), with the CPU load of both sides and the
+//! packets on the interface.
 
 use super::loads::{blank_row, load, percent};
 use super::options::{Common, Quick, sizes_or};
@@ -151,7 +153,8 @@ fn one_way(
             // Not yet cut down to the first by --quick, which may spin.
             let mut waits = common.all_waits(&one, cores);
             if common.wait.is_empty() {
-                // What waits for the next message of a slow stream by spinning costs a core whatever comes.
+                // What waits for the next message of a slow stream by spinning costs a core
+                // whatever comes.
                 if experiment == Experiment::Stream {
                     waits.sort_by_key(|wait| LEAST_LOAD_FIRST.iter().position(|it| it == wait));
                 }
@@ -220,8 +223,9 @@ pub(crate) fn row(gathered: &Gathered<Exchanged>, cores: usize, experiment: Expe
     }
 }
 
-/// Messages a second, as the slower end saw it: what was queued before the receiver's first look would let few large messages look faster than they
-/// are, and what is queued at the end would let the sender.
+/// Messages a second, as the slower end saw it: what was queued before the receiver's first look
+/// would let few large messages look faster than they are, and what is queued at the end would let
+/// the sender.
 fn messages_per_s(found: &Exchanged) -> Option<f64> {
     let answered = found.answering.as_ref()?;
     let rate = |measured: &Measured, messages: u64| {

@@ -1,7 +1,7 @@
 //! `busway bench timeliness`: at which intervals messages are seen that were sent at given ones.
 //!
-//! After Lee, Kim, Kim and Jin, "RDMA-based Sampling Port of ARINC-653", section IV-C and figure 4: intervals from 1 µs to 1 ms, 16-byte and
-//! 4096-byte messages.
+//! After Lee, Kim, Kim and Jin, "RDMA-based Sampling Port of ARINC-653", section IV-C and figure 4:
+//! intervals from 1 µs to 1 ms, 16-byte and 4096-byte messages.
 
 use super::throughput;
 

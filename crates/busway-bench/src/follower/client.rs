@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-use super::protocol::{PORT, Reply, Request, TIMEOUT, VERSION, hear, notice_silence, say};
+use super::protocol::{PORT, Reply, Request, TIMEOUT, VERSION, notice_silence, receive_line, send_line};
 use crate::BenchError;
 use crate::environment::Environment;
 use crate::processes::Worker;
@@ -240,7 +240,7 @@ fn connect(address: SocketAddr, name: &str) -> Result<TcpStream, BenchError> {
 }
 
 fn ask(connection: &mut TcpStream, request: &Request, name: &str) -> Result<Reply, BenchError> {
-    say(connection, request)
-        .and_then(|()| hear(connection))
+    send_line(connection, request)
+        .and_then(|()| receive_line(connection))
         .map_err(BenchError::io(format!("talk to the follower {name}")))
 }

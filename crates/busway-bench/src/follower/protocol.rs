@@ -12,7 +12,7 @@ use crate::environment::Environment;
 use crate::window::Access;
 use crate::worker::Role;
 
-/// Where a follower listens unless told otherwise.
+/// Where a follower listens by default.
 pub const PORT: u16 = 7410;
 
 /// Both sides must be of one version: what they measure depends on it.
@@ -69,7 +69,8 @@ pub(super) enum Reply {
     Refused { reason: String },
 }
 
-/// Lets the system notice that the other machine is gone without a word, after some half a minute (tcp(7), TCP_KEEPIDLE): a run must not stay under way for ever.
+/// Lets the system notice that the other machine is gone without a word, after some half a minute
+/// (tcp(7), TCP_KEEPIDLE): a run must not stay under way for ever.
 pub(super) fn notice_silence(connection: &TcpStream) -> std::io::Result<()> {
     sockopt::set_socket_keepalive(connection, true)?;
     sockopt::set_tcp_keepidle(connection, Duration::from_secs(10))?;
@@ -79,14 +80,14 @@ pub(super) fn notice_silence(connection: &TcpStream) -> std::io::Result<()> {
 }
 
 /// Sends one line of JSON.
-pub(super) fn say(connection: &mut TcpStream, what: &impl Serialize) -> std::io::Result<()> {
+pub(super) fn send_line(connection: &mut TcpStream, what: &impl Serialize) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(what)?;
     line.push(b'\n');
     connection.write_all(&line)
 }
 
 /// Takes one line of JSON, byte by byte, so that what follows it stays in the socket.
-pub(super) fn hear<T: DeserializeOwned>(connection: &TcpStream) -> std::io::Result<T> {
+pub(super) fn receive_line<T: DeserializeOwned>(connection: &TcpStream) -> std::io::Result<T> {
     let mut line = Vec::new();
     // A capacity of one byte reads no further than the line's end.
     BufReader::with_capacity(1, connection.take(LINE_BYTES)).read_until(b'\n', &mut line)?;

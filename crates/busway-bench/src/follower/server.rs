@@ -1,4 +1,5 @@
-//! The follower's side: one thread a connection. When it is told to stop, connections are shut down, by which what they started ends and is cleared away.
+//! The follower's side: one thread a connection. When it is stopped, connections are shut
+//! down, by which what they started ends and is cleared away.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,12 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::protocol::{PORT, Reply, Request, TIMEOUT, VERSION, hear, notice_silence, say};
+use super::protocol::{PORT, Reply, Request, TIMEOUT, VERSION, notice_silence, receive_line, send_line};
 use crate::BenchError;
 use crate::environment::Environment;
 use crate::hosts::{Host, Hosts};
 use crate::processes::{Process, spawn_worker, start_gateway};
-use crate::technology::{self, Place};
+use crate::technology::{self, MeetingPoint};
 use crate::window::{Access, SharedWindow};
 use crate::worker::Role;
 
@@ -33,7 +34,8 @@ pub struct Args {
     pub access: Access,
 }
 
-/// Serves until `stop` is set. `program` is the `busway` binary; `listening` hears the address once the follower can be reached.
+/// Serves until `stop` is set. `program` is the `busway` binary; `listening` gets the address once
+/// the follower can be reached.
 ///
 /// # Errors
 ///
@@ -117,7 +119,7 @@ impl Server {
             .and_then(|()| connection.set_nodelay(true))
             .and_then(|()| notice_silence(&connection))
             .and_then(|()| connection.set_read_timeout(Some(TIMEOUT)))
-            .and_then(|()| hear::<Request>(&connection))
+            .and_then(|()| receive_line::<Request>(&connection))
             .and_then(|request| {
                 connection.set_read_timeout(None)?;
                 Ok(request)
@@ -128,7 +130,7 @@ impl Server {
                 .hosts(run)
                 .and_then(|hosts| write(&hosts, &name, &text))
                 .map(|path| Reply::Done { path: Some(path) })
-                .and_then(|reply| say(&mut connection, &reply).map_err(|e| e.to_string())),
+                .and_then(|reply| send_line(&mut connection, &reply).map_err(|e| e.to_string())),
             Ok(Request::Worker { run, role }) => self
                 .hosts(run)
                 .and_then(|hosts| self.worker(&mut connection, &hosts, &role)),
@@ -139,7 +141,7 @@ impl Server {
         };
         if let Err(reason) = result {
             tracing::warn!(%peer, reason, "refused");
-            let _ = say(&mut connection, &Reply::Refused { reason });
+            let _ = send_line(&mut connection, &Reply::Refused { reason });
         }
         let _ = connection.shutdown(Shutdown::Both);
     }
@@ -153,7 +155,7 @@ impl Server {
         let hosts = {
             let mut current = self.run.lock().unwrap_or_else(PoisonError::into_inner);
             if current.is_some() {
-                return say(connection, &Reply::Busy).map_err(|e| e.to_string());
+                return send_line(connection, &Reply::Busy).map_err(|e| e.to_string());
             }
             let hosts = Arc::new(Hosts::domains(&[NAME]).map_err(|e| e.to_string())?);
             *current = Some((run, Arc::clone(&hosts)));
@@ -169,7 +171,7 @@ impl Server {
             environment: Box::new(Environment::record(hosts.isolation.describe())),
             access: self.access.clone(),
         };
-        let _ = say(connection, &begun);
+        let _ = send_line(connection, &begun);
         wait_for_end(connection);
         *self.run.lock().unwrap_or_else(PoisonError::into_inner) = None;
         tracing::info!(%peer, "the run has ended");
@@ -191,7 +193,7 @@ impl Server {
         let (mut process, mut stdin, mut stdout) =
             spawn_worker(&self.program, host, role).map_err(|e| e.to_string())?;
         let mut replies = connection.try_clone().map_err(|e| e.to_string())?;
-        let _ = say(connection, &Reply::Done { path: None });
+        let _ = send_line(connection, &Reply::Done { path: None });
         let commands = connection.try_clone().map_err(|e| e.to_string())?;
         let talk = std::thread::spawn(move || {
             // Line by line: a copy would keep back what is too short for its buffer.
@@ -209,14 +211,15 @@ impl Server {
         Ok(())
     }
 
-    /// A gateway on a leash: each line is answered by its CPU time, and it ends with the connection.
+    /// A gateway on a leash: each line is answered by its CPU time, and it ends with the
+    /// connection.
     fn gateway(&self, connection: &mut TcpStream, hosts: &Hosts, system: &Path) -> Result<(), String> {
         let host = &hosts.hosts[0];
         if system.parent() != Some(&host.directory) {
             return Err(format!("{} is no file of this run", system.display()));
         }
         let mut gateway: Process = start_gateway(&self.program, host, system).map_err(|e| e.to_string())?;
-        let _ = say(connection, &Reply::Done { path: None });
+        let _ = send_line(connection, &Reply::Done { path: None });
         let questions = connection.try_clone().map_err(|e| e.to_string())?;
         for _ in BufReader::new(questions).lines().map_while(Result::ok) {
             if gateway.check().is_err() || writeln!(connection, "{}", gateway.cpu_s()).is_err() {
@@ -286,7 +289,7 @@ fn admit(role: &Role, host: &Host, window: Option<&SharedWindow>) -> Result<(), 
 
 fn admit_program(
     technology: &str,
-    place: &Place,
+    place: &MeetingPoint,
     payload_bytes: usize,
     directory: &Path,
     window: Option<&SharedWindow>,

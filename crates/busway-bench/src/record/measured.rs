@@ -1,4 +1,5 @@
-//! What one program of an experiment counted: reported by the program, merged into rows by the experiment.
+//! What one program of an experiment counted: reported by the program, merged into rows by the
+//! experiment.
 
 use serde::{Deserialize, Serialize};
 

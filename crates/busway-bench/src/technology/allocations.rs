@@ -1,7 +1,9 @@
-//! Shows that no path allocates while messages are exchanged: two threads of this process, whose allocations are counted.
+//! Shows that no path allocates while messages are exchanged: two threads of this process, whose
+//! allocations are counted.
 //!
-//! Left out: ports, which join partitions by process (`busway-port` shows the same of them), iceoryx 2.0, whose memory does not come
-//! from this allocator, and the published register, whose readers may be deceived for ever where nobody asks again.
+//! Left out: ports, which join partitions by process (`busway-port` shows the same of them),
+//! iceoryx 2.0, whose memory does not come from this allocator, and the published register, whose
+//! readers may be deceived for ever where nobody asks again.
 #![allow(unsafe_code)] // an allocator
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -14,7 +16,7 @@ use super::{all, with_path};
 
 use super::message::Message;
 
-use super::path::{Description, Opening, Path, Place, Side, Stage, User};
+use super::path::{Description, MeetingPoint, Opening, Path, Side, Stage, User};
 
 use super::wait::Wait;
 use crate::control::{Control, WorkerResult};
@@ -27,7 +29,7 @@ const WARM_UP: u64 = 100;
 const COUNTED: u64 = 500;
 const PAYLOAD_BYTES: usize = 4096;
 /// Nothing here takes so long unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 struct Counting;
 
@@ -72,7 +74,7 @@ struct Program<'a> {
 
 impl User for Program<'_> {
     fn exchange(self, mut path: impl Path) -> WorkerResult<Measured> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIME_LIMIT;
         let next = |path: &mut dyn FnMut() -> WorkerResult<Option<u64>>| loop {
             if let Some(number) = path()? {
                 return Ok(Some(number));
@@ -84,7 +86,8 @@ impl User for Program<'_> {
                 return Err("nothing came".to_owned());
             }
         };
-        // Release: partner of the acquire in `exchange_over`; what the asking program opens is there.
+        // Release: partner of the acquire in `exchange_over`; what the asking program opens is
+        // there.
         self.is_open.store(true, Ordering::Release);
         let mut measured = Measured::default();
         let mut before = 0;
@@ -106,8 +109,9 @@ impl User for Program<'_> {
         }
         measured.sent = ALLOCATIONS.get() - before;
         if self.side == Side::Answers {
-            // Until the last answer has arrived. The asking program closes its end before it says so: an end that is closed is no failure here, and
-            // answers that were lost with it are missing over there.
+            // Until the last answer has arrived. The asking program closes its end before it says
+            // so: an end that is closed is no failure here, and answers that were lost with it are
+            // missing over there.
             while !self.control.ended() && Instant::now() < deadline && path.receive().is_ok() {}
         }
         Ok(measured)
@@ -122,7 +126,7 @@ fn allocations_over(technology: &Description, wait: Wait) -> [u64; 2] {
         Stage::Link(bus) => Some(write_system_file(&hosts, bus, Some(wait)).expect("a file")),
         _ => None,
     };
-    let place = |side: Side| Place {
+    let place = |side: Side| MeetingPoint {
         name: "allocations".into(),
         directory: hosts.shared.clone(),
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, spare.as_ref().expect("a free port").port())),
@@ -183,7 +187,8 @@ fn no_path_allocates_while_messages_are_exchanged() {
         }
         for wait in &technology.waits {
             let allocations = allocations_over(&technology, *wait);
-            // iceoryx2 0.10 itself allocates an object for each sample that it loans (`ChunkMutSharedState::new`).
+            // iceoryx2 0.10 itself allocates an object for each sample that it loans
+            // (`ChunkMutSharedState::new`).
             let own = if technology.name == "iceoryx2" { COUNTED } else { 0 };
             assert_eq!(allocations, [own, own], "{} {}", technology.name, wait.word());
             shown += 1;

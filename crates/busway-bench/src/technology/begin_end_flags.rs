@@ -1,8 +1,9 @@
-//! `begin-end-flags`: the register of the published RDMA sampling port (Lee, Kim, Kim and Jin, section III-C) in shared memory: flag, message, flag,
-//! one behind the other.
+//! `begin-end-flags`: the register of the published RDMA sampling port (Lee, Kim, Kim and Jin,
+//! section III-C) in shared memory: flag, message, flag, one behind the other.
 //!
-//! Equal flags around a copy are taken for a whole message, as published. Copies do not run in ascending order on every CPU, so some are
-//! torn or old all the same: the programs find out and count them.
+//! Equal flags around a copy are taken for a whole message, as published. Copies do not run in
+//! ascending order on every CPU, so some are torn or old all the same: the programs find out and
+//! count them.
 
 use super::message::{Message, Received};
 use super::path::{Description, OneWay, Opening, Path, Reach, Stage, User};

@@ -1,8 +1,9 @@
-//! `channel-BUS` and `channel-sampling-BUS` for each bus of the registry: Busway's channels by themselves, a queuing or a sampling channel each
-//! way, without gateways and without ports.
+//! `channel-BUS` and `channel-sampling-BUS` for each bus of the registry: Busway's channels by
+//! themselves, a queuing or a sampling channel each way, without gateways and without ports.
 //!
-//! Each program opens the link of its host in the system file and holds both conversation and channels; a thread of its own keeps the
-//! conversation alive ([`super::keeper`]). Each message is flushed at once, none waits for a companion.
+//! Each program opens the link of its host in the system file and holds both conversation and
+//! channels; a thread of its own keeps the conversation alive ([`super::keeper`]). Each message is
+//! flushed at once, none waits for a companion.
 #![allow(unsafe_code)] // `BorrowedFd::borrow_raw` for descriptors that channel ends own
 
 use std::collections::VecDeque;
@@ -19,7 +20,9 @@ use busway_transport::{
 
 use super::keeper::Keeper;
 use super::message::{Message, Received};
-use super::path::{Description, LOOK_TIMEOUT, OneWay, Opening, Path, Place, Side, Stage, User, reach_of};
+use super::path::{
+    Description, LOOK_TIMEOUT, MeetingPoint, OneWay, Opening, Path, Side, Stage, User, reach_of,
+};
 use super::ready::sleep_until_ready;
 use super::wait::Wait;
 use crate::clock::now_ns;
@@ -95,7 +98,7 @@ pub(super) fn with(name: &str, opening: &Opening<'_>, user: impl User) -> Worker
     user.exchange(Channel {
         sender,
         receiver,
-        bell: link.doorbell(LANE),
+        doorbell: link.doorbell(LANE),
         sink: Landed::new(opening),
         buffers: (0..depth(opening.payload_bytes).min(MAX_BUFFERS))
             .map(|_| vec![0; opening.payload_bytes].into())
@@ -119,7 +122,7 @@ fn depth(payload_bytes: usize) -> usize {
 }
 
 /// The bus's settings in the system file, and the host at the other end.
-fn settings(place: &Place, bus: &str) -> WorkerResult<(BusSettings, String)> {
+fn settings(place: &MeetingPoint, bus: &str) -> WorkerResult<(BusSettings, String)> {
     let file = place
         .system
         .as_deref()
@@ -140,7 +143,8 @@ fn settings(place: &Place, bus: &str) -> WorkerResult<(BusSettings, String)> {
 
 type Ends = (Box<dyn Sender<Loan>>, Box<dyn Receiver>);
 
-/// Opens both channels: each receiver says over the conversation where its messages shall land. `None` if the program shall end before.
+/// Opens both channels: each receiver says over the conversation where its messages shall land.
+/// `None` if the program shall end before.
 fn open_ends(link: &mut dyn Link<Loan>, keep: Keep, opening: &Opening<'_>) -> WorkerResult<Option<Ends>> {
     let spec = ChannelSpec {
         keep,
@@ -263,7 +267,7 @@ impl Sink for Landed {
 struct Channel {
     sender: Box<dyn Sender<Loan>>,
     receiver: Box<dyn Receiver>,
-    bell: Option<Box<dyn Doorbell>>,
+    doorbell: Option<Box<dyn Doorbell>>,
     sink: Landed,
     /// Free where the bus does not hold a clone.
     buffers: Vec<Arc<[u8]>>,
@@ -274,7 +278,8 @@ struct Channel {
     session: u64,
     /// Something accepted has not left yet.
     is_waiting: bool,
-    /// Whether a sender waits until a message has left. Not if it sends at instants of its own, nor on a channel that keeps the newest.
+    /// Whether a sender waits until a message has left. Not if it sends at instants of its own, nor
+    /// on a channel that keeps the newest.
     waits_for_room: bool,
     wait: Wait,
     blocks: bool,
@@ -331,7 +336,8 @@ impl Channel {
             self.flush()?;
         }
         if self.sink.messages.is_empty() {
-            // The other program is done, and the parent will tell this one. Should it be the bus that has failed, the program that sends is told.
+            // The other program is done, and the parent ends this one. If the
+            // bus has failed, the sending program gets the error.
             if self.receiver.poll(&mut self.sink, BUDGET).is_err() {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -362,19 +368,20 @@ impl Channel {
         };
         match wait_for {
             WaitFor::Fd { fd, writable } => {
-                // SAFETY: the descriptor belongs to a channel end of `self`, which lives longer than this call.
+                // SAFETY: the descriptor belongs to a channel end of `self`, which lives longer
+                // than this call.
                 let fd = unsafe { BorrowedFd::borrow_raw(fd) };
                 sleep_until_ready(&fd, writable, at_most);
             }
-            WaitFor::Doorbell if self.bell.is_some() => {
-                self.bell.iter_mut().for_each(|bell| bell.arm());
-                // What came before the arming rings no bell.
+            WaitFor::Doorbell if self.doorbell.is_some() => {
+                self.doorbell.iter_mut().for_each(|doorbell| doorbell.arm());
+                // What came before the arming rings no doorbell.
                 if !self.look_for(awaited)?
-                    && let Some(bell) = &self.bell
+                    && let Some(doorbell) = &self.doorbell
                 {
-                    sleep_until_ready(&bell.fd(), false, at_most);
+                    sleep_until_ready(&doorbell.fd(), false, at_most);
                 }
-                self.bell.iter_mut().for_each(|bell| bell.disarm());
+                self.doorbell.iter_mut().for_each(|doorbell| doorbell.disarm());
             }
             WaitFor::Doorbell | WaitFor::Poll => std::thread::sleep(at_most.min(NAP)),
         }
@@ -449,7 +456,7 @@ impl Path for Channel {
     }
 
     fn wait(&mut self, at_most: Duration) {
-        // What fails here fails again, and is told, at the next look.
+        // The next look reports what fails here.
         let _ = self.sleep(Awaited::Message, at_most);
     }
 }

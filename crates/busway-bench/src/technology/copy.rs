@@ -1,5 +1,6 @@
-//! `copy`: the floor of shared memory with a payload: one copy in, one copy out, through a ring each way that both programs trust. `copy-in`: the
-//! same without the copy out, so that a stream goes as fast as a program writes.
+//! `copy`: the floor of shared memory with a payload: one copy in, one copy out, through a ring
+//! each way that both programs trust. `copy-in`: the same without the copy out, so that a stream
+//! goes as fast as a program writes.
 
 use std::time::Duration;
 
@@ -39,7 +40,8 @@ pub(super) fn describe() -> [Description; 2] {
     })
 }
 
-/// Opens it. The answering program makes the files, the asking one removes them when both have them.
+/// Opens it. The answering program makes the files, the asking one removes them when both have
+/// them.
 pub(super) fn with(name: &str, opening: &Opening<'_>, user: impl User) -> WorkerResult<Measured> {
     let slots = if opening.one_way {
         slots_for(opening.payload_bytes)

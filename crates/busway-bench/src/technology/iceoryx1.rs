@@ -1,12 +1,15 @@
-//! `iceoryx1`: publish and subscribe of iceoryx, the predecessor of iceoryx2 in C++, through its C binding, polled.
+//! `iceoryx1`: publish and subscribe of iceoryx, the predecessor of iceoryx2 in C++, through its C
+//! binding, polled.
 //!
-//! The library is opened at run time where it is installed. What is declared here of its interface are facts of the headers of release
-//! 2.0.3 (`iceoryx_binding_c/{publisher,subscriber,runtime,types,enums}.h`).
+//! The library is opened at run time where it is installed. What is declared here of its interface
+//! are facts of the headers of release 2.0.3
+//! (`iceoryx_binding_c/{publisher,subscriber,runtime,types,enums}.h`).
 //!
-//! Its daemon RouDi, without which nothing works, is started by the answering program with memory enough for the measurement, and ends
-//! with that program. A RouDi that runs already is used as it is. One that finds a program killed when it ends aborts, and leaves its shared
-//! memory to the next one. iceoryx ends the process on most errors; its words are then the last ones
-//! on standard error.
+//! Its daemon RouDi, without which nothing works, is started by the answering program with memory
+//! enough for the measurement, and ends with that program. A RouDi that runs already is used as it
+//! is. One that finds a program killed when it ends aborts, and leaves its shared memory to the
+//! next one. iceoryx ends the process on most errors; its words are then the last ones on standard
+//! error.
 #![allow(unsafe_code)] // calls of a C library, memory of C++
 
 use std::ffi::{CString, c_char, c_void};
@@ -47,7 +50,8 @@ const QUEUE_BYTES: usize = 1 << 20;
 const SPARE_CHUNKS: usize = 16;
 /// RouDi makes its memory and says that it is ready.
 const DAEMON_TIMEOUT: Duration = Duration::from_secs(8);
-/// The RouDi of the measurement before has ended within this time; one that still runs is somebody else's.
+/// The RouDi of the measurement before has ended within this time; one that still runs is somebody
+/// else's.
 const ENDING_TIMEOUT: Duration = Duration::from_secs(3);
 /// Between two looks at RouDi.
 const LOOK: Duration = Duration::from_millis(5);
@@ -114,7 +118,8 @@ fn queue_capacity(payload_bytes: usize) -> usize {
     (QUEUE_BYTES / payload_bytes).clamp(4, 256)
 }
 
-/// Starts RouDi; none if another one runs. It is told to end when this program does, and then ends by itself.
+/// Starts RouDi; none if another one runs. It is asked to end when this program does, and then ends
+/// by itself.
 fn start_daemon(opening: &Opening<'_>) -> WorkerResult<Option<Child>> {
     let program = find_on_path(DAEMON.as_ref()).ok_or_else(|| format!("{DAEMON} is not on PATH"))?;
     let file = |suffix: &str| {
@@ -142,7 +147,8 @@ fn start_daemon(opening: &Opening<'_>) -> WorkerResult<Option<Child>> {
 
 fn spawn(program: &FilePath, config: &FilePath, log: &FilePath) -> WorkerResult<Child> {
     let context = |e: std::io::Error| format!("start {}: {e}", program.display());
-    // Into a file: a pipe would break, and take RouDi along before it has cleaned up, when this program ends.
+    // Into a file: a pipe would break, and take RouDi along before it has cleaned up, when this
+    // program ends.
     let output = File::create(log).map_err(context)?;
     let mut command = Command::new(program);
     command
@@ -160,7 +166,8 @@ fn spawn(program: &FilePath, config: &FilePath, log: &FilePath) -> WorkerResult<
         };
         Ok(setrlimit(Resource::Core, none)?)
     };
-    // SAFETY: between fork and exec the closure makes system calls only, and neither allocates nor locks.
+    // SAFETY: between fork and exec the closure makes system calls only, and neither allocates nor
+    // locks.
     unsafe { command.pre_exec(prepare) };
     command.spawn().map_err(context)
 }
@@ -194,10 +201,12 @@ fn wait_until_ready(daemon: &mut Child, log: &FilePath, opening: &Opening<'_>) -
     }
 }
 
-/// Room for what the binding keeps for an end: a pointer in 2.0.3, all of it in earlier releases of 2.0.
+/// Room for what the binding keeps for an end: a pointer in 2.0.3, all of it in earlier releases of
+/// 2.0.
 type Storage = [u64; 64];
 
-/// `iox_pub_options_t`, and room behind it for what another release may have added. Flags are bytes here, for the same reason.
+/// `iox_pub_options_t`, and room behind it for what another release may have added. Flags are bytes
+/// here, for the same reason.
 #[repr(C)]
 struct PublisherOptions {
     history_capacity: u64,
@@ -247,13 +256,16 @@ macro_rules! binding {
         }
 
         impl Binding {
-            /// Opens the library, for as long as the process lives: threads and destructors of it do.
+            /// Opens the library, for as long as the process lives: threads and destructors of it
+            /// do.
             fn load(path: &FilePath) -> WorkerResult<Self> {
                 let context = |e: libloading::Error| format!("{}: {e}", path.display());
-                // SAFETY: the library of that name is iceoryx, whose initialisers set up its own objects only.
+                // SAFETY: the library of that name is iceoryx, whose initialisers set up its own
+                // objects only.
                 let library = unsafe { Library::new(path) }.map_err(context)?;
                 let binding = Self {
-                    // SAFETY: of each symbol the type is the declaration in the headers of release 2.0.3.
+                    // SAFETY: of each symbol the type is the declaration in the headers of release
+                    // 2.0.3.
                     $($field: *unsafe { library.get::<$kind>($symbol) }.map_err(context)?),+
                 };
                 std::mem::forget(library);
@@ -299,14 +311,15 @@ impl Iceoryx1 {
         } else {
             (c"there", c"back")
         };
-        // A program that sends at instants of its own must not wait; its queue is longer than what is under way.
+        // A program that sends at instants of its own must not wait; its queue is longer than what
+        // is under way.
         let policy = if opening.one_way { WAITS } else { DISCARDS_OLDEST };
         let publisher_options = publisher_options(&binding, policy)?;
         let capacity = queue_capacity(opening.payload_bytes);
         let subscriber_options = subscriber_options(&binding, policy, capacity)?;
         let mut storages = Box::new([[0; 64]; 2]);
-        // SAFETY: names end with zero bytes, options are initialised, and the storages, longer than any that the binding asks for, stay
-        // where they are until both ends are gone.
+        // SAFETY: names end with zero bytes, options are initialised, and the storages, longer than
+        // any that the binding asks for, stay where they are until both ends are gone.
         let (publisher, subscriber) = unsafe {
             (
                 (binding.publisher_init)(
@@ -390,7 +403,8 @@ impl Path for Iceoryx1 {
                 self.payload_bytes
             ));
         }
-        // SAFETY: a chunk that was loaned has so many bytes, aligned to 8, and is nobody else's until it is published.
+        // SAFETY: a chunk that was loaned has so many bytes, aligned to 8, and is nobody else's
+        // until it is published.
         let bytes =
             unsafe { std::slice::from_raw_parts_mut(chunk.cast::<MaybeUninit<u8>>(), self.payload_bytes) };
         message.fill_uninit(bytes, self.touched);
@@ -413,8 +427,9 @@ impl Path for Iceoryx1 {
                 ));
             }
         }
-        // SAFETY: only the other program publishes under this name, unique to the measurement, and always so many bytes. Each was written
-        // by a program or is a zero of the kernel's shared memory. Nobody writes into a chunk before all have released it.
+        // SAFETY: only the other program publishes under this name, unique to the measurement, and
+        // always so many bytes. Each was written by a program or is a zero of the kernel's shared
+        // memory. Nobody writes into a chunk before all have released it.
         let bytes = unsafe { std::slice::from_raw_parts(chunk.cast::<u8>(), self.payload_bytes) };
         let received = Message::read(bytes, self.touched);
         // SAFETY: the chunk was taken from this subscriber, and is not used after this.

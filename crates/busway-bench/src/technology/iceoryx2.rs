@@ -1,11 +1,11 @@
-//! `iceoryx2`: publish and subscribe of iceoryx2 inside one domain. `gateway-BUS` for each bus of the
-//! registry: the same programs on two hosts, whose gateways carry the services over that bus.
+//! `iceoryx2`: publish and subscribe of iceoryx2 inside one domain. `gateway-BUS` for each bus of
+//! the registry: the same programs on two hosts, whose gateways carry the services over that bus.
 //! `zenoh-tunnel`: the same over iceoryx2's own tunnel.
 //!
-//! Payloads are written into the loaned sample and read where they are: no copy at either end. Where
-//! every message counts the publisher waits for room; what iceoryx2's own benchmark does (one publisher,
-//! one subscriber, no history, `ipc`) is the same for the rest. Each loan allocates an object, in
-//! iceoryx2 itself.
+//! Payloads are written into the loaned sample and read where they are: no copy at either end.
+//! Where every message counts the publisher waits for room; what iceoryx2's own benchmark does (one
+//! publisher, one subscriber, no history, `ipc`) is the same for the rest. Each loan allocates an
+//! object, in iceoryx2 itself.
 #![allow(unsafe_code)] // `assume_init` of shared memory
 
 use std::ffi::OsStr;
@@ -133,8 +133,8 @@ struct Service {
 }
 
 impl Service {
-    /// `max_ports`: how many publishers and subscribers a lossless service has; none: iceoryx2's default
-    /// settings.
+    /// `max_ports`: how many publishers and subscribers a lossless service has; none: iceoryx2's
+    /// default settings.
     fn open(
         node: &Node<ipc::Service>,
         direction: &str,
@@ -254,9 +254,10 @@ impl Path for Iceoryx2 {
             .loan_slice_uninit(self.payload_bytes)
             .map_err(|e| format!("loan of {} bytes: {e}", self.payload_bytes))?;
         message.fill_uninit(sample.payload_mut(), self.touched);
-        // SAFETY: with `touched` every byte has just been written. Without, the header has, and the rest lies in shared memory that the
-        // kernel gave out as zeroes, that no allocation of this language was ever in, and into which nobody writes but programs that
-        // call this function: each byte is a zero or what an earlier message wrote there.
+        // SAFETY: with `touched` every byte has just been written. Without, the header has, and the
+        // rest lies in shared memory that the kernel gave out as zeroes, that no allocation of this
+        // language was ever in, and into which nobody writes but programs that call this function:
+        // each byte is a zero or what an earlier message wrote there.
         let sample = unsafe { sample.assume_init() };
         let recipients = sample.send().map_err(|e| format!("send: {e}"))?;
         if let Some(notifier) = &self.notifier {

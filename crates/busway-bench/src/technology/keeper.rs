@@ -1,7 +1,9 @@
-//! The thread that keeps a link's conversation alive while a program uses channels over it, as a gateway's control thread does.
+//! The thread that keeps a link's conversation alive while a program uses channels over it, as a
+//! gateway's control thread does.
 //!
-//! Contract: it stands aside of the program: a program at a real-time priority that polls on a processor of its own would never let it run there, and its own
-//! link would be lost. Used by [`super::channel`].
+//! Contract: it stands aside of the program: a program at a real-time priority that polls on a
+//! processor of its own would never let it run there, and its own link would be lost. Used by
+//! [`super::channel`].
 #![allow(unsafe_code)] // `sched_setscheduler`, which rustix does not have
 
 use std::sync::Arc;
@@ -52,16 +54,19 @@ impl Drop for Keeper {
         // Relaxed: see `start`.
         self.end.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // The link says goodbye and takes its files along; should it panic, the panic has been shown.
+            // The link says goodbye and takes its files along; should it panic, the panic has been
+            // shown.
             let _ = thread.join();
         }
     }
 }
 
-/// Gives up what the thread has inherited of the program's conditions: its priority always; its processor where that is the only one and there are others. What is
-/// refused stays as it was: then the link says so.
+/// Gives up what the thread has inherited of the program's conditions: its priority always; its
+/// processor where that is the only one and there are others. What is refused stays as it was: then
+/// the link says so.
 fn stand_aside() {
-    // SAFETY: a zeroed sched_param is the one that SCHED_OTHER asks for; pid 0 is the calling thread; the call only reads the structure.
+    // SAFETY: a zeroed sched_param is the one that SCHED_OTHER asks for; pid 0 is the calling
+    // thread; the call only reads the structure.
     unsafe {
         let param: libc::sched_param = std::mem::zeroed();
         libc::sched_setscheduler(0, libc::SCHED_OTHER, &param);
@@ -85,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_of_a_program_with_one_processor_leaves_it_where_there_are_others() {
+    fn pinned_thread_leaves_the_only_processor_of_its_program() {
         let allowed = sched_getaffinity(None).unwrap();
         let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
         let moved = std::thread::spawn(move || {

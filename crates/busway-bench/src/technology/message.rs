@@ -1,8 +1,9 @@
-//! What is in a message: its number, a time, and a pattern that depends on both, so that a lost, repeated, torn or altered message is seen.
+//! What is in a message: its number, a time, and a pattern that depends on both, so that a lost,
+//! repeated, torn or altered message is seen.
 //!
-//! A row of words in native byte order: word 0 the number, word 1 the time, and from word 2 on a run of values that begins at a mix of both. Filling
-//! and checking are loops without branches that the compiler turns into vector instructions, so that they do not hide what is
-//! measured.
+//! A row of words in native byte order: word 0 the number, word 1 the time, and from word 2 on a
+//! run of values that begins at a mix of both. Filling and checking are loops without branches that
+//! the compiler turns into vector instructions, so that they do not hide what is measured.
 
 use std::mem::MaybeUninit;
 
@@ -30,12 +31,14 @@ pub struct Message {
 pub struct Received {
     /// What its header says.
     pub message: Message,
-    /// Whether every byte belongs to this message. Of a payload that nobody touches only the header is known.
+    /// Whether every byte belongs to this message. Of a payload that nobody touches only the header
+    /// is known.
     pub intact: bool,
 }
 
 impl Message {
-    /// A message of which only the number matters: the time repeats it, so that two of the shortest messages are told apart when mixed.
+    /// A message of which only the number matters: the time repeats it, so that two of the shortest
+    /// messages are told apart when mixed.
     pub fn numbered(number: u64) -> Self {
         Self {
             number,
@@ -43,15 +46,16 @@ impl Message {
         }
     }
 
-    /// Writes the header and, if `touched`, every other byte. `bytes` is a multiple of 8 long, at least [`MIN_MESSAGE_BYTES`].
+    /// Writes the header and, if `touched`, every other byte. `bytes` is a multiple of 8 long, at
+    /// least [`MIN_MESSAGE_BYTES`].
     #[inline]
     pub fn fill(self, bytes: &mut [u8], touched: bool) {
         let (words, _) = bytes.as_chunks_mut::<WORD_BYTES>();
         self.fill_words(words, touched, |word, value| *word = value.to_ne_bytes());
     }
 
-    /// The same for memory that holds nothing yet: afterwards every byte is initialised. Untouched payloads are zero where the caller has
-    /// made them so.
+    /// The same for memory that holds nothing yet: afterwards every byte is initialised. Untouched
+    /// payloads are zero where the caller has made them so.
     #[inline]
     pub fn fill_uninit(self, bytes: &mut [MaybeUninit<u8>], touched: bool) {
         let (words, _) = bytes.as_chunks_mut::<WORD_BYTES>();
@@ -72,7 +76,8 @@ impl Message {
         }
     }
 
-    /// Reads the header and, if `touched`, every other byte; `None` of fewer than [`MIN_MESSAGE_BYTES`].
+    /// Reads the header and, if `touched`, every other byte; `None` of fewer than
+    /// [`MIN_MESSAGE_BYTES`].
     #[inline]
     pub fn read(bytes: &[u8], touched: bool) -> Option<Received> {
         let (words, _) = bytes.as_chunks::<WORD_BYTES>();
@@ -94,7 +99,8 @@ impl Message {
         })
     }
 
-    /// A well mixed word, so that two messages share no run of the pattern (the finaliser of SplitMix64).
+    /// A well mixed word, so that two messages share no run of the pattern (the finaliser of
+    /// SplitMix64).
     fn base(self) -> u64 {
         let mut x = (self.number ^ self.time_ns.rotate_left(32)).wrapping_add(0x9e37_79b9_7f4a_7c15);
         x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

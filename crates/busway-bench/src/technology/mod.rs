@@ -1,8 +1,10 @@
-//! What programs exchange messages over: local mechanisms, networks, Busway's ports and buses, and what none of them can be faster than.
+//! What programs exchange messages over: local mechanisms, networks, Busway's ports and buses, and
+//! what none of them can be faster than.
 //!
-//! Contract: each technology is one file with its [`Description`]s, by which experiments choose it, and a function `with` that opens a
-//! path and hands it to a user; one line in the list below registers it. The loops around paths (`worker::exchange`) are the
-//! same for all, so that figures differ by the path alone. Descriptions are read by the experiments, paths are used by workers.
+//! Contract: each technology is one file with its [`Description`]s, by which experiments choose it,
+//! and a function `with` that opens a path and hands it to a user; one line in the list below
+//! registers it. The loops around paths (`worker::exchange`) are the same for all, so that figures
+//! differ by the path alone. Descriptions are read by the experiments, paths are used by workers.
 
 #[cfg(test)]
 mod allocations;
@@ -34,7 +36,7 @@ use crate::window::goes_through_window;
 pub(crate) use iceoryx2::{DEFAULT_QUEUE_DEPTH, node as iceoryx2_node, queue_depth};
 pub(crate) use message::PROBE;
 pub use message::{MIN_MESSAGE_BYTES, Message, Received};
-pub use path::{Description, OneWay, Place, Reach, Side, Stage};
+pub use path::{Description, MeetingPoint, OneWay, Reach, Side, Stage};
 pub(crate) use path::{Opening, Path, User};
 pub(crate) use port::{join, partitions, port_names, sampling_ports, start};
 pub use wait::Wait;
@@ -74,8 +76,8 @@ technologies! {
     port,
 }
 
-/// The technology that is this bus without Busway: the sockets of the same name, or a copy through a
-/// window. None where this program knows none.
+/// The technology that is this bus without Busway: the sockets of the same name, or a copy through
+/// a window. None where this program knows none.
 pub(crate) fn floor_of(bus: &str) -> Option<Description> {
     of(bus).or_else(|| goes_through_window(bus).then(|| of("copy"))?)
 }

@@ -1,10 +1,13 @@
 //! `mq`: POSIX message queues, one each way.
 //!
-//! A message goes in pieces of the longest message that the system grants (`/proc/sys/fs/mqueue/msgsize_max`), the queues are as deep as it
-//! grants (`msg_max`, at most [`MESSAGES_MAX`]). Pieces need no numbers: a queue keeps order and loses nothing (mq_overview(7)).
+//! A message goes in pieces of the longest message that the system grants
+//! (`/proc/sys/fs/mqueue/msgsize_max`), the queues are as deep as it grants (`msg_max`, at most
+//! [`MESSAGES_MAX`]). Pieces need no numbers: a queue keeps order and loses nothing
+//! (mq_overview(7)).
 //!
-//! The answering program makes the queues and writes their names into a file, the asking program opens and unlinks both. What a run
-//! leaves that is killed in between carries its process number, and goes when the next one makes queues.
+//! The answering program makes the queues and writes their names into a file, the asking program
+//! opens and unlinks both. What a run leaves that is killed in between carries its process number,
+//! and goes when the next one makes queues.
 #![allow(unsafe_code)] // the calls of mq_overview(7), for which rustix has none
 
 use std::ffi::{CStr, CString};
@@ -84,7 +87,8 @@ struct Queues {
     outgoing: Vec<u8>,
     /// Bytes of `outgoing` that have left; all of them when nothing is under way.
     left: usize,
-    /// Room for whole pieces: a queue refuses to give a message to a shorter buffer than its longest.
+    /// Room for whole pieces: a queue refuses to give a message to a shorter buffer than its
+    /// longest.
     incoming: Vec<u8>,
     /// Bytes of the message under way that have come.
     filled: usize,
@@ -150,7 +154,8 @@ impl Drop for Names {
     }
 }
 
-/// Makes both queues, from the asking program to the answering one first, and writes their names into the file.
+/// Makes both queues, from the asking program to the answering one first, and writes their names
+/// into the file.
 fn make(
     names_file: &FilePath,
     names: &mut Names,
@@ -239,7 +244,8 @@ fn create(name: &CStr, piece_bytes: usize, flags: i32) -> io::Result<OwnedFd> {
     attributes.mq_msgsize = piece_bytes as _;
     let flags = flags | libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC;
     let mode: libc::mode_t = 0o600;
-    // SAFETY: the name ends with a zero byte, and with O_CREAT the call reads a mode and attributes, which live during the call.
+    // SAFETY: the name ends with a zero byte, and with O_CREAT the call reads a mode and
+    // attributes, which live during the call.
     owned(unsafe { libc::mq_open(name.as_ptr(), flags, mode, &raw mut attributes) })
 }
 
@@ -262,7 +268,8 @@ fn unlink(name: &CStr) {
     unsafe { libc::mq_unlink(name.as_ptr()) };
 }
 
-/// The end of a look that begins now: these calls count in CLOCK_REALTIME. Not looked at where the queue does not block.
+/// The end of a look that begins now: these calls count in CLOCK_REALTIME. Not looked at where the
+/// queue does not block.
 fn deadline(blocks: bool) -> libc::timespec {
     let mut deadline = libc::timespec {
         tv_sec: 0,
@@ -297,7 +304,8 @@ fn send(queue: &OwnedFd, piece: &[u8], blocks: bool) -> io::Result<()> {
 
 fn receive(queue: &OwnedFd, piece: &mut [u8], blocks: bool) -> io::Result<usize> {
     let deadline = deadline(blocks);
-    // SAFETY: the call writes into `piece` within its length and reads the deadline; it writes no priority where there is no place for it.
+    // SAFETY: the call writes into `piece` within its length and reads the deadline; it writes no
+    // priority where there is no place for it.
     let received = unsafe {
         libc::mq_timedreceive(
             queue.as_raw_fd(),

@@ -1,4 +1,5 @@
-//! What a technology is to experiments and to programs: its description, and the path that it opens.
+//! What a technology is to experiments and to programs: its description, and the path that it
+//! opens.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -23,7 +24,7 @@ pub struct Description {
     pub name: String,
     /// What it is, in a few words.
     pub title: String,
-    /// How programs can wait on it; those that an experiment uses unless told otherwise.
+    /// How programs can wait on it; those that an experiment uses by default.
     pub waits: Vec<Wait>,
     /// How far it reaches.
     pub reach: Reach,
@@ -64,7 +65,8 @@ pub enum OneWay {
 pub enum Stage {
     /// Nothing.
     Bare,
-    /// A system file with ports of this kind in two partitions; with a bus, on two hosts with a gateway each.
+    /// A system file with ports of this kind in two partitions; with a bus, on two hosts with a
+    /// gateway each.
     Ports {
         /// Between the hosts; none: both partitions are on one.
         bus: Option<&'static str>,
@@ -100,7 +102,7 @@ pub enum Side {
 
 /// By what two programs find each other.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Place {
+pub struct MeetingPoint {
     /// Unique to one measurement: letters, digits and hyphens.
     pub name: String,
     /// A directory for files that both programs open.
@@ -122,24 +124,26 @@ pub(crate) struct Opening<'a> {
     /// Which program.
     pub side: Side,
     /// Where.
-    pub place: &'a Place,
+    pub place: &'a MeetingPoint,
     /// Size of a message in bytes: a multiple of 8, at least [`MIN_MESSAGE_BYTES`].
     pub payload_bytes: usize,
-    /// How [`Path::receive`] waits: [`Wait::Event`] blocks for [`LOOK_TIMEOUT`] at most, the others look once.
+    /// How [`Path::receive`] waits: [`Wait::Event`] blocks for [`LOOK_TIMEOUT`] at most, the others
+    /// look once.
     pub wait: Wait,
     /// Whether every byte is written and read.
     pub touched: bool,
-    /// The program sends at instants of its own: neither `send` nor `receive` may block, it waits by [`Path::wait`].
+    /// The program sends at instants of its own: neither `send` nor `receive` may block, it waits
+    /// by [`Path::wait`].
     pub timed: bool,
     /// Whether messages go one way only, from the asking program to the answering one.
     pub one_way: bool,
-    /// Whether iceoryx2 services have their default settings, by which a full queue loses its oldest
-    /// message; otherwise the publisher waits for room.
+    /// Whether iceoryx2 services have their default settings, by which a full queue loses its
+    /// oldest message; otherwise the publisher waits for room.
     pub overwrites: bool,
     /// What the parent wants.
     pub control: &'a Control,
-    /// To be called by an answering program that waits until the other one connects: it is ready, and
-    /// listens at this address, if at any.
+    /// To be called by an answering program that waits until the other one connects: it is ready,
+    /// and listens at this address, if at any.
     pub listening: &'a dyn Fn(Option<SocketAddr>),
 }
 
@@ -154,7 +158,8 @@ impl Description {
         }
     }
 
-    /// How its programs can wait where they are on two machines: no word of memory wakes anybody there.
+    /// How its programs can wait where they are on two machines: no word of memory wakes anybody
+    /// there.
     pub fn waits_across(&self) -> Vec<Wait> {
         let mut waits = self.waits.clone();
         if self.reach == Reach::Machine && self.stage == Stage::Bare {
@@ -190,11 +195,13 @@ impl Opening<'_> {
 
 /// Two ways: one for messages to the other program, one for its messages.
 pub(crate) trait Path {
-    /// Sends one message. Where the path is lossless and full it waits for room. False if it was not sent: the parent ended the
-    /// program, or the path was opened for a program that sends at instants of its own and has no room now.
+    /// Sends one message. Where the path is lossless and full it waits for room. False if it was
+    /// not sent: the parent ended the program, or the path was opened for a program that sends at
+    /// instants of its own and has no room now.
     fn send(&mut self, message: Message) -> WorkerResult<bool>;
 
-    /// The next message, or the newest one on a path that keeps only that; `None` if none has come that no call before has given.
+    /// The next message, or the newest one on a path that keeps only that; `None` if none has come
+    /// that no call before has given.
     fn receive(&mut self) -> WorkerResult<Option<Received>>;
 
     /// Sleeps until a message may be there, for `at_most` at most.

@@ -1,5 +1,5 @@
-//! `sampling`, `queuing` and, for each bus of the registry, `sampling-BUS`, `queuing-BUS`: ARINC 653 ports of two partitions, on one host or on
-//! two.
+//! `sampling`, `queuing` and, for each bus of the registry, `sampling-BUS`, `queuing-BUS`: ARINC
+//! 653 ports of two partitions, on one host or on two.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use busway_transport::registry::{BUS_NAMES, missing};
 use super::message::{Message, Received};
 
 use super::path::{
-    Description, LOOK_TIMEOUT, OneWay, Opening, Path, Place, Reach, Side, Stage, User, reach_of,
+    Description, LOOK_TIMEOUT, MeetingPoint, OneWay, Opening, Path, Reach, Side, Stage, User, reach_of,
 };
 
 use super::wait::Wait;
@@ -144,7 +144,7 @@ pub(crate) fn port_names(payload_bytes: usize, side: Side) -> [String; 2] {
 }
 
 /// Joins the partition of this side.
-pub(crate) fn join(place: &Place, side: Side) -> WorkerResult<Partition> {
+pub(crate) fn join(place: &MeetingPoint, side: Side) -> WorkerResult<Partition> {
     let name = partition_of(side);
     let file = place
         .system

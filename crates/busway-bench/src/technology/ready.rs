@@ -1,5 +1,5 @@
-//! Sleeping until a descriptor has something, and what a sender does that finds no room. Used by the technologies whose ends are
-//! descriptors.
+//! Sleeping until a descriptor has something, and what a sender does that finds no room. Used by
+//! the technologies whose ends are descriptors.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::path::Opening;
 use crate::control::Control;
 
-/// Sleeps until `end` can be read, or written too if `writable`, for `at_most` at most. An interrupted wait is a short one.
+/// Sleeps until `end` can be read, or written too if `writable`, for `at_most` at most. An
+/// interrupted wait is a short one.
 pub(super) fn sleep_until_ready(end: &impl AsFd, writable: bool, at_most: Duration) {
     let wanted = if writable {
         PollFlags::IN | PollFlags::OUT
@@ -38,8 +39,8 @@ impl Room {
         }
     }
 
-    /// Try again; or what `send` shall say: true of a program that sends at instants of its own, whose rest leaves with the next calls, false of
-    /// one that its parent has ended.
+    /// Try again; or what `send` shall say: true of a program that sends at instants of its own,
+    /// whose rest leaves with the next calls, false of one that its parent has ended.
     pub(super) fn awaited(&self) -> Result<(), bool> {
         if self.timed {
             return Err(true);

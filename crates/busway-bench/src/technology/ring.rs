@@ -1,8 +1,10 @@
-//! A bare shared window: a file that two processes map, with a ring of slots of one size. Plain copies in and out: what the memory bus cannot
-//! be faster than. Both sides are this program, so the window is trusted, which the real bus never does.
+//! A bare shared window: a file that two processes map, with a ring of slots of one size. Plain
+//! copies in and out: what the memory bus cannot be faster than. Both sides are this program, so
+//! the window is trusted, which the real bus never does.
 //!
-//! Layout: line 0 `head` (messages written; sender), line 1 `tail` (messages taken; receiver), line 2 `bell` and line 3
-//! `sleeping` for the receiver's wake-up, lines 4 and 5 the same for the sender's; slots from byte 4096.
+//! Layout: line 0 `head` (messages written; sender), line 1 `tail` (messages taken; receiver), line
+//! 2 `bell` and line 3 `sleeping` for the receiver's wake-up, lines 4 and 5 the same for the
+//! sender's; slots from byte 4096.
 #![allow(unsafe_code)] // the mapping is raw memory
 
 use std::fs::File;
@@ -65,7 +67,8 @@ impl Ring {
         Ok(Self::of(map, payload_bytes, slots))
     }
 
-    /// The same in a window that is there already: `at_bytes` in its half for bare memory; with `create` clears the counts.
+    /// The same in a window that is there already: `at_bytes` in its half for bare memory; with
+    /// `create` clears the counts.
     pub(crate) fn open_in(
         window: &SharedWindow,
         at_bytes: usize,
@@ -101,8 +104,8 @@ impl Ring {
     }
 
     fn count(&self, line: usize) -> &AtomicU64 {
-        // SAFETY: the mapping is page aligned, at least 4096 bytes long and lives as long as `self`; all processes access these
-        // words as atomics only.
+        // SAFETY: the mapping is page aligned, at least 4096 bytes long and lives as long as
+        // `self`; all processes access these words as atomics only.
         unsafe { AtomicU64::from_ptr(self.map.as_mut_ptr().add(line * LINE_BYTES).cast()) }
     }
 
@@ -126,14 +129,16 @@ impl Ring {
                 return false;
             }
         }
-        // SAFETY: the slot is `words` long and free: the receiver's `tail` has passed it, and it reads only below `head`.
+        // SAFETY: the slot is `words` long and free: the receiver's `tail` has passed it, and it
+        // reads only below `head`.
         unsafe { std::ptr::copy_nonoverlapping(message.as_ptr(), self.slot(self.mine), self.words) };
         self.mine += 1;
         self.publish(HEAD, wait);
         true
     }
 
-    /// Copies the next message out, or as much of its beginning as `message` holds; false when there is none.
+    /// Copies the next message out, or as much of its beginning as `message` holds; false when
+    /// there is none.
     pub(crate) fn try_receive(&mut self, message: &mut [u64], wait: Wait) -> bool {
         if self.mine == self.theirs {
             // Acquire: partner of the sender's release of `head`; the slot below it is written.
@@ -143,7 +148,8 @@ impl Ring {
             }
         }
         let words = self.words.min(message.len());
-        // SAFETY: the slot is at least `words` long and full: the sender's `head` has passed it, and it writes only above `tail`.
+        // SAFETY: the slot is at least `words` long and full: the sender's `head` has passed it,
+        // and it writes only above `tail`.
         unsafe { std::ptr::copy_nonoverlapping(self.slot(self.mine), message.as_mut_ptr(), words) };
         self.mine += 1;
         self.publish(TAIL, wait);
@@ -157,8 +163,8 @@ impl Ring {
             self.count(line).store(self.mine, Ordering::Release);
             return;
         }
-        // SeqCst: with the two accesses in `sleep_until_changed` either this side sees that the other sleeps, or the other
-        // sees the new count.
+        // SeqCst: with the two accesses in `sleep_until_changed` either this side sees that the
+        // other sleeps, or the other sees the new count.
         self.count(line).store(self.mine, Ordering::SeqCst);
         if self.word(3 + 2 * line).load(Ordering::SeqCst) != 0 {
             self.word(2 + 2 * line).fetch_add(1, Ordering::Release);
@@ -180,7 +186,8 @@ impl Ring {
     fn sleep_until_changed(&self, line: usize, at_most: Duration) {
         let sleeping = self.word(3 + 2 * line);
         sleeping.store(1, Ordering::SeqCst);
-        // Acquire: partner of the increment in `publish`; an increment after this makes the futex call return at once.
+        // Acquire: partner of the increment in `publish`; an increment after this makes the futex
+        // call return at once.
         let bell = self.word(2 + 2 * line).load(Ordering::Acquire);
         if self.count(line).load(Ordering::SeqCst) == self.theirs {
             let timeout = futex::Timespec {

@@ -1,7 +1,7 @@
 //! A file of memory that both programs map.
 //!
-//! Copies go through a [`Window`], as those of ports do, so that the way of copying makes no difference. Used by the technologies of bare
-//! shared memory.
+//! Copies go through a [`Window`], as those of ports do, so that the way of copying makes no
+//! difference. Used by the technologies of bare shared memory.
 #![allow(unsafe_code)] // The window into a mapping.
 
 use std::fs::File;
@@ -23,7 +23,8 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Maps the window of this place, which the answering program clears; without one the file, which it makes.
+    /// Maps the window of this place, which the answering program clears; without one the file,
+    /// which it makes.
     pub(super) fn open(opening: &Opening<'_>, len_bytes: usize) -> WorkerResult<Self> {
         if let Some(shared) = &opening.place.window {
             return Self::of(shared.map(0, len_bytes)?, len_bytes, opening.answers());
@@ -54,8 +55,8 @@ impl Memory {
     }
 
     fn of(map: MmapRaw, len_bytes: usize, clears: bool) -> WorkerResult<Self> {
-        // SAFETY: the mapping is page-aligned, readable and writable for `len_bytes` bytes, and lives as long as the window beside
-        // it; both programs reach it through windows only.
+        // SAFETY: the mapping is page-aligned, readable and writable for `len_bytes` bytes, and
+        // lives as long as the window beside it; both programs reach it through windows only.
         let window = unsafe { Window::from_raw_parts(map.as_mut_ptr(), len_bytes, Medium::Coherent) };
         if clears {
             // What the programs before have left; the asking program comes only now.

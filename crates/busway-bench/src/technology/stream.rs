@@ -1,4 +1,5 @@
-//! Messages one behind the other on a connected byte stream, polled, blocking, or waited for. Used by the technologies of stream sockets.
+//! Messages one behind the other on a connected byte stream, polled, blocking, or waited for. Used
+//! by the technologies of stream sockets.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
@@ -85,7 +86,8 @@ impl<S: Socket> Path for Stream<S> {
         }
         loop {
             match self.socket.read(&mut self.incoming[self.filled..]) {
-                // The end of the stream: the other program is done, and the parent will tell this one.
+                // The end of the stream: the other program is done, and the parent will tell this
+                // one.
                 Ok(0) => {
                     std::thread::sleep(Duration::from_millis(1));
                     return Ok(None);

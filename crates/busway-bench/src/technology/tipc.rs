@@ -1,7 +1,7 @@
 //! `tipc`: a bare TIPC connection of whole messages (SOCK_SEQPACKET).
 //!
-//! The answering program offers a service whose instance is a hash of the measurement's name; the asking one connects to it, on whichever
-//! node of the cluster it is.
+//! The answering program offers a service whose instance is a hash of the measurement's name; the
+//! asking one connects to it, on whichever node of the cluster it is.
 
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};

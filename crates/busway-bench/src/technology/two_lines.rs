@@ -1,4 +1,5 @@
-//! `two-lines`: the least that any exchange between two processors costs: a word each way, in a cache line of its own, and no payload.
+//! `two-lines`: the least that any exchange between two processors costs: a word each way, in a
+//! cache line of its own, and no payload.
 
 use super::message::{MIN_MESSAGE_BYTES, Message, Received};
 use super::path::{Description, Opening, Path, Reach, Stage, User};

@@ -1,8 +1,9 @@
 //! `udp`: bare UDP.
 //!
-//! A message is one datagram as long as it fits into one. A longer one goes in numbered pieces, a system call each, and is whole only if
-//! all its pieces come in order: a piece that is missing, or overtaken, loses the message. Nothing holds the sender back but its own socket
-//! buffer, so a receiver that is slower loses what its socket buffer has no room for.
+//! A message is one datagram as long as it fits into one. A longer one goes in numbered pieces, a
+//! system call each, and is whole only if all its pieces come in order: a piece that is missing, or
+//! overtaken, loses the message. Nothing holds the sender back but its own socket buffer, so a
+//! receiver that is slower loses what its socket buffer has no room for.
 
 use std::io::{ErrorKind, IoSlice, IoSliceMut};
 use std::net::UdpSocket;
@@ -19,13 +20,15 @@ use super::wait::Wait;
 use crate::control::{Control, WorkerResult};
 use crate::record::Measured;
 
-/// The most that a datagram over IPv4 carries: 65,535 bytes less the headers of IP and UDP (RFC 791, RFC 768), rounded down to words.
+/// The most that a datagram over IPv4 carries: 65,535 bytes less the headers of IP and UDP (RFC
+/// 791, RFC 768), rounded down to words.
 const DATAGRAM_BYTES: usize = 65_504;
 /// In front of each piece: which message, which piece, in native byte order.
 const HEAD_BYTES: usize = 8;
 /// Payload of a piece.
 const PIECE_BYTES: usize = DATAGRAM_BYTES - HEAD_BYTES;
-/// What is asked of the system for either buffer of a socket: room for a long message each way with the kernel's bookkeeping.
+/// What is asked of the system for either buffer of a socket: room for a long message each way with
+/// the kernel's bookkeeping.
 const SOCKET_BUFFER_BYTES: usize = 16 << 20;
 
 /// Its description.
@@ -42,7 +45,8 @@ pub(super) fn describe() -> [Description; 1] {
     }]
 }
 
-/// Opens it. The answering program binds and says where; it learns from the first datagram whom it talks to.
+/// Opens it. The answering program binds and says where; it learns from the first datagram whom it
+/// talks to.
 pub(super) fn with(_: &str, opening: &Opening<'_>, user: impl User) -> WorkerResult<Measured> {
     let address = opening.place.address;
     let socket = if opening.answers() {
@@ -68,7 +72,8 @@ pub(super) fn with(_: &str, opening: &Opening<'_>, user: impl User) -> WorkerRes
     user.exchange(Udp::new(socket, opening)?)
 }
 
-/// As far as the system grants it: beyond the limits of the system only with CAP_NET_ADMIN (socket(7)).
+/// As far as the system grants it: beyond the limits of the system only with CAP_NET_ADMIN
+/// (socket(7)).
 fn enlarge_buffers(socket: &UdpSocket) {
     if sockopt::set_socket_recv_buffer_size_force(socket, SOCKET_BUFFER_BYTES).is_err() {
         // Refused above net.core.rmem_max only in part: the most that is allowed is set.
@@ -77,7 +82,8 @@ fn enlarge_buffers(socket: &UdpSocket) {
     let _ = sockopt::set_socket_send_buffer_size(socket, SOCKET_BUFFER_BYTES);
 }
 
-/// Waits for the first datagram, and stays with its sender. It is left where it is. False if the program shall end before.
+/// Waits for the first datagram, and stays with its sender. It is left where it is. False if the
+/// program shall end before.
 fn meet(socket: &UdpSocket, control: &Control) -> WorkerResult<bool> {
     let context = |e: std::io::Error| format!("wait for the first datagram: {e}");
     socket.set_read_timeout(Some(LOOK_TIMEOUT)).map_err(context)?;
@@ -103,7 +109,8 @@ struct Udp {
     socket: UdpSocket,
     pieces: Pieces,
     outgoing: Vec<u8>,
-    /// Number of the message that leaves, and its next piece; as many as there are when all have left.
+    /// Number of the message that leaves, and its next piece; as many as there are when all have
+    /// left.
     leaving: (u32, usize),
     incoming: Vec<u8>,
     /// Number of the message that comes, and its next piece.
@@ -187,7 +194,8 @@ impl Udp {
                 )
             };
             match sent {
-                // A refusal tells of an earlier datagram, for which nobody listened: it is lost, as this one may be.
+                // A refusal tells of an earlier datagram, for which nobody listened: it is lost, as
+                // this one may be.
                 Ok(_) | Err(Errno::CONNREFUSED | Errno::NOBUFS) => self.leaving.1 += 1,
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(Errno::INTR) => {}
@@ -219,7 +227,8 @@ impl Udp {
         )?;
         let (number, piece) = of_head(found);
         if piece == 0 && self.coming.1 != 0 {
-            // The message before has lost its rest, and this one with it where what was due is the shorter last piece: that cut it.
+            // The message before has lost its rest, and this one with it where what was due is the
+            // shorter last piece: that cut it.
             self.incoming.copy_within(landing, 0);
         } else if (number, piece) != self.coming && piece != 0 {
             // The rest of a message that has lost a piece.

@@ -1,4 +1,5 @@
-//! What calls of sampling ports cost where nobody else is at the channel: both ends in this one program.
+//! What calls of sampling ports cost where nobody else is at the channel: both ends in this one
+//! program.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -8,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use crate::clock::cost_ns;
 use crate::control::{Control, WorkerResult};
 use crate::record::{Calls, Recorder};
-use crate::technology::{Place, Side, join, port_names, sampling_ports, start};
+use crate::technology::{MeetingPoint, Side, join, port_names, sampling_ports, start};
 
 /// The program that calls both ends of a channel of ports.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PortCalls {
     /// Both partitions with their ports, on one host.
-    pub place: Place,
+    pub place: MeetingPoint,
     /// Size of a message in bytes.
     pub payload_bytes: usize,
     /// How long to measure, in s.

@@ -1,8 +1,9 @@
-//! The programs under test, each a process of its own: `busway bench-worker ROLE`, where ROLE is a [`Role`] as JSON.
+//! The programs under test, each a process of its own: `busway bench-worker ROLE`, where ROLE is a
+//! [`Role`] as JSON.
 //!
-//! The parent commands a worker over its standard input (`go`, `finish N`, end of file: see the module
-//! `control`). The worker writes [`Report`]s, one JSON object a line, to its standard output. It ends by
-//! itself when its parent goes.
+//! The parent commands a worker over its standard input (`go`, `finish N`, end of file: see the
+//! module `control`). The worker writes [`Report`]s, one JSON object a line, to its standard
+//! output. It ends by itself when its parent goes.
 
 mod calls;
 mod exchange;

@@ -20,7 +20,8 @@ pub enum Report {
     Progress(Box<Measured>),
     /// What the program asked of the system, and got.
     Conditions(Vec<Condition>),
-    /// What a program of an experiment has counted; it stays until the parent closes its standard input.
+    /// What a program of an experiment has counted; it stays until the parent closes its standard
+    /// input.
     Counted(Box<Measured>),
     /// What a long run has found since its last report.
     Interim(Box<Measured>),
@@ -32,7 +33,8 @@ pub enum Report {
     Failed(String),
 }
 
-/// Writes one report. A parent that no longer reads is noticed by [`Control`], so a failed write is not an error here.
+/// Writes one report. A parent that no longer reads is noticed by [`Control`], so a failed write is
+/// not an error here.
 pub(super) fn report(report: &Report) {
     let mut line = serde_json::to_vec(report).unwrap_or_default();
     line.push(b'\n');
@@ -40,8 +42,8 @@ pub(super) fn report(report: &Report) {
     let _ = out.write_all(&line).and_then(|()| out.flush());
 }
 
-/// Reports what was counted, and stays until the parent has no more use for the program: a path that
-/// closes early would be measured at its closing.
+/// Reports what was counted, and stays until the parent has no more use for the program: a path
+/// that closes early would be measured at its closing.
 pub(super) fn stay(measured: &Measured, control: &Control) {
     report(&Report::Counted(Box::new(measured.clone())));
     while !control.ended() {

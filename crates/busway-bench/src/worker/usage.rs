@@ -1,4 +1,5 @@
-//! What counting cost: CPU time of the program and of its host, and packets on the network interface.
+//! What counting cost: CPU time of the program and of its host, and packets on the network
+//! interface.
 #![allow(unsafe_code)] // getrusage(2), which no safe library at hand offers.
 
 use std::fs;
@@ -66,7 +67,8 @@ fn sums(interface: Option<&str>) -> Used {
 /// User and system time of this process in s.
 fn process_times_s() -> (f64, f64) {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the pointer is to a `rusage` of our own, which the call fills; all zero is a valid one should it fail.
+    // SAFETY: the pointer is to a `rusage` of our own, which the call fills; all zero is a valid
+    // one should it fail.
     let usage = unsafe {
         libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
         usage.assume_init()
@@ -75,7 +77,8 @@ fn process_times_s() -> (f64, f64) {
     (seconds(usage.ru_utime), seconds(usage.ru_stime))
 }
 
-/// User, system and interrupt time from `/proc/stat` (proc_stat(5): user nice system idle iowait irq softirq).
+/// User, system and interrupt time from `/proc/stat` (proc_stat(5): user nice system idle iowait
+/// irq softirq).
 fn host_times_s(stat: &str) -> [f64; 3] {
     let mut ticks = [0_u64; 7];
     let words = stat.lines().next().unwrap_or_default().split_ascii_whitespace();
@@ -136,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_to_oneself_is_the_loopback_interface() {
+    fn route_to_own_address_is_loopback() {
         let name = interface_towards(std::net::Ipv4Addr::LOCALHOST.into()).expect("every machine has one");
         let dev = fs::read_to_string("/proc/self/net/dev").unwrap();
         assert!(packets_of(&dev, &name).is_some(), "{name}");

@@ -34,8 +34,8 @@ impl Waiter {
         self.looks = 0;
     }
 
-    /// To be called when a look found nothing; returns when it is time to look again. An event program
-    /// has blocked in its look already.
+    /// To be called when a look found nothing; returns when it is time to look again. An event
+    /// program has blocked in its look already.
     pub(super) fn pause(&mut self) {
         self.looks = self.looks.saturating_add(1);
         if self.wait == Wait::Spin || self.looks <= SPINS {

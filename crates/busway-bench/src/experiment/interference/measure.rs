@@ -19,7 +19,7 @@ use crate::worker::{Compute, Exchange, ExchangePart, Extent, Partition, Report, 
 
 /// The computing task alone; no technology.
 pub(super) const NONE: &str = "none";
-/// Priority of the computing task unless told otherwise.
+/// Priority of the computing task by default.
 const FIFO_PRIORITY: u8 = 80;
 /// The sender goes on for so long after the task has ended, in s.
 const MARGIN_S: f64 = 0.5;
@@ -229,7 +229,8 @@ impl Arrangement {
         })
     }
 
-    /// Keeps the gateways, all of whose threads run now, beside their hosts' programs; none where there are none.
+    /// Keeps the gateways, all of whose threads run now, beside their hosts' programs; none where
+    /// there are none.
     fn keep_gateways(&self, staged: &Staged) -> Option<Condition> {
         if staged.gateways.is_empty() {
             return None;

@@ -1,14 +1,17 @@
-//! `busway bench interference`: what receiving messages costs a task that has nothing to do with them but shares the core.
+//! `busway bench interference`: what receiving messages costs a task that has nothing to do with
+//! them but shares the core.
 //!
-//! After Lee, Kim, Kim and Jin, "RDMA-based Sampling Port of ARINC-653", section IV-B and figure 3. As there, a computing partition and a
-//! receiving partition share a core by a time table: in each frame the first computes, later the second reads its port. What the
-//! figures show is therefore not that the receiver runs, but what arrives while it does not: interrupts, network processing,
-//! gateways. The receiving host's programs, its gateway and the processing of its packets are kept on that core, the sender's on another.
-//! Linux has no time table of partitions; a higher SCHED_FIFO priority of the computing task stands in for it.
+//! After Lee, Kim, Kim and Jin, "RDMA-based Sampling Port of ARINC-653", section IV-B and figure 3.
+//! As there, a computing partition and a receiving partition share a core by a time table: in each
+//! frame the first computes, later the second reads its port. What the figures show is therefore
+//! not that the receiver runs, but what arrives while it does not: interrupts, network processing,
+//! gateways. The receiving host's programs, its gateway and the processing of its packets are kept
+//! on that core, the sender's on another. Linux has no time table of partitions; a higher
+//! SCHED_FIFO priority of the computing task stands in for it.
 //!
-//! Four ways to communicate: `none`; one-sided (ports over a bus that writes into the other host's memory); two-sided (ports
-//! through gateways); bare sockets. One file for the experiment, one for the arrangement of its
-//! processes. Called by the command line.
+//! Four ways to communicate: `none`; one-sided (ports over a bus that writes into the other host's
+//! memory); two-sided (ports through gateways); bare sockets. One file for the experiment, one for
+//! the arrangement of its processes. Called by the command line.
 
 mod measure;
 
@@ -31,10 +34,11 @@ const INTERVALS_US: [u64; 2] = [1000, 10_000];
 const INTERVAL_US_RANGE: std::ops::RangeInclusive<u64> = 100..=1_000_000;
 /// Shortest message that every technology carries, in bytes; published are 4.
 const SIZES_BYTES: [usize; 1] = [16];
-/// How long the task calculates, undisturbed, in µs: a message that it meets (some µs) stands out, and one in seven executions meets
-/// one of those that come each ms.
+/// How long the task calculates, undisturbed, in µs: a message that it meets (some µs) stands out,
+/// and one in seven executions meets one of those that come each ms.
 const CALCULATION_US: u64 = 100;
-/// Length of a frame in µs: neither a divisor nor a multiple of the intervals, so that messages meet all parts of it.
+/// Length of a frame in µs: neither a divisor nor a multiple of the intervals, so that messages
+/// meet all parts of it.
 const FRAME_US: u64 = 730;
 const DEFAULTS: Quick = Quick {
     rounds: [2, 3],
@@ -52,7 +56,8 @@ pub struct Args {
     /// How long the task calculates where nothing disturbs it, in µs [default: 100]
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(10..=1_000_000))]
     pub calculation: Option<u64>,
-    /// The task calculates once in each frame of so many µs; the receiver reads at three quarters of it [default: 730]
+    /// The task calculates once in each frame of so many µs; the receiver reads at three quarters
+    /// of it [default: 730]
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
     pub frame: Option<u64>,
     /// What all experiments understand.
@@ -221,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_leaves_no_time_to_the_receiver_is_refused_and_so_is_one_without_a_core() {
+    fn task_without_time_or_core_for_the_receiver_is_refused() {
         assert!(check(&args(800, None), 800, 2300).is_ok());
         let error = check(&args(1200, None), 1200, 2300).unwrap_err().to_string();
         assert!(

@@ -1,8 +1,9 @@
 //! The programs of most experiments: two of them exchange messages over a technology.
 //!
-//! Contract: whatever they exchange messages over is a [`Path`], and the loops around it ([`ping`], [`open_loop`], [`one_way`]) are the same for
-//! all. No loop allocates while it counts. Started as workers: see [`super::Role::Exchange`]. The asking program, or the one
-//! that sends, is started when the answering one has said that it is ready.
+//! Contract: whatever they exchange messages over is a [`Path`], and the loops around it ([`ping`],
+//! [`open_loop`], [`one_way`]) are the same for all. No loop allocates while it counts. Started as
+//! workers: see [`super::Role::Exchange`]. The asking program, or the one that sends, is started
+//! when the answering one has said that it is ready.
 
 mod one_way;
 mod open_loop;
@@ -47,7 +48,8 @@ struct Program<'a> {
 impl User for Program<'_> {
     fn exchange(self, mut path: impl Path) -> WorkerResult<Measured> {
         let Self { spec, control } = self;
-        // Only the loops whose every call shows in a figure are made for each technology anew; the rest, for all of them once.
+        // Only the loops whose every call shows in a figure are made for each technology anew; the
+        // rest, for all of them once.
         let path_of_any_kind: &mut dyn Path = &mut path;
         match spec.part {
             ExchangePart::Ping => ping::ping(&mut path, spec, control),

@@ -1,8 +1,9 @@
 //! Messages in one direction: as fast as the path takes them, or at equal intervals.
 //!
-//! At equal intervals a message says when it was sent, and the receiver takes down the differences between the messages that it sees, as Lee, Kim,
-//! Kim and Jin do ("RDMA-based Sampling Port of ARINC-653", section IV-C). They are the sender's own intervals as long as no message
-//! is overwritten before it is seen.
+//! At equal intervals a message says when it was sent, and the receiver takes down the differences
+//! between the messages that it sees, as Lee, Kim, Kim and Jin do ("RDMA-based Sampling Port of
+//! ARINC-653", section IV-C). They are the sender's own intervals as long as no message is
+//! overwritten before it is seen.
 
 use std::time::Duration;
 
@@ -23,11 +24,13 @@ const SILENCE_NS: u64 = 300_000_000;
 const AWAKE_NS: u64 = 150_000;
 /// Messages between which an unpaced sender looks at the clock.
 const BATCH: u64 = 16;
-/// The time in the last message of an unpaced sender, by which the receiver knows that its counting is over. Where that message is lost, the parent
-/// tells it, and what it cost until then counts too.
+/// The time in the last message of an unpaced sender, by which the receiver knows that its counting
+/// is over. Where that message is lost, the parent tells it, and what it cost until then counts
+/// too.
 const LAST: u64 = u64::MAX;
 
-/// Sends. A message that is late by an interval or more shifts those behind it: none is sent in a burst.
+/// Sends. A message that is late by an interval or more shifts those behind it: none is sent in a
+/// burst.
 pub(super) fn send(
     path: &mut dyn Path,
     spec: &Exchange,
@@ -159,9 +162,9 @@ impl Progress {
     }
 }
 
-/// Receives messages until the last one has come. [`Measured::times`] holds the intervals between the
-/// times in messages that have one, for a subscriber their latencies; `first_ns` and `last_ns` are when
-/// the first and the last message came.
+/// Receives messages until the last one has come. [`Measured::times`] holds the intervals between
+/// the times in messages that have one, for a subscriber their latencies; `first_ns` and `last_ns`
+/// are when the first and the last message came.
 pub(super) fn receive(path: &mut dyn Path, spec: &Exchange, control: &Control) -> WorkerResult<Measured> {
     let mut waiter = Waiter::new(spec.wait);
     let is_subscriber = spec.part == ExchangePart::Subscribe;

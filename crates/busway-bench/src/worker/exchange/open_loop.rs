@@ -1,5 +1,6 @@
-//! Round trips begun at instants of their own: the time of each counts from the instant at which it was meant to begin, so that a path that
-//! stands still for a while is charged with every message that it kept waiting (no coordinated omission).
+//! Round trips begun at instants of their own: the time of each counts from the instant at which it
+//! was meant to begin, so that a path that stands still for a while is charged with every message
+//! that it kept waiting (no coordinated omission).
 
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use crate::worker::waiter::Waiter;
 
 /// After the last message, answers are waited for this long.
 const TIMEOUT_NS: u64 = 1_000_000_000;
-/// A program that sleeps wakes this long before its next instant and watches for the rest of the time.
+/// A program that sleeps wakes this long before its next instant and watches for the rest of the
+/// time.
 const AWAKE_NS: u64 = 60_000;
 /// From `go` to the first instant.
 const LEAD_NS: u64 = 2_000_000;

@@ -15,15 +15,17 @@ use crate::worker::waiter::Waiter;
 pub(super) const TIMEOUT: Duration = Duration::from_secs(1);
 /// While the path comes up, a probe is repeated after this long.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(50);
-/// Round trips that are not counted, because they touch pages and caches for the first time: so many, or a tenth of the time where that is less.
+/// Round trips that are not counted, because they touch pages and caches for the first time: so
+/// many, or a tenth of the time where that is less.
 const WARM_UP_TRIPS: u64 = 50;
 const WARM_UP_SHARE: f64 = 0.1;
-/// Set in the number of an answer to a message that was not the one announced: torn, or an older one once more. Only a register whose
-/// readers can be deceived gives such messages.
+/// Set in the number of an answer to a message that was not the one announced: torn, or an older
+/// one once more. Only a register whose readers can be deceived gives such messages.
 const DECEIVED: u64 = 1 << 62;
 /// Looks between which the clock is asked whether it is too late.
 const LOOKS: u32 = 256;
-/// Most that is charged to an answer between two such looks: a program that did not run, because the machine stood still, has not waited.
+/// Most that is charged to an answer between two such looks: a program that did not run, because
+/// the machine stood still, has not waited.
 const CHARGED_AT_MOST: Duration = Duration::from_millis(100);
 
 /// Asks and measures. Round trips are without the reading of the clock that each contains.
@@ -84,7 +86,7 @@ pub(super) struct Asker<'p, P: ?Sized> {
     path: &'p mut P,
     waiter: Waiter,
     /// Whether a late answer may still come.
-    has_given_up: bool,
+    has_abandoned: bool,
     /// Torn or old messages that were given as new ones, at either end.
     corrupt: u64,
 }
@@ -94,7 +96,7 @@ impl<'p, P: Path + ?Sized> Asker<'p, P> {
         Self {
             path,
             waiter,
-            has_given_up: false,
+            has_abandoned: false,
             corrupt: 0,
         }
     }
@@ -144,8 +146,8 @@ impl<'p, P: Path + ?Sized> Asker<'p, P> {
                 if answered == asked && intact && message == Message::numbered(asked) {
                     return Ok(true);
                 }
-                // The answer to a probe, or to a question given up.
-                let is_late = answered & PROBE != 0 || self.has_given_up;
+                // The answer to a probe, or to an abandoned question.
+                let is_late = answered & PROBE != 0 || self.has_abandoned;
                 if !(intact && is_late) {
                     self.corrupt += 1;
                     return Ok(false);
@@ -159,7 +161,7 @@ impl<'p, P: Path + ?Sized> Asker<'p, P> {
                 let before = looked_at.replace(now).unwrap_or(now);
                 waited += (now - before).min(CHARGED_AT_MOST);
                 if waited > timeout || control.ended() {
-                    self.has_given_up = asked & PROBE == 0;
+                    self.has_abandoned = asked & PROBE == 0;
                     return Ok(false);
                 }
             }

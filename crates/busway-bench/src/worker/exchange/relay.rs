@@ -1,4 +1,5 @@
-//! A bus with faults that are known: delay, jitter and loss put into any path, by which the instrument is tested.
+//! A bus with faults that are known: delay, jitter and loss put into any path, by which the
+//! instrument is tested.
 
 use std::collections::VecDeque;
 
@@ -16,7 +17,8 @@ const UNDER_WAY: usize = 1 << 16;
 pub struct Injected {
     /// Every message is handed on this much later, in ns.
     pub delay_ns: u64,
-    /// Message number n later again by n modulo [`JITTER_STEPS`](Self::JITTER_STEPS) of so many equal steps, the last of which is this, in ns.
+    /// Message number n later again by n modulo [`JITTER_STEPS`](Self::JITTER_STEPS) of so many
+    /// equal steps, the last of which is this, in ns.
     pub jitter_ns: u64,
     /// Each so many-th message is lost; 0: none.
     pub lose_every: u64,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::relay::Injected;
 use crate::clock::now_ns;
 use crate::conditions::Wanted;
-use crate::technology::{PROBE, Place, Side, Wait};
+use crate::technology::{MeetingPoint, PROBE, Side, Wait};
 
 /// Numbers of one measurement: from [`Exchange::base`], and fewer than this.
 pub const NUMBERS: u64 = 1 << 40;
@@ -16,10 +16,11 @@ pub struct Exchange {
     /// Over what: the name of a technology.
     pub technology: String,
     /// Where.
-    pub place: Place,
+    pub place: MeetingPoint,
     /// What this one does.
     pub part: ExchangePart,
-    /// Size of a message in bytes: a multiple of 8, at least [`crate::technology::MIN_MESSAGE_BYTES`].
+    /// Size of a message in bytes: a multiple of 8, at least
+    /// [`crate::technology::MIN_MESSAGE_BYTES`].
     pub payload_bytes: usize,
     /// Whether every byte is written and read.
     pub touched: bool,
@@ -52,7 +53,8 @@ pub enum Extent {
 pub enum ExchangePart {
     /// Asks, measures round trips, and asks again.
     Ping,
-    /// Measures round trips for long, and reports each so many ns what it has found since the report before.
+    /// Measures round trips for long, and reports each so many ns what it has found since the
+    /// report before.
     Watch(u64),
     /// Asks at instants of its own, this many ns apart, whether or not it has been answered.
     OpenLoop(u64),
@@ -64,8 +66,8 @@ pub enum ExchangePart {
     Receive,
     /// As `Send`, with a report each tenth of a second.
     Publish(u64),
-    /// As `Receive` on the sender's machine, with the latencies of messages instead of their intervals,
-    /// and a report each tenth of a second.
+    /// As `Receive` on the sender's machine, with the latencies of messages instead of their
+    /// intervals, and a report each tenth of a second.
     Subscribe,
 }
 

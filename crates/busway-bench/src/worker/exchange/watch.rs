@@ -1,7 +1,7 @@
 //! Round trips for hours: what [`super::ping`] does, with a report now and then.
 //!
-//! Memory is constant: a report hands over what was found since the one before, and forgets it. Reports are made between two round trips,
-//! never within one.
+//! Memory is constant: a report hands over what was found since the one before, and forgets it.
+//! Reports are made between two round trips, never within one.
 
 use super::ping::{Asker, TIMEOUT};
 use super::spec::{End, Exchange};
@@ -12,7 +12,8 @@ use crate::technology::Path;
 use crate::worker::report::{Report, report, stay};
 use crate::worker::waiter::Waiter;
 
-/// New maxima between two reports; of more, the last stays. Each is longer than all before it, so that there are never many.
+/// New maxima between two reports; of more, the last stays. Each is longer than all before it, so
+/// that there are never many.
 const MAXIMA: usize = 256;
 const INTERRUPTIONS: usize = 256;
 
@@ -46,7 +47,8 @@ pub(super) fn watch(
         } else if failed.is_none() && !control.ended() {
             found.unanswered(started_ns);
         }
-        // What was measured until a path fails counts: by it the parent knows that the path has worked.
+        // What was measured until a path fails counts: by it the parent knows that the path has
+        // worked.
         if ended_ns >= report_at_ns || failed.is_some() {
             found.measured.corrupt = asker.corrupt() - corrupt;
             corrupt = asker.corrupt();

@@ -28,8 +28,8 @@ pub struct Compute {
     pub seconds: f64,
 }
 
-/// Runs the task. In the result, `sent` are executions, `lost` frames that an execution before them took over, and `times` how long
-/// each execution took by the clock.
+/// Runs the task. In the result, `sent` are executions, `lost` frames that an execution before them
+/// took over, and `times` how long each execution took by the clock.
 pub(crate) fn run(spec: &Compute, control: &Control) -> WorkerResult<Measured> {
     let (_granted, conditions) = conditions::apply(&spec.wanted);
     report(&Report::Conditions(conditions));
@@ -64,8 +64,8 @@ pub(crate) fn run(spec: &Compute, control: &Control) -> WorkerResult<Measured> {
     Ok(measured)
 }
 
-/// A row of steps, each of which needs the one before: no memory, and nothing that a compiler or a CPU could do at once
-/// (Marsaglia's xorshift).
+/// A row of steps, each of which needs the one before: no memory, and nothing that a compiler or a
+/// CPU could do at once (Marsaglia's xorshift).
 fn calculate(steps: u64) -> u64 {
     let mut x = std::hint::black_box(0x2545_f491_4f6c_dd1d_u64);
     for _ in 0..steps {

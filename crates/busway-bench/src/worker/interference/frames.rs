@@ -1,4 +1,5 @@
-//! The time table that computing and receiving partition share: frames of one length on the machine's monotonic clock, which both read.
+//! The time table that computing and receiving partition share: frames of one length on the
+//! machine's monotonic clock, which both read.
 
 use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, Timespec};

@@ -1,4 +1,5 @@
-//! The programs of the interference experiment: a computing and a receiving partition that share a core.
+//! The programs of the interference experiment: a computing and a receiving partition that share a
+//! core.
 
 mod compute;
 mod frames;

@@ -1,7 +1,7 @@
 //! The receiving partition: reads what has come once in each frame, in a window of its own.
 //!
-//! It never waits for a message: between windows nothing of it runs, so that what the computing partition feels is the communication, not the
-//! program.
+//! It never waits for a message: between windows nothing of it runs, so that what the computing
+//! partition feels is the communication, not the program.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::clock::now_ns;
 use crate::conditions::{self, Wanted};
 use crate::control::{Control, WorkerResult};
 use crate::record::Measured;
-use crate::technology::{self, Opening, PROBE, Path, Place, Received, Side, User, Wait};
+use crate::technology::{self, MeetingPoint, Opening, PROBE, Path, Received, Side, User, Wait};
 use crate::worker::exchange::NUMBERS;
 use crate::worker::report::{Report, report, stay};
 
@@ -23,7 +23,7 @@ pub struct Partition {
     /// Over what: the name of a technology.
     pub technology: String,
     /// Where.
-    pub place: Place,
+    pub place: MeetingPoint,
     /// Size of a message in bytes.
     pub payload_bytes: usize,
     /// Whether every byte is read.

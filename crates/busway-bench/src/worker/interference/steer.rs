@@ -1,7 +1,9 @@
-//! Keeps the processing of a host's received packets on one CPU, by receive packet steering (kernel: networking/scaling.rst).
+//! Keeps the processing of a host's received packets on one CPU, by receive packet steering
+//! (kernel: networking/scaling.rst).
 //!
-//! Runs as a worker inside the host's namespaces. The sysfs that it sees is that of another network namespace, so it mounts its own, where
-//! no other program sees it; with the namespaces all of it goes.
+//! Runs as a worker inside the host's namespaces. The sysfs that it sees is that of another network
+//! namespace, so it mounts its own, where no other program sees it; with the namespaces all of it
+//! goes.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +15,8 @@ use crate::control::WorkerResult;
 /// Where its sysfs is mounted: below the host's own `/tmp`.
 const MOUNT: &str = "/tmp/busway-sysfs";
 
-/// Steers the packets of all interfaces but the loopback to `cpu`; for namespaces only, on the machine's own interfaces it would outlast the run.
+/// Steers the packets of all interfaces but the loopback to `cpu`; for namespaces only, on the
+/// machine's own interfaces it would outlast the run.
 pub(crate) fn run(cpu: usize) -> WorkerResult<()> {
     fs::create_dir_all(MOUNT).map_err(|e| format!("make {MOUNT}: {e}"))?;
     mount("sysfs", MOUNT, "sysfs", MountFlags::NOSUID, None)
