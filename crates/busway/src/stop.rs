@@ -8,9 +8,6 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 /// A flag that the first Ctrl-C or SIGTERM sets. The second ends the process at once, in case the
 /// first is not obeyed.
-///
-/// # Errors
-/// The system refuses the signal handlers.
 pub fn flag() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {

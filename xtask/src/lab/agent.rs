@@ -121,9 +121,6 @@ fn serve_host() -> Result<()> {
 }
 
 /// Serves requests until they end, and then ends all programs.
-///
-/// # Errors
-/// The port is gone, or what it says is no request.
 pub fn serve(home: Home, requests: impl Read, events: impl Write + Send + 'static) -> Result<()> {
     let agent = Agent {
         port: Arc::new(Mutex::new(Box::new(events))),

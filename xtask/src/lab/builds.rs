@@ -56,9 +56,6 @@ pub struct Builds {
 
 impl Builds {
     /// The file of a program, test or binary, by its name.
-    ///
-    /// # Errors
-    /// It can't be built, or there is no such test or binary.
     pub fn program(&self, set: Set, name: &str) -> Result<PathBuf> {
         let mut made = lock(&self.made);
         let files = match made.entry(set) {

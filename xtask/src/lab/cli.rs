@@ -101,9 +101,6 @@ struct Setup {
 
 impl Lab {
     /// Does it.
-    ///
-    /// # Errors
-    /// The lab itself fails; the failure of what runs in it is the exit code.
     pub fn execute(self) -> Result<ExitCode> {
         match self.what {
             Some(What::Run(run)) => run.setup.execute(&run.program, false),

@@ -45,9 +45,6 @@ pub struct Doorbells {
 
 impl Doorbells {
     /// Serves `window` to `peers` peers at most, each of which can be rung at `vectors` vectors.
-    ///
-    /// # Errors
-    /// Its sockets can't be made.
     pub fn start(window: &Window, peers: usize, vectors: usize) -> Result<Doorbells> {
         let directory = tempfile::Builder::new().prefix("busway-bells-").tempdir()?;
         let end = eventfd(0, EventfdFlags::CLOEXEC).context("no eventfd can be made")?;

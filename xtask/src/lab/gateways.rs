@@ -33,9 +33,6 @@ pub struct Programs {
 
 impl Programs {
     /// Builds them.
-    ///
-    /// # Errors
-    /// They can't be built.
     pub fn build(builds: &Builds) -> Result<Programs> {
         Ok(Programs {
             busway: builds.program(Set::Programs, "busway")?,
@@ -83,9 +80,6 @@ pub struct Gateways<'a> {
 impl<'a> Gateways<'a> {
     /// Starts them, for a system file that `busway check` accepts, and waits until the link is up
     /// over each of its buses on both.
-    ///
-    /// # Errors
-    /// The file is refused, or the link does not come up.
     pub fn start(guests: [&'a Guest; 2], buses: &[&str], more: &str) -> Result<Gateways<'a>> {
         for guest in guests {
             guest.write(SYSTEM, 0o644, system_file(buses, more).as_bytes())?;
@@ -102,9 +96,6 @@ impl<'a> Gateways<'a> {
     }
 
     /// Waits until each gateway's newest word on the link is that it is up, over each bus.
-    ///
-    /// # Errors
-    /// It is not, in time: the message has the gateways' logs.
     pub fn linked(&self) -> Result<()> {
         let deadline = Instant::now() + LIMIT;
         let is_linked = |gateway| self.buses.iter().all(|bus| is_up(gateway, bus));
@@ -122,9 +113,6 @@ impl<'a> Gateways<'a> {
     }
 
     /// kill -9 of one host's gateway, and another one in its place.
-    ///
-    /// # Errors
-    /// The new one does not come up.
     pub fn restart(&mut self, host: usize) -> Result<()> {
         self.running[host].signal(9)?;
         self.running[host].wait(LIMIT)?;
@@ -133,9 +121,6 @@ impl<'a> Gateways<'a> {
     }
 
     /// The same after `guest` has taken the place of a host that was switched off.
-    ///
-    /// # Errors
-    /// The new gateway does not come up.
     pub fn replace(&mut self, host: usize, guest: &'a Guest) -> Result<()> {
         let system = self.guests[1 - host].read(SYSTEM)?;
         guest.write(SYSTEM, 0o644, &system)?;
@@ -146,9 +131,6 @@ impl<'a> Gateways<'a> {
 
     /// Waits until a gateway's newest word on the link over its first bus is that it is down; gives
     /// its reason.
-    ///
-    /// # Errors
-    /// It is not, in time: the message has its log.
     pub fn down(&self, host: usize) -> Result<String> {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -183,112 +165,65 @@ impl<'a> Gateways<'a> {
         lines.map(str::to_owned).collect()
     }
 
-    /// Waits until the gateway of `host` has counted what a subscriber of `service` there misses:
-    /// all of it, and nothing more.
-    ///
-    /// # Errors
-    /// It has not, in time.
+    /// Waits until the gateway of `host` has counted all that a subscriber of `service` there
+    /// misses, and nothing more.
     pub fn counts_losses(&self, host: usize, service: &str, missing: u64) -> Result<()> {
-        let deadline = Instant::now() + LIMIT;
-        loop {
-            let found = self.service(host, service)?;
-            if found["counters"]["lost"] == missing {
-                return Ok(());
-            }
-            ensure!(
-                Instant::now() < deadline,
-                "the subscriber misses {missing} messages, its gateway counts {}",
-                found["counters"]
-            );
-            std::thread::sleep(Duration::from_millis(100));
-        }
-    }
-
-    /// Waits until the gateway of `host` has taken all that was `published` of `service`, and tells
-    /// where what is `missing` at the other host went. Not to the message: while one side only
-    /// knows of an outage, messages are handed to both buses.
-    ///
-    /// # Errors
-    /// It has not, in time, or more is missing.
-    pub fn took(&self, host: usize, service: &str, published: u64, missing: u64) -> Result<()> {
-        let deadline = Instant::now() + LIMIT;
-        loop {
+        poll(|| {
             let counters = self.service(host, service)?["counters"].take();
-            let sum = |names: &[&str]| {
-                names
-                    .iter()
-                    .filter_map(|name| counters[name].as_u64())
-                    .sum::<u64>()
-            };
-            let kept_back = sum(&["overflowed", "dropped_full", "dropped_link_down", "refused"]);
-            if kept_back + sum(&["sent"]) >= published {
-                let most = kept_back + sum(&["in_doubt"]);
-                ensure!(
-                    missing <= most,
-                    "{missing} messages of {service} are missing, its sender counts {most}: {counters}"
-                );
-                return Ok(());
-            }
-            ensure!(
-                Instant::now() < deadline,
-                "{published} messages of {service} were published, its sender counts {counters}"
-            );
-            std::thread::sleep(Duration::from_millis(100));
-        }
+            let fault = format!("the subscriber misses {missing} messages, its gateway counts {counters}");
+            Ok((counters["lost"] == missing).then_some(()).ok_or(fault))
+        })
     }
 
-    /// Waits until both gateways say that `service` goes over `bus`, and no other.
-    ///
-    /// # Errors
-    /// They don't, in time.
-    pub fn goes_over(&self, service: &str, bus: &str) -> Result<()> {
-        let deadline = Instant::now() + LIMIT;
-        for host in [0, 1] {
-            loop {
-                let over = &self.service(host, service)?["over"];
-                if *over == json!([bus]) {
-                    break;
-                }
-                ensure!(
-                    Instant::now() < deadline,
-                    "{service} does not go over {bus}, as the gateway of {} says, but over {over}",
-                    self.guests[host].plan.name
-                );
-                std::thread::sleep(Duration::from_millis(50));
+    /// Waits until the gateway of `host` has taken all messages `published` of `service`. It must
+    /// account for those `missing` at the other host; it may count more, since both buses get
+    /// messages while only one side knows of an outage.
+    pub fn took(&self, host: usize, service: &str, published: u64, missing: u64) -> Result<()> {
+        poll(|| {
+            let counters = self.service(host, service)?["counters"].take();
+            let count = |name: &&str| counters[*name].as_u64().unwrap_or(0);
+            let sum = |names: &[&str]| names.iter().map(count).sum::<u64>();
+            let kept_back = sum(&["overflowed", "dropped_full", "dropped_link_down", "refused"]);
+            if kept_back + sum(&["sent"]) < published {
+                return Ok(Err(format!(
+                    "{published} messages of {service} were published, its sender counts {counters}"
+                )));
             }
+            let most = kept_back + sum(&["in_doubt"]);
+            ensure!(
+                missing <= most,
+                "{missing} messages of {service} are missing, its sender counts {most}: {counters}"
+            );
+            Ok(Ok(()))
+        })
+    }
+
+    /// Waits until both status files say that `service` uses `bus`, and no other.
+    pub fn goes_over(&self, service: &str, bus: &str) -> Result<()> {
+        for host in [0, 1] {
+            poll(|| {
+                let over = self.service(host, service)?["over"].take();
+                let name = &self.guests[host].plan.name;
+                let fault = format!("{service} uses {over} at {name}, not {bus}");
+                Ok((over == json!([bus])).then_some(()).ok_or(fault))
+            })?;
         }
         Ok(())
     }
 
-    /// What a gateway's status file says of a service. It is written once a second: it may have to
-    /// come, or to list the service.
-    ///
-    /// # Errors
-    /// It does not, in time.
+    /// Waits until a gateway's status file, which it writes once a second, lists a service.
     pub fn service(&self, host: usize, name: &str) -> Result<Value> {
-        let deadline = Instant::now() + LIMIT;
-        loop {
+        poll(|| {
             let status = self.status(host);
-            let services = status
-                .as_ref()
-                .ok()
-                .and_then(|status| status["services"].as_array());
-            if let Some(found) = services.and_then(|all| all.iter().find(|found| found["name"] == name)) {
-                return Ok(found.clone());
-            }
-            ensure!(
-                Instant::now() < deadline,
-                "the status file of {} does not list {name}: {status:?}",
-                self.guests[host].plan.name
-            );
-            std::thread::sleep(Duration::from_millis(50));
-        }
+            let services = status.as_ref().ok().and_then(|it| it["services"].as_array());
+            let found = services.and_then(|all| all.iter().find(|it| it["name"] == name));
+            let host = &self.guests[host].plan.name;
+            let fault = || format!("the status file of {host} does not list {name}: {status:?}");
+            Ok(found.cloned().ok_or_else(fault))
+        })
     }
 
     /// Asks both to end, and waits for that.
-    ///
-    /// # Errors
-    /// One of them fails or does not end.
     pub fn finish(self) -> Result<()> {
         for gateway in &self.running {
             gateway.signal(15)?;
@@ -306,25 +241,29 @@ impl<'a> Gateways<'a> {
     }
 
     /// What a gateway writes of itself.
-    ///
-    /// # Errors
-    /// There is no status file.
     pub fn status(&self, host: usize) -> Result<Value> {
         Ok(serde_json::from_slice(&self.guests[host].read(STATUS)?)?)
     }
 }
 
 fn gateway(guest: &Guest) -> Result<Program<'_>> {
-    let words = [
-        "busway",
-        "gateway",
-        "--host",
-        &guest.plan.name,
-        "--status",
-        STATUS,
-        SYSTEM,
-    ];
-    guest.spawn(Job::new(&words))
+    let name = guest.plan.name.as_str();
+    guest.spawn(Job::new(&[
+        "busway", "gateway", "--host", name, "--status", STATUS, SYSTEM,
+    ]))
+}
+
+/// Looks until there is what is wanted; after [`LIMIT`] the last reason why not is the error. An
+/// error of `look` ends it at once.
+fn poll<T>(look: impl Fn() -> Result<Result<T, String>>) -> Result<T> {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        match look()? {
+            Ok(found) => return Ok(found),
+            Err(fault) => ensure!(Instant::now() < deadline, fault),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// Whether the newest word of a gateway on its link is that it is up.
@@ -363,9 +302,6 @@ impl Stream {
     }
 
     /// Starts who receives.
-    ///
-    /// # Errors
-    /// It does not come up.
     pub fn subscriber<'a>(&self, guest: &'a Guest) -> Result<Program<'a>> {
         let role =
             json!({ "Subscribe": { "service": self.service, "settings": self.settings(), "gap_us": 0 } });
@@ -377,9 +313,6 @@ impl Stream {
     }
 
     /// Starts who sends, as origin 1, once somebody subscribes.
-    ///
-    /// # Errors
-    /// The guest is gone.
     pub fn publisher<'a>(&self, guest: &'a Guest) -> Result<Program<'a>> {
         let role = json!({ "Publish": {
             "service": self.service, "settings": self.settings(), "origin": 1, "lengths_bytes": self.lengths_bytes,
@@ -414,9 +347,6 @@ const MESSAGES: u64 = 140;
 /// Messages of 16 B to 256 KiB both ways at once, none of which may be lost, come twice, late or
 /// changed; then a gateway is killed while messages flow, and they flow again once there is
 /// another.
-///
-/// # Errors
-/// Any of that does not hold.
 pub fn end_to_end(guests: [&Guest; 2], bus: &str, more: &str) -> Result<Value> {
     let mut gateways = Gateways::start(guests, &[bus], more)?;
     let [a, b] = guests;
@@ -493,9 +423,6 @@ pub fn is_broken_queue_pair(error: &anyhow::Error) -> bool {
 }
 
 /// Waits until messages published from now on arrive.
-///
-/// # Errors
-/// They don't, or some were changed.
 pub fn flows(publisher: &Program<'_>, subscriber: &Program<'_>, when: &str) -> Result<()> {
     publisher.until("the publisher reports", LIMIT, |output| {
         Some(()).filter(|()| sent(&report(output)) > 0)
@@ -512,9 +439,6 @@ pub fn flows(publisher: &Program<'_>, subscriber: &Program<'_>, when: &str) -> R
 }
 
 /// An error, with the logs of both gateways behind it.
-///
-/// # Errors
-/// It is one.
 pub fn with_logs<T>(result: Result<T>, gateways: &Gateways<'_>) -> Result<T> {
     result.map_err(|error| {
         let [a, b] = gateways.running.each_ref().map(Program::error_so_far);

@@ -59,18 +59,11 @@ pub fn is_ci() -> bool {
 
 /// Sees to it that the host can run guests: installs what is missing as root in continuous
 /// integration (`CI=true`), else names it.
-///
-/// # Errors
-/// Something is missing and must not, or could not, be installed: the message has the command that
-/// installs it.
 pub fn ensure() -> Result<()> {
     ensure_all(&ALWAYS)
 }
 
 /// The same for building kernel modules.
-///
-/// # Errors
-/// As [`ensure`].
 pub fn ensure_for_modules() -> Result<()> {
     ensure_all(&FOR_MODULES)
 }
@@ -116,9 +109,6 @@ fn find(program: &str) -> Option<PathBuf> {
 }
 
 /// Runs a command to its end and gives what it wrote to standard output.
-///
-/// # Errors
-/// It can't be started or does not succeed; the message has what it wrote to standard error.
 pub fn output_of(command: &mut Command) -> Result<String> {
     let shown = format!("{command:?}");
     let output = command

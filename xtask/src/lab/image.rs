@@ -83,9 +83,6 @@ const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 const LAYOUT: u32 = 1;
 
 /// The shared part of the initramfs for a kernel.
-///
-/// # Errors
-/// Packages are missing, or a file of theirs.
 pub fn base(store: &Store, kernel: &Kernel) -> Result<PathBuf> {
     let known = look_up(&PACKAGES)?;
     let mut versions: Vec<String> = known
@@ -173,9 +170,6 @@ pub struct Placed {
 }
 
 /// Writes the whole initramfs of a guest: the shared part, the first program, `files`.
-///
-/// # Errors
-/// A file can't be read, a program's library is not on the host.
 pub fn with_files(store: &Store, base: &Path, files: &[Placed], to: &Path) -> Result<()> {
     let init = Placed {
         from: own_program(store)?,

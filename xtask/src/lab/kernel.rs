@@ -82,9 +82,6 @@ pub struct Kernel {
 impl Kernel {
     /// Downloads and prepares it; with `siw` where a guest wants iWARP, which takes minutes the
     /// first time.
-    ///
-    /// # Errors
-    /// A package is missing or not as it was when this was written.
     pub fn prepare(store: &Store, flavor: Flavor, with_siw: bool) -> Result<Kernel> {
         let meta = flavor.meta_package();
         let known = look_up(&[meta])?;

@@ -32,9 +32,6 @@ impl Package {
 }
 
 /// Looks packages up in apt's lists.
-///
-/// # Errors
-/// One of them is not in the lists, or apt can't be run.
 pub fn look_up(names: &[&str]) -> Result<BTreeMap<String, Package>> {
     let mut known = parse(&show(names)?);
     if names.iter().any(|name| !known.contains_key(*name)) && rustix::process::geteuid().is_root() {
@@ -83,9 +80,6 @@ fn parse(shown: &str) -> BTreeMap<String, Package> {
 }
 
 /// The directory of an unpacked package, downloaded if need be.
-///
-/// # Errors
-/// It can't be downloaded or unpacked.
 pub fn unpacked(store: &Store, package: &Package) -> Result<PathBuf> {
     let Package { name, version, .. } = package;
     // The colon of an epoch must not be in a search path of libraries.

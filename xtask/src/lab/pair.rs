@@ -40,9 +40,6 @@ pub enum Between {
 
 impl Pair {
     /// Starts both, set up with `presets`; `prepare` adds what each of them is made of besides.
-    ///
-    /// # Errors
-    /// A guest does not start, or can't be set up.
     pub fn start(
         store: &Store,
         logs: &Path,

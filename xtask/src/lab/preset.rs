@@ -69,9 +69,6 @@ impl Preset {
     }
 
     /// Takes the device away while programs use it.
-    ///
-    /// # Errors
-    /// It can't be removed.
     pub fn remove_device(self, guest: &Guest) -> Result<()> {
         let line = match self {
             Preset::Tipc => "tipc bearer disable media eth device eth0",
@@ -83,9 +80,6 @@ impl Preset {
     }
 
     /// Makes it again.
-    ///
-    /// # Errors
-    /// It can't be made.
     pub fn make_device(self, guest: &Guest) -> Result<()> {
         let (_, lines) = self.device(&guest.plan);
         let again = match self {
@@ -125,10 +119,6 @@ pub struct Windows {
 
 impl Windows {
     /// What these presets need.
-    ///
-    /// # Errors
-    /// Both kinds are asked for, which would be at the same address; or files or sockets can't be
-    /// made.
     pub fn of(presets: &[Preset]) -> Result<Windows> {
         let has = |preset| presets.contains(&preset);
         anyhow::ensure!(
@@ -163,9 +153,6 @@ impl Windows {
 }
 
 /// Names the guest, gives it its address, then sets up `presets`.
-///
-/// # Errors
-/// A line fails: the message has what it said.
 pub fn set_up(guest: &Guest, presets: &[Preset]) -> Result<()> {
     let plan = &guest.plan;
     let mut lines = vec![format!("hostname {}\nip link set lo up", plan.name)];

@@ -99,9 +99,6 @@ impl TryFrom<String> for Bytes {
 }
 
 /// Writes a value as a line, in one call.
-///
-/// # Errors
-/// The port is gone.
 pub fn say(port: &mut impl Write, value: &impl Serialize) -> Result<()> {
     let mut line = serde_json::to_string(value)?;
     line.push('\n');
@@ -111,9 +108,6 @@ pub fn say(port: &mut impl Write, value: &impl Serialize) -> Result<()> {
 }
 
 /// Reads a value; `None` at the end.
-///
-/// # Errors
-/// The port is gone, or the line is not such a value.
 pub fn hear<T: DeserializeOwned>(port: &mut impl BufRead) -> Result<Option<T>> {
     let mut line = String::new();
     if port.read_line(&mut line)? == 0 {

@@ -15,9 +15,6 @@ use super::store::Store;
 const SOURCE: &str = "drivers/infiniband/sw/siw";
 
 /// The module for a kernel; takes half a minute the first time.
-///
-/// # Errors
-/// A package is missing, or the module can't be built: the message has what the compiler said.
 pub fn module(store: &Store, release: &str, version: &str) -> Result<PathBuf> {
     store.once(&format!("siw/{release}_{version}/siw.ko"), |to| {
         host::ensure_for_modules()?;

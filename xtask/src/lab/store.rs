@@ -18,9 +18,6 @@ pub struct Store {
 
 impl Store {
     /// Opens or makes it.
-    ///
-    /// # Errors
-    /// The directory can't be made.
     pub fn open() -> Result<Store> {
         let root = match std::env::var_os("BUSWAY_LAB") {
             Some(named) => PathBuf::from(named),
@@ -38,9 +35,6 @@ impl Store {
 
     /// Makes the directory or file `relative` by `make`, which writes it at the path that it is
     /// given, unless it is there: whole or not at all.
-    ///
-    /// # Errors
-    /// `make` fails, or files can't be written.
     pub fn once(&self, relative: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
         let wanted = self.path(relative);
         if wanted.exists() {
@@ -61,9 +55,6 @@ impl Store {
     }
 
     /// Waits until no other run prepares anything, and holds others off until the file is dropped.
-    ///
-    /// # Errors
-    /// The lock file can't be made.
     pub fn lock(&self) -> Result<File> {
         let path = self.path("lock");
         let file = File::create(&path).with_context(|| format!("{} can't be made", path.display()))?;

@@ -17,9 +17,6 @@ pub struct Counts {
 }
 
 /// Runs all tests of a binary, those too that a machine without the kernel parts leaves out.
-///
-/// # Errors
-/// A test fails, or none ran: the message names the failed ones and has what they said.
 pub fn run(guest: &Guest, program: &str, environment: &[(&str, &str)], limit: Duration) -> Result<Counts> {
     let mut job = Job::new(&[program, "--include-ignored"]);
     let owned = environment

@@ -28,9 +28,6 @@ pub struct Window {
 
 impl Window {
     /// A window of zeros. `length_bytes` is a power of two, as the length of a PCI resource is.
-    ///
-    /// # Errors
-    /// The length is no power of two, or the file can't be made.
     pub fn new(length_bytes: u64) -> Result<Window> {
         anyhow::ensure!(
             length_bytes.is_power_of_two() && length_bytes >= 4096,
@@ -101,9 +98,6 @@ impl Window {
     }
 
     /// Writes `byte` all over it: 0xff is what a processor reads across a dead PCI link.
-    ///
-    /// # Errors
-    /// It can't be written.
     pub fn fill(&self, byte: u8) -> Result<()> {
         let page = [byte; 4096];
         for at in (0..self.length_bytes).step_by(page.len()) {

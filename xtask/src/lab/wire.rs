@@ -71,9 +71,6 @@ pub struct Relay {
 impl Relay {
     /// Puts a relay between two guests, whose ends of the wire it gives; its sockets lie in
     /// `directory`.
-    ///
-    /// # Errors
-    /// The sockets can't be made.
     pub fn start(directory: &Path, seed: u64) -> Result<(Relay, [Wire; 2])> {
         let path = |name: &str| directory.join(name);
         let ends = ["a", "b"].map(|name| Wire {

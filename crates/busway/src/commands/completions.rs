@@ -17,8 +17,6 @@ pub struct Args {
     shell: Shell,
 }
 
-/// # Errors
-/// Standard output is gone.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut crate::cli::Cli::command(), "busway", &mut script);

@@ -28,8 +28,6 @@ pub struct Args {
     status: Option<PathBuf>,
 }
 
-/// # Errors
-/// The system file is wrong, the host is not in it, or the gateway failed.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let system = System::load(&args.system)?;
     for warning in &system.warnings {
@@ -44,17 +42,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// The host that an argument names.
-///
-/// # Errors
-/// The system file has no such host.
 pub fn find_host<'a>(system: &'a System, name: &str) -> Result<&'a busway_system::Host, UsageError> {
     find_host_of(system, "--host", name)
 }
 
 /// The host that an option names.
-///
-/// # Errors
-/// There is none of this name.
 pub fn find_host_of<'a>(
     system: &'a System,
     option: &str,

@@ -17,8 +17,6 @@ pub struct Args {
     directory: PathBuf,
 }
 
-/// # Errors
-/// The directory can't be written to.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     std::fs::create_dir_all(&args.directory)
         .and_then(|()| clap_mangen::generate_to(crate::cli::Cli::command(), &args.directory))

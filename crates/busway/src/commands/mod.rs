@@ -16,9 +16,6 @@ pub mod port;
 pub mod worker;
 
 /// Runs a command to its end.
-///
-/// # Errors
-/// Whatever stopped it; printed by `main`, which also turns it into an exit code.
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Gateway(args) => gateway::run(&args),

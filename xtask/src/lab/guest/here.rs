@@ -24,9 +24,6 @@ const SHARED: &str = "/dev/shm";
 
 impl Guest {
     /// This host under `name`, with these programs of its own.
-    ///
-    /// # Errors
-    /// Files can't be made.
     pub fn here(name: &str, programs: &[PathBuf]) -> Result<Guest> {
         let scratch = tempfile::Builder::new().prefix("busway-here-").tempdir()?;
         let (home, bin) = (scratch.path().join("home"), scratch.path().join("bin"));

@@ -47,9 +47,6 @@ pub struct Guest {
 impl Guest {
     /// Starts it and returns at once; the first request waits until it takes some. Its log goes to
     /// `logs`/NAME.log.
-    ///
-    /// # Errors
-    /// Its kernel or initramfs can't be made, or QEMU does not start.
     pub fn start(store: &Store, plan: Plan, logs: &Path) -> Result<Guest> {
         let (kernel, base) = {
             let _lock = store.lock()?;
@@ -96,9 +93,6 @@ impl Guest {
     }
 
     /// Waits until it takes requests.
-    ///
-    /// # Errors
-    /// It does not within [`START_LIMIT`]: the message has the end of its log.
     pub fn ready(&self) -> Result<()> {
         self.until("it has started", START_LIMIT, |programs| {
             programs.is_ready.then_some(())
@@ -106,17 +100,11 @@ impl Guest {
     }
 
     /// Starts a program.
-    ///
-    /// # Errors
-    /// The guest is gone.
     pub fn spawn(&self, job: Job) -> Result<Program<'_>> {
         self.spawn_shown(job, false)
     }
 
     /// The same; with `echoes` all that it writes is written here, too, as it comes.
-    ///
-    /// # Errors
-    /// The guest is gone.
     pub fn spawn_shown(&self, job: Job, echoes: bool) -> Result<Program<'_>> {
         self.ready()?;
         let what = job.words.join(" ");
@@ -131,9 +119,6 @@ impl Guest {
 
     /// Runs lines of shell; the first that fails ends them. Gives what they wrote to standard
     /// output.
-    ///
-    /// # Errors
-    /// One of them fails: the message has what it wrote; or they take longer than `limit`.
     pub fn shell(&self, lines: &str, limit: Duration) -> Result<String> {
         let words = ["/bin/sh", "-ec", lines].map(str::to_owned).to_vec();
         let done = self
@@ -155,9 +140,6 @@ impl Guest {
     }
 
     /// The contents of a file.
-    ///
-    /// # Errors
-    /// It can't be read.
     pub fn read(&self, path: &str) -> Result<Vec<u8>> {
         self.ready()?;
         let number = self.number(false);
@@ -168,9 +150,6 @@ impl Guest {
     }
 
     /// Writes a file.
-    ///
-    /// # Errors
-    /// It can't be written.
     pub fn write(&self, path: &str, mode: u32, contents: &[u8]) -> Result<()> {
         self.ready()?;
         let number = self.number(false);

@@ -30,9 +30,6 @@ pub struct Program<'a> {
 
 impl Program<'_> {
     /// Waits until it ends.
-    ///
-    /// # Errors
-    /// It can't be started, or does not end in time.
     pub fn wait(&self, limit: Duration) -> Result<Done> {
         let what = format!("`{}` ends", self.what);
         self.guest.progress(self.number, &what, limit, |progress| {
@@ -46,10 +43,6 @@ impl Program<'_> {
     }
 
     /// Waits until its standard output so far is as `wanted`.
-    ///
-    /// # Errors
-    /// It can't be started, it ends before, or not in time: the message has what it wrote to
-    /// standard error.
     pub fn until<T>(&self, what: &str, limit: Duration, wanted: impl Fn(&str) -> Option<T>) -> Result<T> {
         let outcome = self.guest.progress(self.number, what, limit, |progress| {
             match wanted(&progress.output.text()) {
@@ -117,26 +110,17 @@ impl Program<'_> {
     }
 
     /// Sends it, and what it has started, a signal by number.
-    ///
-    /// # Errors
-    /// The guest is gone.
     pub fn signal(&self, signal: i32) -> Result<()> {
         self.guest.ask(&Request::Signal(self.number, signal))
     }
 
     /// Writes to its standard input.
-    ///
-    /// # Errors
-    /// The guest is gone.
     pub fn input(&self, bytes: &[u8]) -> Result<()> {
         self.guest
             .ask(&Request::Input(self.number, Bytes(bytes.to_vec())))
     }
 
     /// Closes its standard input.
-    ///
-    /// # Errors
-    /// The guest is gone.
     pub fn end_input(&self) -> Result<()> {
         self.guest.ask(&Request::EndInput(self.number))
     }

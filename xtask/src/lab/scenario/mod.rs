@@ -226,9 +226,6 @@ impl fmt::Display for Line {
 }
 
 /// The scenarios of these names; without names those that continuous integration runs.
-///
-/// # Errors
-/// There is none of a name.
 pub fn chosen(names: &[String]) -> Result<Vec<&'static Scenario>> {
     if names.is_empty() {
         return Ok(ALL.iter().filter(|scenario| !scenario.is_by_name_only).collect());
@@ -253,9 +250,6 @@ const AT_A_TIME: usize = 2;
 
 /// Runs scenarios, [`AT_A_TIME`] of them, those that take times by themselves; the result has a
 /// line for each. Those that were named (`is_named`) leave nothing out.
-///
-/// # Errors
-/// The store can't be opened.
 pub fn run(chosen: &[&'static Scenario], is_named: bool, seed: u64, only: &str) -> Result<Vec<Line>> {
     let run = Run {
         store: Store::open()?,
@@ -337,9 +331,6 @@ impl Run<'_> {
 
 /// Whether a run with these results is one that may land: nothing failed, and nothing was skipped
 /// in continuous integration.
-///
-/// # Errors
-/// It is not.
 pub fn judge(lines: &[Line], is_ci: bool) -> Result<()> {
     let count = |wanted: fn(&Outcome) -> bool| lines.iter().filter(|line| wanted(&line.outcome)).count();
     let failed = count(|outcome| matches!(outcome, Outcome::Failed { .. }));

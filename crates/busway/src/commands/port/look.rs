@@ -58,18 +58,12 @@ pub struct MessageView {
 }
 
 /// All ports whose state lies on this machine.
-///
-/// # Errors
-/// The system file is wrong, its host unknown, or none of its hosts has any state here.
 pub fn all(all: &All) -> anyhow::Result<Vec<View>> {
     let seen = all_seen(all)?;
     Ok(seen.iter().map(|(found, seen)| view(found, seen)).collect())
 }
 
 /// All ports whose state lies on this machine, to be looked at again and again.
-///
-/// # Errors
-/// As [`all`].
 pub fn all_seen(all: &All) -> anyhow::Result<Vec<(Found, ObservedPort)>> {
     let system = System::load(&all.place.system)?;
     if let Some(host) = &all.host {
@@ -117,9 +111,6 @@ fn is_missing(error: &StoreError) -> bool {
 }
 
 /// The port that an argument names.
-///
-/// # Errors
-/// [`UsageError`]: there is none.
 pub fn find(system: &System, name: &str) -> Result<Found, UsageError> {
     let wrong = |what: String| UsageError(format!("{name:?}: {what}"));
     let (partition_name, port_name) = name
@@ -165,9 +156,6 @@ fn refresh_period_ns(system: &System, partition: &str, port: &str) -> Option<i64
 }
 
 /// One port, to be looked at again and again.
-///
-/// # Errors
-/// As [`one`].
 pub fn one_seen(one: &One) -> anyhow::Result<(Found, ObservedPort)> {
     let system = System::load(&one.place.system)?;
     let found = find(&system, &one.port)?;
@@ -187,9 +175,6 @@ pub fn one_seen(one: &One) -> anyhow::Result<(Found, ObservedPort)> {
 }
 
 /// One port.
-///
-/// # Errors
-/// There is no such port, or its state is not there.
 pub fn one(one: &One) -> anyhow::Result<View> {
     let (found, seen) = one_seen(one)?;
     Ok(view(&found, &seen))

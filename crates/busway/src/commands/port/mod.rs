@@ -111,8 +111,6 @@ struct Write {
     hex: Option<String>,
 }
 
-/// # Errors
-/// The system file is wrong or has no such port, or its state is not there.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         PortCommand::List(all) => show::list(&look::all(all)?, all.place.json)?,

@@ -11,9 +11,6 @@ const DUMP_BYTES: usize = 16;
 const LINE_BYTES: usize = 32;
 
 /// One line a port.
-///
-/// # Errors
-/// Standard output's.
 pub fn list(views: &[View], json: bool) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     if json {
@@ -36,9 +33,6 @@ pub fn list(views: &[View], json: bool) -> anyhow::Result<()> {
 }
 
 /// The counters, one line a port.
-///
-/// # Errors
-/// Standard output's.
 pub fn stats(views: &[View], json: bool) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     if json {
@@ -76,40 +70,16 @@ pub fn stats(views: &[View], json: bool) -> anyhow::Result<()> {
             counters.taken_over,
             counters.damaged,
         ];
-        let [
-            writes,
-            reads,
-            stale,
-            overwritten,
-            overflows,
-            retries,
-            most,
-            last_good,
-            taken_over,
-            damaged,
-        ] = numbers.map(|number| number.to_string());
-        rows.push([
-            view.host.clone(),
-            view.port.clone(),
-            writes,
-            reads,
-            stale,
-            overwritten,
-            overflows,
-            retries,
-            most,
-            last_good,
-            taken_over,
-            damaged,
-        ]);
+        rows.push(std::array::from_fn(|column| match column {
+            0 => view.host.clone(),
+            1 => view.port.clone(),
+            _ => numbers[column - 2].to_string(),
+        }));
     }
     table(&rows, &mut stdout)
 }
 
 /// A port's message with all its bytes.
-///
-/// # Errors
-/// Standard output's.
 pub fn message(view: &View, json: bool) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     if json {
@@ -139,9 +109,6 @@ pub fn message(view: &View, json: bool) -> anyhow::Result<()> {
 }
 
 /// A port in one line.
-///
-/// # Errors
-/// None that happens: plain data serialises.
 pub fn line(view: &View, json: bool) -> anyhow::Result<String> {
     if json {
         return Ok(serde_json::to_string(view)?);

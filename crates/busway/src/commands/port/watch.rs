@@ -20,9 +20,6 @@ type News = (Option<(u64, Option<bool>)>, Option<u64>);
 
 /// Shows the ports until Ctrl-C. The terminal stays as it is: nothing on it is switched that would
 /// have to be switched back.
-///
-/// # Errors
-/// There is no such port, or its state is not there; standard output's.
 pub fn watch(watch: &Watch) -> anyhow::Result<()> {
     let seen = ports(watch)?;
     let stop = crate::stop::flag()?;
