@@ -1,4 +1,4 @@
-//! A stream of numbered messages from host 0 to host 1, and the books of both gateways about it.
+//! A stream of numbered messages from host 0 to host 1, and what both gateways count of it.
 
 use std::time::Instant;
 
@@ -91,8 +91,8 @@ pub fn taken(sending: &ServiceStatus) -> u64 {
 }
 
 /// Waits until the sending gateway has `taken` so many messages and the receiving one has given the
-/// subscriber all that it has `received`; the books of both.
-pub fn books(rig: &Rig, service: &str, taken_messages: u64, received: u64) -> [ServiceStatus; 2] {
+/// subscriber all that it has `received`; the counters of both.
+pub fn accounts(rig: &Rig, service: &str, taken_messages: u64, received: u64) -> [ServiceStatus; 2] {
     let what = format!("{taken_messages} messages of {service} are taken, {received} received");
     eventually(&what, || {
         let [sending, receiving] = [rig.service(0, service)?, rig.service(1, service)?];
@@ -105,7 +105,7 @@ pub fn books(rig: &Rig, service: &str, taken_messages: u64, received: u64) -> [S
 /// How many were published, and what was seen of them.
 ///
 /// # Panics
-/// Some came twice or out of order, or are in nobody's books.
+/// Some came twice or out of order, or are unaccounted.
 pub fn conclude(rig: &Rig, service: &str, publisher: Runner, subscriber: &Runner) -> (u64, Seen) {
     let published = publisher.finish().sent;
     let report = subscriber.until(&format!("the last of {published} messages arrives"), |report| {
@@ -113,20 +113,20 @@ pub fn conclude(rig: &Rig, service: &str, publisher: Runner, subscriber: &Runner
     });
     let seen = report.seen[&1];
     assert_eq!((report.corrupt, seen.backwards), (0, 0), "{report:?}");
-    eventually("all that arrived is in the books", || {
+    eventually("all that arrived is accounted for", || {
         (rig.counter(1, service, "received") == seen.received).then_some(())
     });
     assert_eq!(rig.counter(1, service, "lost"), seen.missing, "{seen:?}");
     (published, seen)
 }
 
-/// Waits until what was missing is in the books of the sending gateway, too.
+/// Waits until what was missing is accounted for by the sending gateway, too.
 ///
 /// # Panics
 /// More is missing than it has counted. Not exact: while one side only knows of a loss, messages
 /// are handed to both links.
-pub fn losses_are_in_the_books(rig: &Rig, service: &str, published: u64, seen: &Seen) {
-    let sending = eventually("each message is in the books", || {
+pub fn losses_are_accounted_for(rig: &Rig, service: &str, published: u64, seen: &Seen) {
+    let sending = eventually("each message is accounted for", || {
         rig.service(0, service)
             .filter(|sending| taken(sending) >= published)
     });

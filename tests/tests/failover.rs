@@ -8,7 +8,7 @@ use busway_tests::outage::{
 };
 use busway_tests::role::{Role, Runner, Settings};
 use busway_tests::stream::{
-    DEEP, STRICT, conclude, flows, goes_over, losses_are_in_the_books, slow_stream, stream,
+    DEEP, STRICT, conclude, flows, goes_over, losses_are_accounted_for, slow_stream, stream,
 };
 use busway_tests::{Bus, Rig, eventually, holds_for, on_each_bus};
 
@@ -40,7 +40,7 @@ fn lost_link_fails_over_and_every_loss_is_counted(preferred: Bus) {
         );
     }
     let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
-    losses_are_in_the_books(&rig, SERVICE, published, &seen);
+    losses_are_accounted_for(&rig, SERVICE, published, &seen);
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn bus_with_dropped_datagrams_fails_over_and_is_used_again() {
         outage.end(&rig);
     }
     let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
-    losses_are_in_the_books(&rig, SERVICE, published, &seen);
+    losses_are_accounted_for(&rig, SERVICE, published, &seen);
 }
 
 /// The memory link comes and goes, and TCP beside it stays.
@@ -73,7 +73,7 @@ fn losses_are_counted_while_a_bus_comes_and_goes(settings: Settings, period: Dur
     goes_over(&rig, SERVICE, &[Bus::Memory]);
     flows(&publisher, &subscriber, 1, "when the bus stays");
     let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
-    losses_are_in_the_books(&rig, SERVICE, published, &seen);
+    losses_are_accounted_for(&rig, SERVICE, published, &seen);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn best_available_of_three_buses_is_used_in_any_order_of_failure() {
     memory.end(&rig);
     goes(Bus::Memory);
     let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
-    losses_are_in_the_books(&rig, SERVICE, published, &seen);
+    losses_are_accounted_for(&rig, SERVICE, published, &seen);
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn messages_lost_before_return_to_better_bus_are_counted() {
     goes_over(&rig, SERVICE, &[Bus::Memory]);
     datagrams.until_noticed(&rig, Bus::Udp).end(&rig);
     let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
-    losses_are_in_the_books(&rig, SERVICE, published, &seen);
+    losses_are_accounted_for(&rig, SERVICE, published, &seen);
 }
 
 fn losing_unused_link_loses_nothing(preferred: Bus) {
@@ -218,7 +218,7 @@ fn losses_of_overwritten_channel_memory_are_counted() {
     });
     flows(&publisher, &subscriber, 1, "over the next one");
     let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
-    losses_are_in_the_books(&rig, SERVICE, published, &seen);
+    losses_are_accounted_for(&rig, SERVICE, published, &seen);
 }
 
 fn returning_link_loses_nothing_for_slow_reader_without_overflow(preferred: Bus) {
@@ -279,7 +279,7 @@ fn service_waits_for_only_bus_of_its_rule(only: Bus) {
     let outage = Outage::begin(&rig, 0, only);
     // A bus that is out of order may come up for moments. A status is up to a second old, and a
     // peer that is back has two seconds to ask for the service: none of these moments may be the
-    // last word on that, else what is published later is in nobody's books.
+    // last word on that, else what is published later is unaccounted.
     let other = other(only).name();
     holds_for(Duration::from_millis(3500), "nothing takes the other bus", || {
         let status = rig.service(1, SERVICE);

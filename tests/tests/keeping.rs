@@ -64,12 +64,12 @@ impl Burst {
         });
     }
 
-    /// Waits until the books of both gateways, that of the sending one first, are as wanted, and
+    /// Waits until the counters of both gateways, that of the sending one first, are as wanted, and
     /// stay so.
-    fn books(&self, what: &str, wanted: impl Fn(&ServiceStatus, &ServiceStatus) -> bool) {
+    fn accounts(&self, what: &str, wanted: impl Fn(&ServiceStatus, &ServiceStatus) -> bool) {
         let both = || [0, 1].map(|host| self.rig.service(host, "burst"));
         let mut last = both();
-        let balance = |books: &[Option<ServiceStatus>; 2]| match books {
+        let balance = |counters: &[Option<ServiceStatus>; 2]| match counters {
             [Some(from), Some(to)] => wanted(from, to),
             _ => false,
         };
@@ -89,7 +89,7 @@ impl Burst {
 fn keep_latest_ends_with_newest_message(bus: Bus) {
     let burst = Burst::begin(bus, "keep = \"latest\"", WIDE);
     burst.newest_arrives();
-    burst.books("replaced is not lost", |_, to| {
+    burst.accounts("replaced is not lost", |_, to| {
         let known = to.counter("received") + to.counter("overwritten");
         to.counter("lost") == 0 && known > 0 && known <= COUNT
     });
@@ -98,7 +98,7 @@ fn keep_latest_ends_with_newest_message(bus: Bus) {
 fn drop_oldest_accounts_for_every_message(bus: Bus) {
     let burst = Burst::begin(bus, "keep = \"all\"\ndepth = 4\npolicy = \"drop-oldest\"", WIDE);
     burst.newest_arrives();
-    burst.books("every message is accounted for", |from, to| {
+    burst.accounts("every message is accounted for", |from, to| {
         let counters = ["sent", "overflowed", "dropped_full", "dropped_link_down"];
         let sending: u64 = counters.iter().map(|name| from.counter(name)).sum();
         // What overflowed before the first message crossed, or while it was being taken, is the
@@ -110,7 +110,7 @@ fn drop_oldest_accounts_for_every_message(bus: Bus) {
 
 fn drop_newest_accounts_for_every_crossed_message(bus: Bus) {
     let burst = Burst::begin(bus, "keep = \"all\"\ndepth = 4\npolicy = \"drop-newest\"", WIDE);
-    burst.books("every message is accounted for", |from, to| {
+    burst.accounts("every message is accounted for", |from, to| {
         let kept = from.counter("sent");
         kept == to.counter("received")
             && kept + from.counter("dropped_full") + from.counter("overflowed") == COUNT
@@ -123,7 +123,7 @@ fn block_loses_nothing_without_overflow(bus: Bus) {
         ..WIDE
     };
     let burst = Burst::begin(bus, "keep = \"all\"\ndepth = 4\npolicy = \"block\"", strict);
-    burst.books("all arrive", |_, to| {
+    burst.accounts("all arrive", |_, to| {
         to.counter("received") == COUNT && to.counter("lost") == 0
     });
 }

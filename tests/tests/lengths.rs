@@ -5,7 +5,7 @@ use busway_tests::outage::{Outage, cuts, start};
 use busway_tests::own_network::{in_own_network, sent};
 use busway_tests::role::{Role, Runner, Settings};
 use busway_tests::skip::skipped;
-use busway_tests::stream::{DEEP, STRICT, conclude, flows, goes_over, losses_are_in_the_books};
+use busway_tests::stream::{DEEP, STRICT, conclude, flows, goes_over, losses_are_accounted_for};
 use busway_tests::{Bus, Rig, eventually};
 use iceoryx2::prelude::*;
 
@@ -140,7 +140,7 @@ fn either_bus_is_lost_under_load_and_every_loss_is_counted(small: Bus, large: Bu
         flows(&publisher, &subscriber, 1, &format!("by length again, cut {cut}"));
     }
     let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
-    losses_are_in_the_books(&rig, SERVICE, published, &seen);
+    losses_are_accounted_for(&rig, SERVICE, published, &seen);
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! What a subscriber is missing after a fault under load is in the books of the gateways that
+//! What a subscriber is missing after a fault under load is accounted for by the gateways that
 //! survived it, as `docs/decisions/004-losses.md` promises: to the message where somebody could
 //! count.
 
 use busway_tests::role::{Role, Runner, Seen};
-use busway_tests::stream::{DEEP, books, flows, kept_back, stream, taken};
+use busway_tests::stream::{DEEP, accounts, flows, kept_back, stream, taken};
 use busway_tests::{Bus, Rig, eventually, on_each_bus};
 use rustix::process::Signal;
 
@@ -52,7 +52,7 @@ fn samples_taken_from_killed_publisher_are_not_lost(bus: Bus) {
     // Not exact: how many the dead one published after its last report nobody knows. Exact: all
     // that was taken arrived, or is counted on both sides.
     let (arrived, missing) = (dead.received + next.received, dead.missing + next.missing);
-    let [sending, receiving] = books(&rig, SERVICE, arrived + missing, arrived);
+    let [sending, receiving] = accounts(&rig, SERVICE, arrived + missing, arrived);
     assert_eq!(
         (kept_back(&sending), receiving.counter("lost")),
         (missing, missing)
@@ -73,17 +73,17 @@ fn losses_of_killed_sending_gateway_end_at_its_restart(bus: Bus) {
     rig.start_gateway(0);
     flows(&publisher, &subscriber, 1, "after the sending gateway was killed");
     let (published, seen) = conclude(publisher, &subscriber);
-    let receiving = eventually("all that arrived is in the books", || {
+    let receiving = eventually("all that arrived is accounted for", || {
         rig.service(1, SERVICE)
             .filter(|receiving| receiving.counter("received") == seen.received)
     });
     assert_eq!(receiving.counter("origin_restarts"), 1);
     // Not counted: what was published while there was no gateway, since nobody could. Exact: it is
     // one gap, from the last message of the dead gateway to the first of the next one, and the rest
-    // of what is missing is in the books.
+    // of what is missing is accounted for.
     let uncounted = seen.missing - receiving.counter("lost");
     let by_next = published - before.last - uncounted;
-    let [sending, _] = books(&rig, SERVICE, by_next, seen.received);
+    let [sending, _] = accounts(&rig, SERVICE, by_next, seen.received);
     assert_eq!(sending.counter("sent"), seen.received - before.received);
     assert_eq!(kept_back(&sending), receiving.counter("lost") - lost_before);
 }
@@ -102,8 +102,8 @@ fn sender_counts_losses_of_killed_receiving_gateway(bus: Bus) {
         "after the receiving gateway was killed",
     );
     let (published, seen) = conclude(publisher, &subscriber);
-    // Exact: each message that was published is in one of the surviving gateway's books.
-    let sending = eventually("all are in the books", || {
+    // Exact: each message that was published is accounted for by the surviving gateway.
+    let sending = eventually("all are accounted for", || {
         rig.service(0, SERVICE)
             .filter(|sending| taken(sending) == published)
     });
@@ -128,7 +128,7 @@ fn killed_subscriber_costs_other_subscribers_no_message(bus: Bus) {
     let (published, seen) = conclude(publisher, &neighbour);
     // Exact on both sides: no gateway and no link was lost. What is missing, if anything, is what a
     // channel had no room for while iceoryx2 connected the new subscriber.
-    let [sending, receiving] = books(&rig, SERVICE, published, seen.received);
+    let [sending, receiving] = accounts(&rig, SERVICE, published, seen.received);
     assert_eq!((seen.first, seen.received + seen.missing), (1, published));
     assert_eq!(
         (kept_back(&sending), receiving.counter("lost")),
@@ -157,7 +157,7 @@ fn losses_while_a_gateway_stands_still(bus: Bus, stopped: usize) {
     let (published, seen) = conclude(publisher, &subscriber);
     // Both gateways lived through it, so both know everything: the sending one each message, the
     // receiving one each gap.
-    let [sending, receiving] = books(&rig, SERVICE, published, seen.received);
+    let [sending, receiving] = accounts(&rig, SERVICE, published, seen.received);
     assert_eq!(receiving.counter("lost"), seen.missing, "{seen:?} {receiving:?}");
     assert_eq!(receiving.counter("origin_restarts"), 0);
     let (least, in_doubt) = (kept_back(&sending), sending.counter("in_doubt"));

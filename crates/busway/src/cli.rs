@@ -1,4 +1,4 @@
-//! What can be said on the command line.
+//! The command line: options and sub-commands.
 
 use clap::{Parser, Subcommand};
 
@@ -26,12 +26,12 @@ pub struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   busway demo                                  two hosts on this machine, for a few seconds
-  busway check system.toml                     is the file right, what will each host do?
+  busway check system.toml                     check the file, show what each host will do
   busway gateway --host vision system.toml     carry the services and ports of this host
   busway port list --system system.toml        the ARINC 653 ports on this machine
-  busway doctor                                what will spoil real-time latency here, and how to mend it
+  busway doctor                                what spoils real-time latency here, and the fix
 
-Exit status: 0 all went well, 1 it failed, 2 the command line or the system file is wrong";
+Exit status: 0 success, 1 failure, 2 wrong command line or system file";
 
 /// One variant for each file in `commands`.
 #[derive(Debug, Subcommand)]

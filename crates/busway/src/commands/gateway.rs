@@ -1,4 +1,4 @@
-//! `busway gateway`.
+//! `busway gateway`: runs the gateway of one host.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,10 +7,10 @@ use busway_system::System;
 
 use crate::output::UsageError;
 
-/// Carry the iceoryx2 services and ARINC 653 channels of this host to the hosts it is linked to
+/// Carry this host's iceoryx2 services and ARINC 653 channels to the hosts it is linked to
 ///
-/// Runs until Ctrl-C or SIGTERM. The programs need no change; they and the gateways may start and
-/// stop in any order.
+/// Runs until Ctrl-C or SIGTERM. Programs need no change. Programs and gateways may start and stop
+/// in any order.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -23,7 +23,7 @@ pub struct Args {
     /// Which host of the system file this is
     #[arg(long, value_name = "NAME")]
     host: String,
-    /// Where to write what the gateway is doing, as JSON; goes over the system file's `status`
+    /// Write the gateway's status to this JSON file; overrides `status` of the system file
     #[arg(long, value_name = "FILE")]
     status: Option<PathBuf>,
 }

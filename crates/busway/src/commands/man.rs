@@ -1,4 +1,4 @@
-//! `busway man`.
+//! `busway man`: writes man pages.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::CommandFactory;
 
-/// Write the man pages, one for each command
+/// Write a man page for each command
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   busway man ~/.local/share/man/man1 && man busway-gateway")]
 pub struct Args {
-    /// Where to; made if missing
+    /// The directory; created if missing
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! Finds ports and looks at them.
+//! Finds ports in the system file and reads their state.
 
 use std::io::ErrorKind;
 
@@ -99,7 +99,7 @@ pub fn all_seen(all: &All) -> anyhow::Result<Vec<(Found, ObservedPort)>> {
         && let Some(root) = missing
     {
         anyhow::bail!(
-            "there is no state of ports in {}: no partition or gateway of the host has run on this machine",
+            "no port state in {}: no partition or gateway of the host has run on this machine",
             root.display()
         );
     }
@@ -163,7 +163,7 @@ pub fn one_seen(one: &One) -> anyhow::Result<(Found, ObservedPort)> {
     let observer = Observer::new(&root, found.module.clone())?;
     let seen = match observer.port(&found.reference) {
         Err(error) if is_missing(&error) => anyhow::bail!(
-            "there is no state of ports in {}: no partition or gateway of {} has run on this machine",
+            "no port state in {}: no partition or gateway of {} has run on this machine",
             root.display(),
             found.host
         ),

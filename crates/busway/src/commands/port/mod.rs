@@ -1,4 +1,4 @@
-//! `busway port`: looking at the ARINC 653 ports of a running system, and writing into them.
+//! `busway port`: reads the ARINC 653 ports of a running system, and writes into them.
 
 mod look;
 mod show;
@@ -19,8 +19,8 @@ use crate::output::UsageError;
 
 /// Look at the ARINC 653 ports of a running system, on this machine
 ///
-/// `list`, `read`, `watch` and `stats` map everything read-only: no partition notices. `write` is
-/// an intrusion.
+/// `list`, `read`, `watch` and `stats` map memory read-only and do not disturb a partition. `write`
+/// acts in place of the partition.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -38,20 +38,20 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum PortCommand {
-    /// All ports whose state lies on this machine: kind, direction, messages, whether they are
-    /// created
+    /// List the ports with state on this machine: kind, direction, messages, whether created
     List(All),
-    /// What all ports have counted, those of the gateway included
+    /// Print the counters of all ports, including those of the gateway
     Stats(All),
-    /// The message of a sampling port, or the first one in a queue; it stays there
+    /// Print the message of a sampling port, or the first one in a queue, without consuming it
     Read(One),
-    /// Watch ports live on a terminal; elsewhere print each new message or change of a queue. Until
-    /// Ctrl-C
-    Watch(Watch),
-    /// Write a message into a source port in the place of its partition: an intrusion
+    /// Show ports live on a terminal; elsewhere print each new message or change of a queue
     ///
-    /// The destinations take it for the partition's own. Joining a partition that is not running
-    /// counts as a start of it.
+    /// Runs until Ctrl-C.
+    Watch(Watch),
+    /// Write a message into a source port, in place of its partition
+    ///
+    /// Destinations cannot tell it from the partition's own messages. If the partition is not
+    /// running, this counts as a start of it.
     Write(Write),
 }
 
@@ -78,7 +78,7 @@ struct All {
 struct One {
     #[command(flatten)]
     place: Where,
-    /// The port
+    /// The port to read or write
     #[arg(value_name = "PARTITION/PORT")]
     port: String,
 }
@@ -87,13 +87,13 @@ struct One {
 struct Watch {
     #[command(flatten)]
     place: Where,
-    /// The ports; without any, all whose state lies on this machine
+    /// The ports; by default, all with state on this machine
     #[arg(value_name = "PARTITION/PORT")]
     ports: Vec<String>,
     /// How often to look
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = humantime::parse_duration)]
     every: Duration,
-    /// Print lines, also on a terminal, and end after so many
+    /// Print this many lines, also on a terminal, then exit
     #[arg(long, value_name = "LINES")]
     count: Option<u64>,
 }
@@ -105,8 +105,8 @@ struct Write {
     /// The message as text
     #[arg(long, value_name = "TEXT", conflicts_with = "hex")]
     text: Option<String>,
-    /// The message as hexadecimal digits; blanks do not matter. Without this and --text it is read
-    /// from standard input
+    /// The message as hexadecimal digits; blanks are ignored. Without --hex and --text, the message
+    /// is read from standard input
     #[arg(long, value_name = "DIGITS")]
     hex: Option<String>,
 }
@@ -128,7 +128,7 @@ fn write(write: &Write) -> anyhow::Result<()> {
     let at = look::find(&system, &write.one.port)?;
     if at.config.direction != Direction::Source {
         return Err(UsageError(format!(
-            "{} is a destination port: write into the source of its channel",
+            "{} is a destination port; write to the source port of its channel",
             write.one.port
         ))
         .into());
@@ -136,7 +136,7 @@ fn write(write: &Write) -> anyhow::Result<()> {
     let limit = at.config.max_message_size_bytes;
     if message.is_empty() || message.len() > limit {
         return Err(UsageError(format!(
-            "the message has {} bytes: {} takes 1 to {limit}",
+            "the message has {} bytes; {} accepts 1 to {limit}",
             message.len(),
             write.one.port
         ))
@@ -166,8 +166,12 @@ fn message_of(write: &Write) -> anyhow::Result<Vec<u8>> {
         return Ok(text.clone().into_bytes());
     }
     if let Some(hex) = &write.hex {
-        return bytes_of(hex)
-            .ok_or_else(|| UsageError(format!("--hex: {hex:?} is no sequence of pairs of digits")).into());
+        return bytes_of(hex).ok_or_else(|| {
+            UsageError(format!(
+                "--hex: {hex:?} is not a sequence of pairs of hexadecimal digits"
+            ))
+            .into()
+        });
     }
     let mut message = Vec::new();
     // The longest message of any port; more would be refused anyway.
@@ -177,7 +181,7 @@ fn message_of(write: &Write) -> anyhow::Result<Vec<u8>> {
         .read_to_end(&mut message)
         .context("standard input")?;
     if message.is_empty() {
-        bail!("standard input has no message: give one there, or by --text or --hex");
+        bail!("no message on standard input; write one there, or use --text or --hex");
     }
     Ok(message)
 }

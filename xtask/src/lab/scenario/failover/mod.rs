@@ -1,6 +1,6 @@
 //! Two guests joined by a link with two buses, TCP and another one: each is cut under load where it
 //! comes first, and given back. Messages go over the other bus and come back, in order, none twice,
-//! and each one missing is in the gateways' books. How long nothing came is measured, and judged by
+//! and each one missing is accounted for by the gateways. How long nothing came is measured, and judged by
 //! nobody.
 
 mod cut;
@@ -237,7 +237,7 @@ impl<'a> Running<'a> {
         Duration::from_micros(longest_us.unwrap_or(0))
     }
 
-    /// Ends it: the last message arrives, and the books of both gateways say what became of each.
+    /// Ends it: the last message arrives, and both gateways account for each.
     fn conclude(&self, gateways: &Gateways<'_>) -> Result<()> {
         self.publisher.end_input()?;
         self.publisher.wait(LIMIT)?;

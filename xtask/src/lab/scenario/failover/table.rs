@@ -21,7 +21,7 @@ pub(super) struct Row {
     pub(super) silence_ms: u64,
     /// The same from then until they came over this one again.
     pub(super) back_silence_ms: u64,
-    /// Messages that never came, each in the books.
+    /// Messages that never came, each accounted for.
     pub(super) missing: u64,
 }
 
