@@ -1,7 +1,7 @@
 //! Two guests joined by a link with two buses, TCP and another one: each is cut under load where it
 //! comes first, and given back. Messages go over the other bus and come back, in order, none twice,
-//! and each one missing is accounted for by the gateways. How long nothing came is measured, and judged by
-//! nobody.
+//! and each one missing is accounted for by the gateways. How long nothing came is measured, and
+//! judged by nobody.
 
 mod cut;
 mod hosts;
