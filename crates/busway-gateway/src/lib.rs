@@ -3,14 +3,15 @@
 //!
 //! ```text
 //! program -> iceoryx2 -> lane::outbound -> bus -> lane::inbound -> iceoryx2 -> program
-//!                 gateway (control thread) decides what crosses, and opens it
+//!               gateway (control thread): facts -> control (decides) -> actions
 //! ```
 //!
 //! * [`iox`]: everything that touches iceoryx2.
 //! * [`description`]: a service's types and settings, without iceoryx2.
 //! * [`catalog`]: the services of this host.
 //! * [`clock`]: brings time stamps of ports to another host's clock.
-//! * [`gateway`]: the control thread.
+//! * [`control`]: decides what crosses, over which bus, and when it moves; pure.
+//! * [`gateway`]: the control thread, which carries that out.
 //! * [`protocol`]: the control messages that gateways send each other.
 //! * [`lane`]: the threads that move data.
 //! * [`janitor`]: removes what dead programs left behind.
@@ -21,6 +22,7 @@
 
 pub mod catalog;
 pub mod clock;
+pub mod control;
 pub mod counters;
 pub mod description;
 pub mod faults;

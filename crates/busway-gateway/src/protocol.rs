@@ -1,14 +1,15 @@
-//! What two gateways say to each other over the control conversation of a link.
+//! Control messages: what two gateways send each other over the control conversation of a link.
 //!
-//! Offers tell which services live on a host; the receiving side of a service opens the channel, since it owns the landing place.
-//! Encoded with postcard. A peer's bytes are hostile: decoding checks them, and every use checks again what it names.
+//! A host offers the services that live there; the receiving side of a service opens the channel,
+//! since it owns the landing place. Encoded with postcard. A peer's bytes are hostile: decoding
+//! checks them, and every use checks again what they name.
 
 use busway_transport::{ChannelSpec, Keep};
 use serde::{Deserialize, Serialize};
 
 use crate::description::ServiceDescription;
 
-/// Said of itself in the hello; peers that say something else carry nothing with us.
+/// This gateway's version line in the hello; nothing is carried to a peer whose line differs.
 pub fn application() -> String {
     format!(
         "iceoryx2 {} gateway-protocol {PROTOCOL_VERSION}",
@@ -19,15 +20,16 @@ pub fn application() -> String {
 /// Raised whenever a message below changes.
 pub const PROTOCOL_VERSION: u32 = 5;
 
-/// One message of the conversation.
+/// One control message, from the point of view of its sender.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Say {
+pub enum ControlMessage {
     /// Programs on my host have this service open; sent again when something of it changes.
     Offer {
         /// Types and settings.
         description: ServiceDescription,
-        /// If a program there publishes: length in bytes of its longest messages, by which the receiver chooses a bus. Of slices it is the length for
-        /// which the publisher was made; one that grows later is not seen to.
+        /// If a program there publishes: length in bytes of its longest message, by which the
+        /// receiver chooses a bus. For slices it is the length for which the publisher was made;
+        /// one that grows later is not followed.
         longest_bytes: Option<u64>,
     },
     /// No program on my host has this service open any more.
@@ -45,7 +47,8 @@ pub enum Say {
         spec: Spec,
         /// Where the messages land, as the bus describes it.
         landing: Vec<u8>,
-        /// If this is a second channel beside the service's main one to me: it is for messages with so many bytes of payload and more.
+        /// If this is a second channel beside the service's main one to me: the bytes of payload
+        /// from which on a message takes it.
         large_from_bytes: Option<u64>,
     },
     /// My end of this second channel is in use: send by it.
@@ -57,8 +60,9 @@ pub enum Say {
     Close {
         /// The channel.
         channel: u32,
-        /// What becomes of the messages that programs have published before. One of ports makes no difference: what was not confirmed comes again.
-        parting: Parting,
+        /// What becomes of messages published before. For ports it makes no difference: what is
+        /// unacknowledged comes again.
+        reason: CloseReason,
     },
     /// My end of this channel, that sends, is gone; its landing place is free.
     Closed {
@@ -67,9 +71,10 @@ pub enum Say {
         /// Why, if the receiver did not ask for it.
         reason: Option<String>,
     },
-    /// Send me the messages of this channel of ARINC 653 ports, whose source is on your host.
+    /// Send me the messages of this channel of ARINC 653 ports; its source is on your host.
     OpenPort {
-        /// Names the bus's channel, chosen by the receiver, of the same numbers as those of services.
+        /// Names the bus's channel, chosen by the receiver; one numbering with channels of
+        /// services.
         channel: u32,
         /// The channel's name in the system file.
         name: String,
@@ -87,25 +92,25 @@ pub enum Say {
     TellTime {
         /// As in the question.
         asked_ns: i64,
-        /// The answerer's `CLOCK_MONOTONIC` in ns when it heard the question.
+        /// The answerer's `CLOCK_MONOTONIC` in ns when the question arrived.
         heard_ns: i64,
         /// The same when it answered.
         answered_ns: i64,
     },
 }
 
-/// How a receiver leaves a channel.
+/// Why a receiver closes a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Parting {
-    /// Nobody on its host wants what is left.
+pub enum CloseReason {
+    /// Nobody on its host wants the messages that are left.
     Unwanted,
-    /// What programs have published before shall still come.
+    /// Messages published before shall still come.
     Drained,
-    /// Its end has failed: what it had not confirmed may be lost, and it asks anew.
+    /// Its end has failed: unacknowledged messages may be lost, and it opens a channel anew.
     Failed,
 }
 
-/// [`ChannelSpec`] as it is told to the sender.
+/// [`ChannelSpec`] as it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
     /// Messages on their way at most; `None` for a channel that keeps the latest.
@@ -139,14 +144,14 @@ impl From<Spec> for ChannelSpec {
     }
 }
 
-impl Say {
+impl ControlMessage {
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
         postcard::to_stdvec(self).expect("plain data always encodes")
     }
 
     /// From a peer's bytes; `None` if they are no message.
-    pub fn decode(bytes: &[u8]) -> Option<Say> {
+    pub fn decode(bytes: &[u8]) -> Option<ControlMessage> {
         postcard::from_bytes(bytes).ok()
     }
 }
@@ -157,10 +162,10 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn messages_survive_the_wire() {
-        for say in [
-            Say::Withdraw { service: "a".into() },
-            Say::Open {
+    fn encoded_messages_decode_to_themselves() {
+        for message in [
+            ControlMessage::Withdraw { service: "a".into() },
+            ControlMessage::Open {
                 channel: 1,
                 service: "b".into(),
                 spec: Spec {
@@ -170,24 +175,24 @@ mod tests {
                 landing: vec![1, 2],
                 large_from_bytes: Some(65536),
             },
-            Say::Use { channel: 2 },
-            Say::Close {
+            ControlMessage::Use { channel: 2 },
+            ControlMessage::Close {
                 channel: 3,
-                parting: Parting::Failed,
+                reason: CloseReason::Failed,
             },
-            Say::Closed {
+            ControlMessage::Closed {
                 channel: 7,
                 reason: Some("why".into()),
             },
         ] {
-            assert_eq!(Say::decode(&say.encode()), Some(say));
+            assert_eq!(ControlMessage::decode(&message.encode()), Some(message));
         }
     }
 
     proptest! {
         #[test]
-        fn garbage_is_refused_or_read_but_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..256)) {
-            let _ = Say::decode(&bytes);
+        fn decoding_garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..256)) {
+            let _ = ControlMessage::decode(&bytes);
         }
     }
 }

@@ -1,8 +1,9 @@
-//! The clocks of peers: whom to ask, and who wants to know.
+//! Offsets of the peers' clocks: which peers to ask, and where the estimates go.
 //!
-//! Contract: a link has an estimator if a channel that arrives over it needs the offset of the two hosts' clocks. Lanes get theirs with the channel; partitions of this
-//! host that read what another host writes straight into its memory find it in the file of the partition that stands for that host. Called by
-//! [`super::ports`].
+//! Contract: a link has an estimator if a channel that arrives over it needs the offset of the two
+//! hosts' clocks. Lanes get theirs with the channel; partitions of this host that read what another
+//! host writes straight into its memory find it in the file of the partition that stands for that
+//! host. Called by [`super`] and [`super::ports`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,11 +12,11 @@ use std::time::{Duration, Instant};
 use busway_port::Partition;
 use busway_port::peer_clock::PeerClock;
 
-use super::links::LinkState;
+use super::links::Links;
 use crate::clock::{Estimator, monotonic_ns};
-use crate::protocol::Say;
+use crate::protocol::ControlMessage;
 
-/// The clocks of peers are asked for this often, and when a link comes up.
+/// Peers are asked this often, and when a link comes up.
 const ASK: Duration = Duration::from_secs(1);
 
 /// See the module.
@@ -28,7 +29,7 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    /// Nobody is asked.
+    /// No peer is asked.
     pub fn new() -> Clocks {
         Clocks {
             estimators: HashMap::new(),
@@ -42,7 +43,7 @@ impl Clocks {
         self.estimators.entry(link).or_default();
     }
 
-    /// As [`need`](Self::need), and tells it through the file of `partition`.
+    /// As [`need`](Self::need), and writes it to the file of `partition`.
     pub fn need_for(&mut self, link: usize, partition: &Arc<Partition>) {
         self.need(link);
         let mut writers = self.writers.iter();
@@ -51,7 +52,7 @@ impl Clocks {
         }
     }
 
-    /// Whether nobody is asked.
+    /// Whether no peer is asked.
     pub fn is_empty(&self) -> bool {
         self.estimators.is_empty()
     }
@@ -61,26 +62,26 @@ impl Clocks {
         self.estimators.get(&link)
     }
 
-    /// A link came up: its peer may be another process than before, or another host in its place.
-    pub fn link_up(&mut self, index: usize, link: &mut LinkState) {
+    /// A usable link came up: its peer may be another process than before.
+    pub fn link_up(&mut self, index: usize, links: &mut Links) {
         if let Some(estimator) = self.estimators.get_mut(&index) {
             estimator.reset();
-            ask(link);
+            ask(index, links);
         }
     }
 
-    /// Asks when it is time.
-    pub fn tick(&mut self, now: Instant, links: &mut [LinkState]) {
+    /// Asks the peers of usable links when it is time.
+    pub fn tick(&mut self, now: Instant, links: &mut Links, is_usable: impl Fn(usize) -> bool) {
         if now >= self.ask_at {
             self.ask_at = now + ASK;
-            for index in self.estimators.keys() {
-                ask(&mut links[*index]);
+            for &index in self.estimators.keys().filter(|index| is_usable(**index)) {
+                ask(index, links);
             }
         }
     }
 
-    /// A peer has answered. Whether anybody needed it.
-    pub fn hear(&mut self, index: usize, measured: Option<PeerClock>) -> bool {
+    /// Takes a measurement in. Returns whether anybody needed it.
+    pub fn take(&mut self, index: usize, measured: Option<PeerClock>) -> bool {
         let (Some(estimator), Some(measured)) = (self.estimators.get_mut(&index), measured) else {
             return false;
         };
@@ -94,10 +95,7 @@ impl Clocks {
     }
 }
 
-fn ask(link: &mut LinkState) {
-    if link.is_usable() {
-        link.say(&Say::AskTime {
-            asked_ns: monotonic_ns(),
-        });
-    }
+fn ask(index: usize, links: &mut Links) {
+    let asked_ns = monotonic_ns();
+    links.send(index, &ControlMessage::AskTime { asked_ns });
 }

@@ -1,9 +1,11 @@
 //! Queuing channels between this host and real-time cores, on which no gateway runs.
 //!
-//! Contract: which there are, and where they lie, follows from the system file alone; nothing is agreed upon with the core. Each channel is given to its lane as
-//! soon as its memory can be mapped, and given again a second after its ring was found damaged. Whether the core is there is asked through the memory
-//! ([`Watch`]), told in status and log, and has no influence on the data: a core that stops leaves full queues, one that starts anew is met
-//! again by the ends themselves ([`busway_transport::core_queue`]).
+//! Contract: which there are, and where they lie, follows from the system file alone; nothing is
+//! agreed upon with the core. Each channel is given to its lane as soon as its memory can be
+//! mapped, and given again a second after its ring was found damaged. Whether the core is there is
+//! asked through the memory ([`Watch`]), told in status and log, and has no influence on the data:
+//! a core that stops leaves full queues, one that starts anew is met again by the ends themselves
+//! ([`busway_transport::core_queue`]).
 //!
 //! Called by the control thread; lanes move the messages.
 
@@ -55,7 +57,8 @@ struct Channel {
 }
 
 impl Cores {
-    /// Takes the gateway's place in the store of this host, if a queuing channel joins it with a core.
+    /// Takes the gateway's place in the store of this host, if a queuing channel joins it with a
+    /// core.
     ///
     /// # Errors
     /// The store can't be had.
@@ -125,8 +128,8 @@ impl Cores {
         self.next_look = Some(now + period);
     }
 
-    /// A lane has given an end up.
-    pub fn hear_report(&mut self, number: u32, reason: Option<String>) {
+    /// A lane has dropped an end.
+    pub fn end_reported(&mut self, number: u32, reason: Option<String>) {
         if let Some(channel) = self.channels.get_mut(number as usize) {
             channel.fail(reason.unwrap_or_else(|| "its lane has ended".to_string()));
         }
@@ -190,6 +193,7 @@ impl Channel {
         let wire = Wire::new(self.crossing.clock, &Estimator::default());
         let key = ChannelKey {
             link: NO_LINK,
+            conversation: 0,
             channel: 0,
         };
         let (tally, counters) = (self.tally.clone(), self.counters.clone());

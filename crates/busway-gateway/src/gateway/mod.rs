@@ -1,82 +1,77 @@
-//! The control thread: what crosses, and where.
+//! The gateway's shell: turns what happens on this host into facts for the decision core, and
+//! carries out its actions.
 //!
-//! It knows three things: the services of this host ([`Catalog`]), what the peers offer (their links), and what is held open here
-//! (`ServiceState`). Whenever something of one service changes, `reconcile` compares what should be with what is, and makes
-//! the next step. It never touches data: lanes do.
+//! One control thread. It never touches data: lanes do. What crosses, over which bus, and when it
+//! moves is decided in [`crate::control`].
 //!
-//! * `links`: the conversation with the peers.
-//! * `channels`: channels of services, from being asked for to their end.
-//! * `ports`: channels of ARINC 653 ports.
-//! * `cores`: those to and from hosts without a gateway.
-//! * `ways`: which links a service takes from a host.
-//! * `large`: second channels, for what is large.
-//! * `reconcile`: mirror, channels, ports of one service.
-//! * `service`: the state of one service.
+//! * [`links`]: links to peers.
+//! * [`lanes`]: the threads that move data.
+//! * [`services`]: the gateway's parts in iceoryx2 services.
+//! * [`ports`], [`clocks`]: channels of ARINC 653 ports, and the peers' clocks.
+//! * [`cores`]: queues to and from real-time cores, which have no gateway.
 
-mod channels;
 mod clocks;
 mod cores;
-mod large;
+mod lanes;
 mod links;
-mod port_channel;
 mod ports;
-mod reconcile;
-mod rest;
-mod service;
-mod unconfirmed;
-mod ways;
+mod services;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use busway_system::{Lane as LaneSettings, System};
+use busway_system::System;
 use busway_transport::registry::Buses;
-use busway_transport::{Direction, LinkIdentity};
-use iceoryx2::node::Node;
+use busway_transport::{ChannelEnd, Direction, LinkEvent, LinkIdentity};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::catalog::Catalog;
-use crate::iox::{Service, domain};
+use crate::clock::{measured, monotonic_ns};
+use crate::control::endpoint::Endpoint;
+use crate::control::fact::LocalEvents;
+use crate::control::flow::Flow;
+use crate::control::link::LinkProfile;
+use crate::control::shared::Part;
+use crate::control::{Action, Core, Fact, LocalService};
+use crate::iox::domain;
+use crate::iox::sample::Outgoing;
 use crate::janitor::Janitor;
+use crate::lane::destination::LargeSender;
 use crate::lane::wait::{doorbell, silence};
-use crate::lane::{ChannelKey, FlowId, Lane, Report, ReportSender};
-use crate::status::StatusFile;
+use crate::lane::{ChannelKey, FlowId, InboundCommand, OutboundCommand, Report, ReportSender};
+use crate::protocol::ControlMessage;
+use crate::status::{LinkStatus, ServiceStatus, Status, StatusFile};
 use crate::{GatewayError, Options, protocol};
 use cores::Cores;
-use links::LinkState;
+use lanes::Lanes;
+use links::Links;
 use ports::Ports;
-use service::{InLane, Plan, ServiceState};
+use services::Services;
 
-/// Whatever depends on time is looked at this often.
+/// What depends on time is looked at this often.
 const TICK: Duration = Duration::from_millis(250);
 /// Losses are reported at most this often.
 const REPORT: Duration = Duration::from_secs(1);
 
 /// The gateway of one host.
 pub struct Gateway<'a> {
-    system: &'a System,
+    core: Core<'a>,
     host: String,
     session: u64,
-    node: Arc<Node<Service>>,
     janitor: Janitor,
     catalog: Catalog,
-    links: Vec<LinkState>,
-    lanes: Vec<Lane>,
-    /// Lanes of single flows that were told to end.
-    ending_lanes: Vec<(Lane, u32)>,
-    free_lane_numbers: Vec<u32>,
-    next_lane_number: u32,
-    services: HashMap<String, ServiceState>,
-    names: HashMap<FlowId, String>,
+    links: Links,
+    lanes: Lanes,
+    services: Services,
     ports: Ports,
     cores: Cores,
-    channels: HashMap<(Direction, ChannelKey), String>,
-    dirty: BTreeSet<String>,
+    /// Channel ends that no lane has yet.
+    ends: HashMap<(Direction, ChannelKey), ChannelEnd<Outgoing>>,
     reports: mpsc::Receiver<Report>,
-    report_box: ReportSender,
+    report_sender: ReportSender,
     status: Option<StatusFile>,
     next_tick: Instant,
     next_report: Instant,
@@ -90,91 +85,48 @@ impl<'a> Gateway<'a> {
     pub fn new(system: &'a System, host: &str, options: &Options) -> Result<Gateway<'a>, GatewayError> {
         crate::faults::install();
         raise_descriptor_limit();
-        // What the gateway can do something about it says itself, in terms of services and hosts.
+        // What the gateway can do something about it logs itself, in terms of services and hosts.
         iceoryx2::prelude::set_log_level(iceoryx2::prelude::LogLevel::Error);
-        let settings = system.host(host).ok_or_else(|| GatewayError::UnknownHost {
-            host: host.to_string(),
-            known: system
-                .hosts
-                .iter()
-                .map(|host| host.name.clone())
-                .collect::<Vec<_>>()
-                .join(", "),
-        })?;
-        if !settings.gateway {
-            return Err(GatewayError::Core {
-                host: host.to_string(),
-            });
-        }
+        let settings = settings_of(system, host)?;
         let config = domain::config(&settings.iceoryx2)?;
         let node = Arc::new(domain::create_node(&config, host)?);
         let session = new_session();
         let now = Instant::now();
         let catalog = Catalog::new(&config, *node.id(), now).map_err(GatewayError::Watch)?;
-        let (sender, reports) = mpsc::channel();
-        let report_box = ReportSender {
-            queue: sender,
+        let (queue, reports) = mpsc::channel();
+        let report_sender = ReportSender {
+            queue,
             doorbell: Arc::new(doorbell().map_err(GatewayError::Thread)?),
         };
         let janitor =
-            Janitor::start(node.clone(), report_box.doorbell.clone()).map_err(GatewayError::Thread)?;
-        let lanes = system
-            .lanes
-            .iter()
-            .map(|lane| Lane::start(lane.clone(), report_box.clone()))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(GatewayError::Thread)?;
-        let identity = LinkIdentity {
-            host: host.to_string(),
-            session,
-            application: protocol::application(),
-        };
-        let buses = Buses::new(identity);
-        let mut links = Vec::new();
-        for link in system.links_of(host).filter(|link| !system.is_core(&link.peer)) {
-            for bus in &link.buses {
-                let opened = buses.open(bus, &link.peer).map_err(|error| GatewayError::Link {
-                    bus: bus.name(),
-                    peer: link.peer.clone(),
-                    reason: error.to_string(),
-                })?;
-                links.push(LinkState::new(link.index, link.peer.clone(), opened));
-            }
-        }
-        let ports = Ports::new(system, host, session, &links)?;
+            Janitor::start(node.clone(), report_sender.doorbell.clone()).map_err(GatewayError::Thread)?;
+        let lanes = Lanes::start(&system.lanes, report_sender.clone()).map_err(GatewayError::Thread)?;
+        let links = open_links(system, host, session)?;
+        let mut core = Core::new(system, host, links.profiles(), now);
+        let ports = Ports::new(system, host, session, &links.profiles(), &mut core)?;
         let cores = Cores::new(system, host, session)?;
-        let status = options
-            .status
-            .as_ref()
-            .or(settings.status.as_ref())
-            .map(|path| StatusFile::new(path.clone()));
+        let status = options.status.as_ref().or(settings.status.as_ref());
         tracing::info!(
             "gateway of host {host:?}: {} link(s), {} lane(s), iceoryx2 domain {}",
             links.len(),
-            lanes.len(),
+            lanes.all().len(),
             config.global.root_path()
         );
         Ok(Gateway {
-            system,
+            core,
             host: host.to_string(),
             session,
-            node,
             janitor,
             catalog,
             links,
-            next_lane_number: lanes.len() as u32,
             lanes,
-            ending_lanes: Vec::new(),
-            free_lane_numbers: Vec::new(),
-            services: HashMap::new(),
-            names: HashMap::new(),
+            services: Services::new(node, session),
             ports,
             cores,
-            channels: HashMap::new(),
-            dirty: BTreeSet::new(),
+            ends: HashMap::new(),
             reports,
-            report_box,
-            status,
+            report_sender,
+            status: status.map(|path| StatusFile::new(path.clone())),
             next_tick: now + TICK,
             next_report: now + REPORT,
         })
@@ -183,18 +135,19 @@ impl<'a> Gateway<'a> {
     /// Carries services until `stop` is set.
     ///
     /// # Errors
-    /// Only what makes going on pointless; whatever may mend itself is retried for ever.
+    /// Only what makes going on pointless; whatever may recover is retried for ever.
     pub fn run(mut self, stop: &AtomicBool) -> Result<(), GatewayError> {
         // Relaxed: a flag on its own.
         while !stop.load(Ordering::Relaxed) {
             let now = Instant::now();
             self.poll_links(now);
             self.poll_catalog(now);
-            self.hear_reports(now);
-            self.cores.look(now, &self.lanes);
+            self.take_reports(now);
+            self.cores.look(now, self.lanes.all());
             self.tick(now);
-            for name in std::mem::take(&mut self.dirty) {
-                self.reconcile(&name, now);
+            while self.core.is_dirty() {
+                self.core.decide(now);
+                self.carry_out_all(now);
             }
             self.wait(now);
         }
@@ -202,9 +155,107 @@ impl<'a> Gateway<'a> {
         Ok(())
     }
 
+    fn fact(&mut self, fact: Fact, now: Instant) {
+        self.core.handle(fact, now);
+        self.carry_out_all(now);
+    }
+
+    fn poll_links(&mut self, now: Instant) {
+        for index in 0..self.links.len() {
+            while let Some(event) = self.links.poll(index, now) {
+                self.link_event(index, event, now);
+            }
+        }
+    }
+
+    fn link_event(&mut self, index: usize, event: LinkEvent<Outgoing>, now: Instant) {
+        match event {
+            LinkEvent::Up(hello) => {
+                self.fact(self.links.up(index, hello.application), now);
+                if self.core.links()[index].is_usable() {
+                    self.ports.clocks.link_up(index, &mut self.links);
+                }
+            }
+            LinkEvent::Down(reason) => {
+                self.fact(Fact::LinkDown { link: index, reason }, now);
+                let own = self.services.own_lanes();
+                self.links.drop_doorbells(index, &self.lanes, &own);
+            }
+            LinkEvent::Refused(reason) => self.fact(Fact::LinkRefused { link: index, reason }, now),
+            LinkEvent::Control(bytes) => match ControlMessage::decode(&bytes) {
+                Some(message) => self.control(index, message, now),
+                None => self.links.warn_of_garbage(index, bytes.len()),
+            },
+            LinkEvent::Channel(direction, channel, end) => {
+                let key = self.core.key(index, channel.0);
+                if self.core.flow_of(direction, key).is_none() {
+                    return;
+                }
+                let result = end.map(|end| {
+                    self.ends.insert((direction, key), end);
+                });
+                let fact = Fact::EndReady {
+                    direction,
+                    key,
+                    result,
+                };
+                self.fact(fact, now);
+            }
+        }
+    }
+
+    fn control(&mut self, link: usize, message: ControlMessage, now: Instant) {
+        let heard_ns = monotonic_ns();
+        if !self.core.links()[link].is_usable() {
+            return;
+        }
+        match message {
+            ControlMessage::AskTime { asked_ns } => {
+                let answer = ControlMessage::TellTime {
+                    asked_ns,
+                    heard_ns,
+                    answered_ns: monotonic_ns(),
+                };
+                self.links.send(link, &answer);
+            }
+            ControlMessage::TellTime {
+                asked_ns,
+                heard_ns: there_ns,
+                answered_ns,
+            } => {
+                let offset = measured(asked_ns, there_ns, answered_ns, heard_ns);
+                if self.ports.clocks.take(link, offset) {
+                    self.fact(Fact::ClockKnown { link }, now);
+                }
+            }
+            message => self.fact(Fact::Control { link, message }, now),
+        }
+    }
+
     fn poll_catalog(&mut self, now: Instant) {
         let changes = self.catalog.poll(now);
-        self.dirty.extend(changes.names);
+        for name in changes.names {
+            let programs = self.catalog.publish_subscribe(&name).map(|local| LocalService {
+                description: local.description.clone(),
+                nodes: local.census.nodes,
+                publishers: local.census.sources,
+                subscribers: local.census.sinks,
+                longest_bytes: local.census.longest_bytes(&local.description.payload),
+            });
+            let events = self
+                .catalog
+                .companion(&name)
+                .map_or_else(LocalEvents::default, |ports| LocalEvents {
+                    notifiers: ports.sources,
+                    listeners: ports.sinks,
+                });
+            let fact = Fact::Local {
+                service: name,
+                programs,
+                events,
+            };
+            self.fact(fact, now);
+        }
         if changes.deaths {
             self.janitor.ask();
         }
@@ -213,49 +264,206 @@ impl<'a> Gateway<'a> {
         }
     }
 
+    fn take_reports(&mut self, now: Instant) {
+        while let Ok(report) = self.reports.try_recv() {
+            match report {
+                Report::SenderEnded {
+                    flow: FlowId::Core(number),
+                    failure,
+                    ..
+                }
+                | Report::ReceiverEnded {
+                    flow: FlowId::Core(number),
+                    failure,
+                    ..
+                } => self.cores.end_reported(number, failure),
+                report => self.fact(Fact::Lane(report), now),
+            }
+        }
+    }
+
     fn tick(&mut self, now: Instant) {
         if now < self.next_tick {
             return;
         }
         self.next_tick = now + TICK;
-        self.expire_offers(now);
-        self.ports.tick(now, &mut self.links, &self.lanes);
-        let timed = self.services.iter().filter(|(_, service)| service.needs_tick());
-        self.dirty.extend(timed.map(|(name, _)| name.clone()));
-        let free = &mut self.free_lane_numbers;
-        self.ending_lanes.retain(|(lane, number)| {
-            if lane.is_finished() {
-                free.push(*number);
-            }
-            !lane.is_finished()
-        });
+        self.core.tick(now);
+        let core = &self.core;
+        self.ports
+            .clocks
+            .tick(now, &mut self.links, |link| core.links()[link].is_usable());
+        self.lanes.collect_ended();
         if now >= self.next_report {
             self.next_report = now + REPORT;
-            self.report_losses();
+            self.services.report_losses();
             self.write_status(false);
         }
     }
 
-    fn report_losses(&mut self) {
-        for (name, service) in &mut self.services {
-            let snapshot = service.counters.snapshot();
-            let losses = snapshot.losses();
-            if losses > service.reported_losses {
-                tracing::warn!(
-                    "service {name:?}: {} message(s) lost since the last report ({losses} in all: {} missing from other hosts, {} overflowed here, {} channel full, {} link down, {} in doubt, {} no memory, {} reader full, {} refused)",
-                    losses - service.reported_losses,
-                    snapshot.lost,
-                    snapshot.overflowed,
-                    snapshot.dropped_full,
-                    snapshot.dropped_link_down,
-                    snapshot.in_doubt,
-                    snapshot.dropped_no_memory,
-                    snapshot.dropped_reader_full,
-                    snapshot.refused,
-                );
-                service.reported_losses = losses;
+    fn carry_out_all(&mut self, now: Instant) {
+        while let Some(action) = self.core.next_action() {
+            if let Some(answer) = self.carry_out(action) {
+                self.core.handle(answer, now);
             }
         }
+    }
+
+    /// Carries out an action; returns its answer, if it has one.
+    fn carry_out(&mut self, action: Action) -> Option<Fact> {
+        let Gateway {
+            services,
+            lanes,
+            links,
+            ..
+        } = self;
+        match action {
+            Action::Send { link, message } => links.send(link, &message),
+            Action::HoldService { flow, description } => {
+                if let Some(Flow { name, endpoint, .. }) = self.core.flow(flow)
+                    && let Endpoint::Service(service) = endpoint
+                {
+                    services.introduce(flow, name, service.plan.lane);
+                }
+                let result = services.hold(flow, &description);
+                return Some(Fact::ServiceHeld { flow, result });
+            }
+            Action::ReleaseService { flow } => services.release(flow),
+            Action::MakePublisher { flow, waits } => {
+                let result = services.make_publisher(flow, waits, links.len(), lanes);
+                let was_there = false;
+                return Some(Fact::PublisherMade {
+                    flow,
+                    result,
+                    was_there,
+                });
+            }
+            Action::ReplacePublisher { flow } => {
+                let result = services.replace_publisher(flow, links.len(), lanes);
+                let was_there = true;
+                return Some(Fact::PublisherMade {
+                    flow,
+                    result,
+                    was_there,
+                });
+            }
+            Action::DropPublisher { flow } => services.drop_publisher(flow, lanes, links),
+            Action::MakeSubscriber { flow, when_full } => {
+                let result = services.make_subscriber(flow, when_full, lanes);
+                return Some(Fact::SubscriberMade { flow, result });
+            }
+            Action::DropSubscriber { flow } => services.drop_subscriber(flow, lanes),
+            Action::SetNotifier { flow, is_wanted } => {
+                let result = services.set_notifier(flow, is_wanted, lanes);
+                return Some(Fact::NotifierSet { flow, result });
+            }
+            Action::SetListener { flow, is_wanted } => {
+                let result = services.set_listener(flow, is_wanted, lanes);
+                return Some(Fact::ListenerSet { flow, result });
+            }
+            Action::NoticeSubscribers { flow } => {
+                services.command_inbound(flow, lanes, InboundCommand::NoticeSubscribers);
+            }
+            Action::NoticePublishers { flow } => {
+                services.command_outbound(flow, lanes, OutboundCommand::NoticePublishers);
+            }
+            Action::ResetContinuity { flow, peer } => services.reset_continuity(flow, &peer),
+            Action::CountDeliveryUnknown { flow, messages } => {
+                services.count_delivery_unknown(flow, messages);
+            }
+            Action::Warn(line) => tracing::warn!("{line}"),
+            Action::Info(line) => tracing::info!("{line}"),
+            action => return self.carry_out_on_channel(action),
+        }
+        None
+    }
+
+    fn carry_out_on_channel(&mut self, action: Action) -> Option<Fact> {
+        let Gateway {
+            services,
+            ports,
+            lanes,
+            links,
+            ends,
+            ..
+        } = self;
+        let is_port = |flow: FlowId| matches!(flow, FlowId::Port(_));
+        match action {
+            Action::OpenReceiver { flow, key, spec } => {
+                let lane = if is_port(flow) {
+                    ports.lane(flow)
+                } else {
+                    services.inbound_lane(flow)
+                };
+                let result = links.open_receiver(key, &spec, lane);
+                return Some(Fact::ReceiverOpened { key, result });
+            }
+            Action::OpenSender {
+                flow,
+                key,
+                spec,
+                landing,
+            } => {
+                let lane = if is_port(flow) {
+                    ports.lane(flow)
+                } else {
+                    services.outbound_lane(flow)
+                };
+                let result = links.open_sender(key, &spec, &landing, lane);
+                return Some(Fact::SenderOpened { key, result });
+            }
+            Action::CloseChannel { direction, key } => {
+                ends.remove(&(direction, key));
+                links.close(direction, key);
+            }
+            Action::AddSender { flow, key, may_join } => match ends.remove(&(Direction::Send, key)) {
+                Some(end) if is_port(flow) => ports.add_end(flow, key, end, links, lanes),
+                Some(ChannelEnd::Sender(sender)) => {
+                    services.add_sender((flow, key), sender, may_join, links, lanes);
+                }
+                _ => {}
+            },
+            Action::AddLargeSender {
+                flow,
+                key,
+                main,
+                from_bytes,
+                in_order,
+            } => {
+                if let Some(ChannelEnd::Sender(sender)) = ends.remove(&(Direction::Send, key)) {
+                    let large = LargeSender {
+                        key,
+                        from_bytes,
+                        in_order,
+                        sender,
+                    };
+                    services.add_large(flow, main, large, links, lanes);
+                }
+            }
+            Action::AddReceiver {
+                flow,
+                key,
+                peer,
+                keeps_all,
+            } => match ends.remove(&(Direction::Receive, key)) {
+                Some(end) if is_port(flow) => ports.add_end(flow, key, end, links, lanes),
+                Some(ChannelEnd::Receiver(receiver)) => {
+                    services.add_receiver((flow, key), receiver, (peer, keeps_all), links, lanes);
+                }
+                _ => {}
+            },
+            Action::EndSender { flow, .. } | Action::EndReceiver { flow, .. } if is_port(flow) => {
+                ports.end(flow, lanes);
+            }
+            Action::EndSender { flow, key, ending } => services.end_sender(flow, key, ending, lanes),
+            Action::EndReceiver { flow, key } => {
+                services.command_inbound(flow, lanes, InboundCommand::EndReceiver { key });
+            }
+            Action::AcknowledgeReceiver { flow, key } => {
+                services.command_inbound(flow, lanes, InboundCommand::AcknowledgeReceiver { key });
+            }
+            _ => {}
+        }
+        None
     }
 
     fn write_status(&mut self, is_last: bool) {
@@ -266,63 +474,48 @@ impl<'a> Gateway<'a> {
         self.status = Some(file);
     }
 
-    fn status_now(&self) -> crate::status::Status {
-        use crate::status::{LinkStatus, ServiceStatus, Status};
-        let links = self.links.iter().map(|link| LinkStatus {
-            peer: link.peer.clone(),
-            bus: link.bus().to_string(),
-            up: link.up.is_some(),
+    fn status_now(&self) -> Status {
+        let links = self.core.links().iter().map(|link| LinkStatus {
+            peer: link.profile.peer.clone(),
+            bus: link.profile.bus.to_string(),
+            up: link.up_since.is_some(),
             reason: link.reason.clone(),
             offers: link.offers.len(),
         });
-        let services = self.services.iter().map(|(name, service)| ServiceStatus {
-            name: name.clone(),
-            mirror: service.factory.is_some(),
-            sends_to: service
-                .outbound
-                .iter()
-                .flat_map(|out| out.channels.values())
-                .filter(|channel| channel.is_main())
-                .map(|channel| channel.peer.clone())
-                .collect(),
-            receives_from: service
-                .inbound
-                .iter()
-                .flat_map(|input| input.channels.values())
-                .filter(|channel| !channel.is_large)
-                .map(|channel| channel.peer.clone())
-                .collect(),
-            over: service.channels().map(|key| self.links[key.link].bus()).collect(),
-            complaint: service.complaint.clone(),
-            counters: service.counters.snapshot(),
-        });
+        let flows = self.core.flows();
+        let services = flows.filter_map(|flow| self.service_status(flow));
+        let ports = self.ports.status(&self.core);
         Status {
             host: self.host.clone(),
             pid: std::process::id(),
             session: self.session,
             links: links.collect(),
             services: services.collect(),
-            ports: self
-                .ports
-                .status()
-                .into_iter()
-                .chain(self.cores.status())
-                .collect(),
+            ports: ports.into_iter().chain(self.cores.status()).collect(),
         }
     }
 
+    fn service_status(&self, flow: &Flow) -> Option<ServiceStatus> {
+        let service = flow.service()?;
+        let bus = |key: &ChannelKey| self.core.links()[key.link].profile.bus;
+        let sends = flow.outbound.values().filter(|channel| channel.is_main());
+        let receives = flow.inbound.values().filter(|channel| !channel.is_large());
+        let counters = self.services.counters(flow.id);
+        Some(ServiceStatus {
+            name: flow.name.clone(),
+            mirror: service.held == Part::Ready,
+            sends_to: sends.map(|channel| channel.peer.clone()).collect(),
+            receives_from: receives.map(|channel| channel.peer.clone()).collect(),
+            over: flow.outbound.keys().chain(flow.inbound.keys()).map(bus).collect(),
+            complaint: flow.complaint.clone(),
+            counters: counters.map_or_else(Default::default, |counters| counters.snapshot()),
+        })
+    }
+
     fn wait(&self, now: Instant) {
-        if !self.dirty.is_empty() {
-            return;
-        }
         let mut until = self.catalog.next_look();
-        if self.services.values().any(ServiceState::needs_tick)
-            || self.links.iter().any(LinkState::needs_tick)
-            || self.ports.needs_tick()
-        {
-            until = until.min(self.next_tick);
-        }
-        if !self.ending_lanes.is_empty() {
+        let ticks = self.core.needs_tick() || !self.ports.clocks.is_empty() || self.lanes.are_ending();
+        if ticks {
             until = until.min(self.next_tick);
         }
         if self.status.is_some() || !self.services.is_empty() {
@@ -331,10 +524,8 @@ impl<'a> Gateway<'a> {
         if let Some(look) = self.cores.next_look() {
             until = until.min(look);
         }
-        let mut longest = until.saturating_duration_since(now);
-        for link in &self.links {
-            longest = longest.min(link.link.poll_within(now));
-        }
+        let within = self.links.poll_within(now).unwrap_or(Duration::MAX);
+        let longest = until.saturating_duration_since(now).min(within);
         let timeout = rustix::time::Timespec {
             tv_sec: longest.as_secs() as i64,
             tv_nsec: i64::from(longest.subsec_nanos()),
@@ -342,80 +533,68 @@ impl<'a> Gateway<'a> {
         let catalog = self.catalog.fd();
         let mut fds = vec![
             PollFd::new(&catalog, PollFlags::IN),
-            PollFd::new(&*self.report_box.doorbell, PollFlags::IN),
+            PollFd::new(&*self.report_sender.doorbell, PollFlags::IN),
         ];
-        let link_fds: Vec<_> = self.links.iter().filter_map(|link| link.link.fd()).collect();
+        let link_fds = self.links.fds();
         fds.extend(link_fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
         // Interrupted by a signal: the loop looks at the stop flag.
         let _ = poll(&mut fds, Some(&timeout));
-        silence(&*self.report_box.doorbell);
-    }
-
-    /// The state of a service, made if it is heard of for the first time.
-    fn service(&mut self, name: &str) -> &mut ServiceState {
-        if !self.services.contains_key(name) {
-            let flow = FlowId::Service(self.names.len() as u32);
-            let plan = self.system.plan_for(name);
-            let plan = Plan {
-                crosses: plan.crosses,
-                keep: plan.keep,
-                lane: plan.lane,
-                buses: plan.buses.to_vec(),
-            };
-            self.names.insert(flow, name.to_string());
-            self.services
-                .insert(name.to_string(), ServiceState::new(flow, plan));
-        }
-        self.services.get_mut(name).expect("made above")
-    }
-
-    /// Starts a lane for one flow whose publisher may have to wait.
-    fn own_lane(&mut self, name: &str, like: usize) -> std::io::Result<InLane> {
-        let number = self.free_lane_numbers.pop().unwrap_or_else(|| {
-            self.next_lane_number += 1;
-            self.next_lane_number - 1
-        });
-        let settings = LaneSettings {
-            name: name.to_string(),
-            ..self.system.lanes[like].clone()
-        };
-        let lane = Lane::start(settings, self.report_box.clone())?;
-        Ok(InLane::Own(lane, number))
-    }
-
-    fn end_own_lane(&mut self, lane: InLane) {
-        if let InLane::Own(lane, number) = lane {
-            lane.stop();
-            for link in &mut self.links {
-                link.forget_lane(number);
-            }
-            self.ending_lanes.push((lane, number));
-        }
+        silence(&*self.report_sender.doorbell);
     }
 
     fn shut_down(mut self) {
         self.write_status(true);
-        for service in self.services.values_mut() {
-            if let Some(inbound) = &service.inbound {
-                inbound.backpressure.stop_waiting();
-            }
-            if let Some(InLane::Own(lane, _)) = service.inbound.take().map(|inbound| inbound.lane) {
-                lane.join();
-            }
-        }
-        for lane in self.lanes.drain(..) {
-            lane.join();
-        }
-        for (lane, _) in self.ending_lanes.drain(..) {
-            lane.join();
-        }
-        self.report_losses();
+        self.services.join_own_lanes();
+        self.lanes.join();
+        self.services.report_losses();
         self.janitor.end();
         tracing::info!("gateway of host {:?} ends", self.host);
     }
 }
 
-/// Channels, doorbells and watched processes take a descriptor each: allow as many as the system lets us.
+fn settings_of<'a>(system: &'a System, host: &str) -> Result<&'a busway_system::Host, GatewayError> {
+    let settings = system.host(host).ok_or_else(|| {
+        let known: Vec<_> = system.hosts.iter().map(|host| host.name.clone()).collect();
+        GatewayError::UnknownHost {
+            host: host.to_string(),
+            known: known.join(", "),
+        }
+    })?;
+    if !settings.gateway {
+        return Err(GatewayError::Core {
+            host: host.to_string(),
+        });
+    }
+    Ok(settings)
+}
+
+fn open_links(system: &System, host: &str, session: u64) -> Result<Links, GatewayError> {
+    let buses = Buses::new(LinkIdentity {
+        host: host.to_string(),
+        session,
+        application: protocol::application(),
+    });
+    let mut links = Links::default();
+    for link in system.links_of(host).filter(|link| !system.is_core(&link.peer)) {
+        for bus in &link.buses {
+            let opened = buses.open(bus, &link.peer).map_err(|error| GatewayError::Link {
+                bus: bus.name(),
+                peer: link.peer.clone(),
+                reason: error.to_string(),
+            })?;
+            let profile = LinkProfile {
+                number: link.index,
+                peer: link.peer.clone(),
+                bus: opened.bus(),
+            };
+            links.push(profile, opened);
+        }
+    }
+    Ok(links)
+}
+
+/// Channels, doorbells and watched processes take a descriptor each: allow as many as the system
+/// lets us.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
@@ -424,7 +603,8 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-/// Distinct from every earlier one on this host: the start time in nanoseconds, mixed with the process id.
+/// Distinct from every earlier one on this host: the start time in nanoseconds, mixed with the
+/// process id.
 fn new_session() -> u64 {
     let mixed = crate::lane::wait::realtime_ns() ^ (u64::from(std::process::id()) << 40);
     mixed.max(1)

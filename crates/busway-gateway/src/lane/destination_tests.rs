@@ -62,7 +62,11 @@ struct Way {
 }
 
 fn key(channel: u32) -> ChannelKey {
-    ChannelKey { link: 0, channel }
+    ChannelKey {
+        link: 0,
+        conversation: 1,
+        channel,
+    }
 }
 
 fn head(sequence: u64, payload_bytes: u64) -> Head {

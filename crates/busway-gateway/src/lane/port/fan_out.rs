@@ -253,7 +253,11 @@ mod tests {
     }
 
     fn key(channel: u32) -> ChannelKey {
-        ChannelKey { link: 0, channel }
+        ChannelKey {
+            link: 0,
+            conversation: 1,
+            channel,
+        }
     }
 
     fn ended(number: u32, failure: Option<String>) -> Report {
