@@ -1,7 +1,9 @@
-//! Compiles the C headers with the words of a 64-bit core and with the halves of a 32-bit one; and both for a core whose cache is not coherent with
-//! the other side, with long lines and with lines of one word.
+//! Compiles the C headers with the words of a 64-bit core and with the halves of a 32-bit one; and
+//! both for a core whose cache is not coherent with the other side, with long lines and with lines
+//! of one word.
 
-/// From a core's cache to the memory behind it, in tests; [`Memory::map_cached`](../src/memory.rs) maps them so.
+/// From a core's cache to the memory behind it, in tests; [`Memory::map_cached`](../src/memory.rs)
+/// maps them so.
 const CACHE_TO_MEMORY_BYTES: &str = "1048576";
 
 fn main() {

@@ -1,4 +1,5 @@
-//! The control decoders on any bytes: no panic, no standstill; what decodes encodes to something that decodes alike.
+//! The control decoders on any bytes: no panic, no standstill; what decodes encodes to something
+//! that decodes alike.
 #![no_main]
 
 use busway_core::control::{StreamDecoder, decode, encode};

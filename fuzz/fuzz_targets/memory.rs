@@ -1,4 +1,5 @@
-//! What both memory targets share: a window onto words that the fuzzer fills, with nothing readable around them.
+//! What both memory targets share: a window onto words that the fuzzer fills, with nothing readable
+//! around them.
 
 use busway_core::{Medium, Window};
 
@@ -18,8 +19,9 @@ impl Memory {
     }
 
     pub fn window(&mut self) -> Window {
-        // SAFETY: exact allocation, so that the address sanitizer sees any access outside; every caller keeps the memory
-        // alive until its last window is gone, and reaches it through windows only.
+        // SAFETY: exact allocation, so that the address sanitizer sees any access outside; every
+        // caller keeps the memory alive until its last window is gone, and reaches it through
+        // windows only.
         unsafe {
             Window::from_raw_parts(
                 self.words.as_mut_ptr().cast(),

@@ -1,4 +1,5 @@
-//! What peers say over any bus, apart from the control frames: no panic, no standstill, nothing believed that lies outside.
+//! What peers say over any bus, apart from the control frames: no panic, no standstill, nothing
+//! believed that lies outside.
 #![no_main]
 
 use busway_transport::fuzzing;

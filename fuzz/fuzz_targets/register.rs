@@ -1,4 +1,5 @@
-//! The register's reader on any memory that changes at any time: no panic, no access outside, nothing longer than allowed.
+//! The register's reader on any memory that changes at any time: no panic, no access outside,
+//! nothing longer than allowed.
 #![no_main]
 
 use busway_core::register::{LastGood, Layout, ReadOutcome, RegisterReader};

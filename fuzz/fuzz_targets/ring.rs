@@ -1,4 +1,5 @@
-//! Both roles of the ring on any memory that changes at any time: no panic, no access outside, nothing longer than allowed.
+//! Both roles of the ring on any memory that changes at any time: no panic, no access outside,
+//! nothing longer than allowed.
 #![no_main]
 
 use busway_core::ring::{CREDIT_BYTES, Layout, RingConsumer, RingProducer};

@@ -1,4 +1,5 @@
-//! System files: whatever bytes lie there, reading ends with a system or with messages that lie in the file. TOML and XML.
+//! System files: whatever bytes lie there, reading ends with a system or with messages that lie in
+//! the file. TOML and XML.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! A partition as it is written for any hypervisor of `a653rs`: counts, and waits for each number to come back from `pong`.
+//! A partition as it is written for any hypervisor of `a653rs`: counts, and waits for each number
+//! to come back from `pong`.
 //!
 //!   BUSWAY_SYSTEM=ping_pong.toml BUSWAY_PARTITION=ping ping
 #![allow(unsafe_code, static_mut_refs, missing_docs)] // What the macro of a653rs makes has all three.

@@ -1,4 +1,5 @@
-//! A partition as it is written for any hypervisor of `a653rs`: looks every millisecond for a number of `ping`, and sends it back.
+//! A partition as it is written for any hypervisor of `a653rs`: looks every millisecond for a
+//! number of `ping`, and sends it back.
 #![allow(unsafe_code, static_mut_refs, missing_docs)] // What the macro of a653rs makes has all three.
 
 use a653rs::prelude::PartitionExt;

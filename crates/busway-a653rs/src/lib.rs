@@ -1,15 +1,17 @@
 //! Partitions written with [`a653rs`] as Linux processes on Busway's ports.
 //!
-//! [`Busway`] is the hypervisor that `#[a653rs::partition(busway_a653rs::Busway)]` asks for. The process finds its partition as a C
-//! program does: by `BUSWAY_SYSTEM`, `BUSWAY_PARTITION` and `BUSWAY_STORE`.
+//! [`Busway`] is the hypervisor that `#[a653rs::partition(busway_a653rs::Busway)]` asks for. The
+//! process finds its partition as a C program does: by `BUSWAY_SYSTEM`, `BUSWAY_PARTITION` and
+//! `BUSWAY_STORE`.
 //!
 //! - Ports are [`busway_port::apex`]'s, with the same return codes.
-//! - A process of the partition is a thread. It starts when the partition becomes `NORMAL`; its base priority orders it where it
-//!   waits at ports, and its deadline and time capacity mean nothing, since Linux schedules.
-//! - `set_partition_mode(Normal)` does not return. `Idle` ends the Linux process. A start mode executes the program anew, which is
-//!   always a cold start.
-//! - Messages to the health monitor go to `tracing`. There is no error handler: an application error ends the Linux process with
-//!   status 1.
+//! - A process of the partition is a thread. It starts when the partition becomes `NORMAL`; its
+//!   base priority orders it where it waits at ports, and its deadline and time capacity mean
+//!   nothing, since Linux schedules.
+//! - `set_partition_mode(Normal)` does not return. `Idle` ends the Linux process. A start mode
+//!   executes the program anew, which is always a cold start.
+//! - Messages to the health monitor go to `tracing`. There is no error handler: an application
+//!   error ends the Linux process with status 1.
 
 mod ports;
 mod process;

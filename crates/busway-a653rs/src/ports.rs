@@ -1,6 +1,7 @@
 //! Sampling and queuing ports: `a653rs`'s types around [`busway_port::apex`].
 //!
-//! Contract: the same checks in the same order, the same codes. Called through the traits of `a653rs`.
+//! Contract: the same checks in the same order, the same codes. Called through the traits of
+//! `a653rs`.
 #![allow(unsafe_code)] // Two methods are unsafe by their declaration in `a653rs`; nothing in them is.
 
 use a653rs::bindings::{

@@ -1,7 +1,7 @@
 //! The processes of the partition: threads that start when the partition becomes `NORMAL`.
 //!
-//! Contract: processes are created and started while the partition initialises; [`run`] starts the threads and never returns.
-//! Called through the traits of `a653rs`.
+//! Contract: processes are created and started while the partition initialises; [`run`] starts the
+//! threads and never returns. Called through the traits of `a653rs`.
 
 use std::cell::Cell;
 use std::os::unix::process::CommandExt;
@@ -33,7 +33,8 @@ struct Created {
 static PROCESSES: Mutex<Vec<Created>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// Period in ns and next release, in ns of GET_TIME, of the process that this thread is; `None` if it is aperiodic.
+    /// Period in ns and next release, in ns of GET_TIME, of the process that this thread is; `None`
+    /// if it is aperiodic.
     static RELEASE: Cell<Option<(ApexSystemTime, ApexSystemTime)>> = const { Cell::new(None) };
 }
 
@@ -89,7 +90,8 @@ impl ApexProcessP4 for Busway {
     }
 }
 
-/// Starts the processes that are to run, and gives the calling thread, which initialised the partition, nothing more to do.
+/// Starts the processes that are to run, and gives the calling thread, which initialised the
+/// partition, nothing more to do.
 pub(crate) fn run() -> Result<(), ErrorReturnCode> {
     {
         let processes = processes();
@@ -130,8 +132,8 @@ pub(crate) fn wait_for_release() -> Result<(), ErrorReturnCode> {
     Ok(())
 }
 
-/// Executes this program anew, with its arguments and environment: threads can't be stopped in any other way. Returns only if the
-/// system refuses.
+/// Executes this program anew, with its arguments and environment: threads can't be stopped in any
+/// other way. Returns only if the system refuses.
 pub(crate) fn execute_anew() -> Result<(), ErrorReturnCode> {
     let program = std::env::current_exe().map_err(|_| ErrorReturnCode::NotAvailable)?;
     let error = Command::new(program).args(std::env::args_os().skip(1)).exec();

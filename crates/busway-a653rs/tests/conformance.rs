@@ -1,5 +1,5 @@
-//! The rules of ARINC 653 for ports, put to the traits of `a653rs`: the suite of `busway-port`, with each partition a program that calls nothing else
-//! (`examples/a653rs_shell.rs`).
+//! The rules of ARINC 653 for ports, put to the traits of `a653rs`: the suite of `busway-port`,
+//! with each partition a program that calls nothing else (`examples/a653rs_shell.rs`).
 //!
 //! The rules of Part 2 are not here: the traits have none of its services.
 
@@ -27,7 +27,8 @@ macro_rules! rules {
     };
 }
 macro_rules! rule {
-    // A process gets its priority when it is created and keeps it, and none can be created once the partition is normal.
+    // A process gets its priority when it is created and keeps it, and none can be created once the
+    // partition is normal.
     (receivers_wait_by_priority_if_the_port_says_so) => {
         crate::rule! { not receivers_wait_by_priority_if_the_port_says_so }
     };
@@ -96,7 +97,8 @@ impl Process for Shell {
         self.0.begin(line);
     }
 
-    /// A program that a start mode has executed anew says that it has joined: that is what the service should do.
+    /// A program that a start mode has executed anew says that it has joined: that is what the
+    /// service should do.
     fn end(&mut self) -> String {
         match self.0.end().as_str() {
             "joined" => "NO_ERROR".into(),

@@ -1,7 +1,8 @@
 //! The partition that this process belongs to: found once, told by name or by the environment.
 //!
-//! Contract: [`joined`] gives the partition, and joins it at the first call as the environment says; after a failure it refuses
-//! at once, until [`join`] succeeds. A failure is printed as one line and kept for [`error_text`]. Called by every service.
+//! Contract: [`joined`] gives the partition, and joins it at the first call as the environment
+//! says; after a failure it refuses at once, until [`join`] succeeds. A failure is printed as one
+//! line and kept for [`error_text`]. Called by every service.
 
 use std::env;
 use std::ffi::{CStr, CString, OsString};
@@ -88,7 +89,8 @@ impl JoinFailure {
 struct Attempts {
     /// Whether the environment has been tried, or a call, and failed.
     has_failed: bool,
-    /// The text of the last failure. Kept for ever, since C holds pointers to it; a text that repeats is kept once.
+    /// The text of the last failure. Kept for ever, since C holds pointers to it; a text that
+    /// repeats is kept once.
     error: &'static CStr,
 }
 
@@ -99,7 +101,8 @@ static ATTEMPTS: Mutex<Attempts> = Mutex::new(Attempts {
 });
 
 fn attempts() -> MutexGuard<'static, Attempts> {
-    // What the guard protects is whole after every store, so a panic of another thread has broken nothing.
+    // What the guard protects is whole after every store, so a panic of another thread has broken
+    // nothing.
     ATTEMPTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -115,8 +118,8 @@ pub(crate) fn joined() -> Result<&'static Joined, Refusal> {
     }
 }
 
-/// This process's partition, for bindings in Rust that stand beside the C interface; joined at the first call, as
-/// `BUSWAY_SYSTEM`, `BUSWAY_PARTITION` and `BUSWAY_STORE` say.
+/// This process's partition, for bindings in Rust that stand beside the C interface; joined at the
+/// first call, as `BUSWAY_SYSTEM`, `BUSWAY_PARTITION` and `BUSWAY_STORE` say.
 ///
 /// # Errors
 /// [`Refusal::InvalidConfig`] if it has none: one line on standard error has said why.
@@ -152,7 +155,8 @@ pub(crate) fn error_text() -> &'static CStr {
     attempts().error
 }
 
-/// Reports that a service has panicked, which is a defect of this library. The panic's own text is on standard error already.
+/// Reports that a service has panicked, which is a defect of this library. The panic's own text is
+/// on standard error already.
 #[cold]
 pub(crate) fn report_panic() {
     let text = "a service has failed in an unforeseen way: please report it, with the lines above";

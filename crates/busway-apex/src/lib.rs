@@ -1,12 +1,14 @@
 //! The C interface of ARINC 653 to Busway's ports: what `include/busway/apex.h` declares.
 //!
-//! Contract: each exported function is one service of the standard, does what the function of the same name in
-//! [`busway_port::apex`] does, and adds what C needs: pointers are checked (`boundary`), enumerations come as integers that may
-//! be out of range, no panic leaves a function, and the program's partition is one for the process (`joined`). Called by C and
-//! C++ programs through `libbusway_apex.so` or `libbusway_apex.a`.
+//! Contract: each exported function is one service of the standard, does what the function of the
+//! same name in [`busway_port::apex`] does, and adds what C needs: pointers are checked
+//! (`boundary`), enumerations come as integers that may be out of range, no panic leaves a
+//! function, and the program's partition is one for the process (`joined`). Called by C and C++
+//! programs through `libbusway_apex.so` or `libbusway_apex.a`.
 //!
-//! This library prints: one line on standard error for each way in which joining has failed, since a C program that ignores
-//! return codes would say nothing, and the application's own messages to the health monitor, which Linux has not. No other crate of Busway prints.
+//! This library prints: one line on standard error for each way in which joining has failed, since
+//! a C program that ignores return codes would say nothing, and the application's own messages to
+//! the health monitor, which Linux has not. No other crate of Busway prints.
 #![allow(non_snake_case)] // The standard's names.
 #![allow(unsafe_code)] // Pointers from C enter here.
 

@@ -1,4 +1,5 @@
-//! The services about the partition and time that ports need, and what this library has beside the standard.
+//! The services about the partition and time that ports need, and what this library has beside the
+//! standard.
 //!
 //! Contract: as [`busway_port::apex`]. GET_TIME needs no partition. Called by C.
 
@@ -51,7 +52,8 @@ pub unsafe extern "C" fn SET_PARTITION_MODE(OPERATING_MODE: i32, RETURN_CODE: *m
         let mode = operating_mode(OPERATING_MODE).ok_or(Refusal::InvalidParam)?;
         let changed = apex::set_partition_mode(&joined()?.partition, mode);
         match mode {
-            // Does not return if this program has processes, also if another program of the partition was faster.
+            // Does not return if this program has processes, also if another program of the
+            // partition was faster.
             OperatingMode::Normal if matches!(changed, Ok(()) | Err(Refusal::NoAction)) => process::run()?,
             OperatingMode::Idle if changed.is_ok() => process::end_program(),
             OperatingMode::ColdStart | OperatingMode::WarmStart if changed.is_ok() => {

@@ -1,7 +1,7 @@
 //! The services of queuing ports: ARINC 653 Part 1.
 //!
-//! Contract: as [`busway_port::apex`], with the standard's parameters. When a service returns no message, `LENGTH` is 0. Called
-//! by C.
+//! Contract: as [`busway_port::apex`], with the standard's parameters. When a service returns no
+//! message, `LENGTH` is 0. Called by C.
 
 use std::ffi::c_char;
 
@@ -12,7 +12,8 @@ use crate::boundary::{Landing, Name, Out, Outgoing, answer};
 use crate::joined::joined;
 use crate::types::{QueuingPortStatus, direction, discipline, narrow};
 
-/// A size that no port has: what is to fail as `INVALID_CONFIG` fails then, after the checks that come before.
+/// A size that no port has: what is to fail as `INVALID_CONFIG` fails then, after the checks that
+/// come before.
 const NO_SIZE: usize = 0;
 
 /// CREATE_QUEUING_PORT.
@@ -58,8 +59,8 @@ pub unsafe extern "C" fn CREATE_QUEUING_PORT(
 /// SEND_QUEUING_MESSAGE.
 ///
 /// # Safety
-/// The message is null or valid for reads of the lesser of `LENGTH` and the port's longest message; the return code is null or
-/// valid for writes.
+/// The message is null or valid for reads of the lesser of `LENGTH` and the port's longest message;
+/// the return code is null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn SEND_QUEUING_MESSAGE(
     QUEUING_PORT_ID: i32,
@@ -73,7 +74,8 @@ pub unsafe extern "C" fn SEND_QUEUING_MESSAGE(
     answer(&code, || {
         let joined = joined()?;
         let Some(message) = message.bytes(joined.longest_bytes(QUEUING_PORT_ID)) else {
-            // Too long, unless there is no such port or the time-out is wrong, which are looked at first.
+            // Too long, unless there is no such port or the time-out is wrong, which are looked at
+            // first.
             apex::get_queuing_port_status(&joined.partition, QUEUING_PORT_ID)?;
             return Ok(if TIME_OUT < INFINITE {
                 ReturnCode::InvalidParam
@@ -89,8 +91,8 @@ pub unsafe extern "C" fn SEND_QUEUING_MESSAGE(
 /// RECEIVE_QUEUING_MESSAGE.
 ///
 /// # Safety
-/// The message area is null or valid for writes of the port's longest message, and nobody else uses it meanwhile; output pointers
-/// are null or valid for writes.
+/// The message area is null or valid for writes of the port's longest message, and nobody else uses
+/// it meanwhile; output pointers are null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn RECEIVE_QUEUING_MESSAGE(
     QUEUING_PORT_ID: i32,

@@ -1,7 +1,8 @@
 //! The services of sampling ports: ARINC 653 Part 1 and the extensions of Part 2.
 //!
-//! Contract: as [`busway_port::apex`], with the standard's parameters. When a service returns no message, its outputs say so:
-//! `LENGTH` is 0, `VALIDITY` is `INVALID`, `UPDATED` is `EMPTY_PORT` unless the port has a message. Called by C.
+//! Contract: as [`busway_port::apex`], with the standard's parameters. When a service returns no
+//! message, its outputs say so: `LENGTH` is 0, `VALIDITY` is `INVALID`, `UPDATED` is `EMPTY_PORT`
+//! unless the port has a message. Called by C.
 
 use std::ffi::c_char;
 
@@ -11,7 +12,8 @@ use crate::boundary::{Landing, Name, Out, Outgoing, answer};
 use crate::joined::joined;
 use crate::types::{SamplingPortCurrentStatus, SamplingPortStatus, direction, narrow};
 
-/// A size that no port has: what is to fail as `INVALID_CONFIG` fails then, after the checks that come before.
+/// A size that no port has: what is to fail as `INVALID_CONFIG` fails then, after the checks that
+/// come before.
 const NO_SIZE: usize = 0;
 
 /// CREATE_SAMPLING_PORT.
@@ -54,8 +56,8 @@ pub unsafe extern "C" fn CREATE_SAMPLING_PORT(
 /// WRITE_SAMPLING_MESSAGE.
 ///
 /// # Safety
-/// The message is null or valid for reads of the lesser of `LENGTH` and the port's longest message; the return code is null or
-/// valid for writes.
+/// The message is null or valid for reads of the lesser of `LENGTH` and the port's longest message;
+/// the return code is null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn WRITE_SAMPLING_MESSAGE(
     SAMPLING_PORT_ID: i32,
@@ -80,8 +82,8 @@ pub unsafe extern "C" fn WRITE_SAMPLING_MESSAGE(
 /// READ_SAMPLING_MESSAGE.
 ///
 /// # Safety
-/// The message area is null or valid for writes of the port's longest message, and nobody else uses it meanwhile; output pointers
-/// are null or valid for writes.
+/// The message area is null or valid for writes of the port's longest message, and nobody else uses
+/// it meanwhile; output pointers are null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn READ_SAMPLING_MESSAGE(
     SAMPLING_PORT_ID: i32,

@@ -1,7 +1,7 @@
 //! The structures of the header, in its order and with its widths, and its enumerations' values.
 //!
-//! Contract: `tests/c/layout.c` and this module agree; an enumeration is an `i32` here, since C may pass any integer. Used by the
-//! services.
+//! Contract: `tests/c/layout.c` and this module agree; an enumeration is an `i32` here, since C may
+//! pass any integer. Used by the services.
 
 use busway_port::apex::{OperatingMode, SystemTime};
 use busway_port::{Direction, Discipline};
@@ -93,7 +93,8 @@ pub(crate) fn operating_mode(value: i32) -> Option<OperatingMode> {
         .find(|mode| *mode as i32 == value)
 }
 
-/// A number that a 32-bit integer of the standard is to hold; the configuration keeps all of them in its range.
+/// A number that a 32-bit integer of the standard is to hold; the configuration keeps all of them
+/// in its range.
 pub(crate) fn narrow(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }

@@ -1,5 +1,5 @@
-//! The rules of ARINC 653 for ports, put to the C interface: the suite of `busway-port`, with each partition a C program that
-//! finds its partition in the environment.
+//! The rules of ARINC 653 for ports, put to the C interface: the suite of `busway-port`, with each
+//! partition a C program that finds its partition in the environment.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};

@@ -1,5 +1,5 @@
-//! Processes of a partition in C: periodic and aperiodic ones, started, stopped and failing, in programs as they are written for any ARINC 653
-//! system.
+//! Processes of a partition in C: periodic and aperiodic ones, started, stopped and failing, in
+//! programs as they are written for any ARINC 653 system.
 
 use support::{Linking, System, build, run, succeed};
 

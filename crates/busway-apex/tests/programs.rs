@@ -1,5 +1,5 @@
-//! C and C++ programs as partitions: installed, linked both ways, found by pkg-config, from several threads, with hostile
-//! parameters, and without a system file.
+//! C and C++ programs as partitions: installed, linked both ways, found by pkg-config, from several
+//! threads, with hostile parameters, and without a system file.
 
 use std::collections::BTreeSet;
 use std::mem::{offset_of, size_of};
@@ -19,7 +19,8 @@ const NO_ERROR: &str = "0";
 const NO_ACTION: &str = "1";
 const INVALID_CONFIG: &str = "4";
 
-/// Runs the partitions `sensors` and `navigation` to their ends, which both reach only with the other's help.
+/// Runs the partitions `sensors` and `navigation` to their ends, which both reach only with the
+/// other's help.
 fn both_succeed(mut sensors: Command, mut navigation: Command) {
     let mut sensors = sensors.spawn().expect("start sensors");
     let navigation = navigation.status().expect("run navigation");
@@ -219,7 +220,8 @@ fn a_module_in_arinc_653_xml_is_joined_as_it_is() {
     assert_eq!(values, [NO_ERROR, NO_ERROR, ""], "{said:?}");
 }
 
-/// The C++ compiler's standards of three decades; the oldest has no `long long`, which every compiler takes all the same.
+/// The C++ compiler's standards of three decades; the oldest has no `long long`, which every
+/// compiler takes all the same.
 #[test]
 fn the_header_serves_cpp_programs() {
     if !has("c++") {

@@ -1,7 +1,8 @@
 //! The C functions of `exports.c`.
 //!
-//! Contract: [`Api`] holds one set of them for each width of words, without and with a cache; [`Object`] is the memory of one C structure and calls
-//! only what fits it. Called by [`crate::sides`].
+//! Contract: [`Api`] holds one set of them for each width of words, without and with a cache;
+//! [`Object`] is the memory of one C structure and calls only what fits it. Called by
+//! [`crate::sides`].
 #![allow(unsafe_code)] // Calls of C.
 
 use std::ffi::c_void;
@@ -193,7 +194,8 @@ api!(
     "With words in two halves, behind a cache of 8-byte lines that is not coherent."
 );
 
-/// Memory that C gets: from [`crate::Memory::map`], or from [`crate::Memory::map_cached`] for an [`Api`] with a cache.
+/// Memory that C gets: from [`crate::Memory::map`], or from [`crate::Memory::map_cached`] for an
+/// [`Api`] with a cache.
 #[derive(Debug, Clone, Copy)]
 pub struct Mapped {
     /// First byte, a multiple of 8.
@@ -232,7 +234,8 @@ impl Object {
     ) -> Result<Self, Status> {
         let mut object = Self::new(api);
         let (slots, max, checksum) = numbers;
-        // SAFETY: the storage is large enough for every structure, and the memory is mapped for ever and as long as is said.
+        // SAFETY: the storage is large enough for every structure, and the memory is mapped for
+        // ever and as long as is said.
         Status::check(unsafe {
             init(
                 object.at(),
@@ -449,7 +452,8 @@ pub fn prepare_credits(api: &Api, credit: Mapped, start: u64) {
     unsafe { (api.ring_prepare_credits)(credit.base, start) };
 }
 
-/// Whether a sampling destination of a fresh channel in `memory` takes the message that its source writes at `time_ns` for valid at `now_ns`.
+/// Whether a sampling destination of a fresh channel in `memory` takes the message that its source
+/// writes at `time_ns` for valid at `now_ns`.
 ///
 /// # Panics
 /// If the message does not arrive.

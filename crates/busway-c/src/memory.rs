@@ -1,7 +1,8 @@
 //! Memory that two sides reach through mappings of their own, as two computers would.
 //!
-//! Contract: every mapping ends at an inaccessible page and, so far as its length allows, begins behind one, so that an access
-//! outside ends the test. Mappings live for ever: a test makes few. Called by [`crate::sides`] and the tests.
+//! Contract: every mapping ends at an inaccessible page and, so far as its length allows, begins
+//! behind one, so that an access outside ends the test. Mappings live for ever: a test makes few.
+//! Called by [`crate::sides`] and the tests.
 #![allow(unsafe_code)] // Mapping memory.
 
 use std::os::fd::OwnedFd;
@@ -38,7 +39,8 @@ impl Memory {
         self.len_bytes
     }
 
-    /// A fresh mapping, as C takes it: its first byte. A store to one that is not `writable` ends the program.
+    /// A fresh mapping, as C takes it: its first byte. A store to one that is not `writable` ends
+    /// the program.
     ///
     /// # Panics
     /// If the kernel refuses.
@@ -47,8 +49,9 @@ impl Memory {
         self.map_behind(0, writable)
     }
 
-    /// A fresh mapping behind a cache of its own, which is empty, as `incoherent.h` takes it: the cache's first byte. A line that is cleaned although
-    /// the memory is not `writable` ends the program.
+    /// A fresh mapping behind a cache of its own, which is empty, as `incoherent.h` takes it: the
+    /// cache's first byte. A line that is cleaned although the memory is not `writable` ends the
+    /// program.
     ///
     /// # Panics
     /// If the kernel refuses, or if the memory is too long or no whole number of lines.
@@ -78,7 +81,8 @@ impl Memory {
         } else {
             ProtFlags::READ
         };
-        // SAFETY: a fresh reservation is made and the file is mapped over its inside only; it is never undone.
+        // SAFETY: a fresh reservation is made and the file is mapped over its inside only; it is
+        // never undone.
         unsafe {
             let guarded = mmap_anonymous(
                 ptr::null_mut(),
@@ -98,8 +102,9 @@ impl Memory {
     /// A fresh mapping, as Rust takes it.
     #[must_use]
     pub fn window(&self, writable: bool) -> Window {
-        // SAFETY: the mapping is as long, begins at a multiple of 8 since its length is one, lives for ever, and is reached
-        // through this window only: the other side has another mapping, as another process would.
+        // SAFETY: the mapping is as long, begins at a multiple of 8 since its length is one, lives
+        // for ever, and is reached through this window only: the other side has another mapping, as
+        // another process would.
         unsafe { Window::from_raw_parts(self.map(writable), self.len_bytes, Medium::Coherent) }
     }
 

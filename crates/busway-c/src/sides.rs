@@ -1,7 +1,7 @@
 //! The four roles, each in Rust or in C.
 //!
-//! Contract: the same calls and the same [`Status`] whatever the language, so that a test names two languages and no more.
-//! Every role gets mappings of its own, read-only where it must not store.
+//! Contract: the same calls and the same [`Status`] whatever the language, so that a test names two
+//! languages and no more. Every role gets mappings of its own, read-only where it must not store.
 
 use busway_core::register::{self, ReadError, ReadOutcome, RegisterReader, RegisterWriter, WriteError};
 use busway_core::ring::{self, PushError, RingConsumer, RingProducer};
@@ -20,9 +20,11 @@ pub enum Language {
     C64,
     /// The C headers as a 32-bit core uses them.
     C32,
-    /// `C64` behind a cache that is not coherent, of long lines: a line that both sides write is noticed.
+    /// `C64` behind a cache that is not coherent, of long lines: a line that both sides write is
+    /// noticed.
     C64Cached,
-    /// `C32` behind a cache that is not coherent, of lines of one word: a word that no hook names is noticed.
+    /// `C32` behind a cache that is not coherent, of lines of one word: a word that no hook names
+    /// is noticed.
     C32Cached,
 }
 
@@ -233,7 +235,8 @@ pub enum Reader {
 }
 
 impl Reader {
-    /// Of the register in `memory`. The one in Rust has patience, since its writer may be a 32-bit one.
+    /// Of the register in `memory`. The one in Rust has patience, since its writer may be a 32-bit
+    /// one.
     ///
     /// # Panics
     /// If the memory is too small.

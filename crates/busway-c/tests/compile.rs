@@ -1,4 +1,5 @@
-//! The headers as a real-time core's build takes them: freestanding C99 or C++11, all warnings errors, nothing left to link, no more code than was aimed at.
+//! The headers as a real-time core's build takes them: freestanding C99 or C++11, all warnings
+//! errors, nothing left to link, no more code than was aimed at.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -103,7 +104,8 @@ fn the_headers_compile_without_warnings_for_cortex_m() {
 
 const SYSTEM: &str = include_str!("../../../examples/core.toml");
 
-/// What `busway check --places` writes, and a program that ends with 0 if each member of a place is what its name says.
+/// What `busway check --places` writes, and a program that ends with 0 if each member of a place is
+/// what its name says.
 fn places() -> String {
     let system = busway_system::System::parse(SYSTEM, "core.toml".as_ref()).expect("a system");
     let header = busway_port::places::header(&system, "engine").expect("places");

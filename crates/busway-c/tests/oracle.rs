@@ -1,4 +1,5 @@
-//! Register and ring between any two languages beside a variable and a queue, through any sequence of operations.
+//! Register and ring between any two languages beside a variable and a queue, through any sequence
+//! of operations.
 
 use std::collections::VecDeque;
 

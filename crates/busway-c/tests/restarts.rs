@@ -1,4 +1,5 @@
-//! Ports in C through restarts of either end: `restarts.c`, with words of 64 bits and in halves, and behind caches that are not coherent.
+//! Ports in C through restarts of either end: `restarts.c`, with words of 64 bits and in halves,
+//! and behind caches that are not coherent.
 
 use std::path::Path;
 use std::process::Command;

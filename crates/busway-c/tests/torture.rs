@@ -1,7 +1,8 @@
-//! Two languages at full speed over one memory, each in its own thread with its own mapping; then every role in C against a
-//! peer that writes random words to everything at all times.
+//! Two languages at full speed over one memory, each in its own thread with its own mapping; then
+//! every role in C against a peer that writes random words to everything at all times.
 //!
-//! Each honest case, of which there are many, reads 20,000 messages, or a fiftieth of `BUSWAY_TORTURE_READS`, which says how many each case of `busway-core` reads.
+//! Each honest case, of which there are many, reads 20,000 messages, or a fiftieth of
+//! `BUSWAY_TORTURE_READS`, which says how many each case of `busway-core` reads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

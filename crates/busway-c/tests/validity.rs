@@ -1,4 +1,5 @@
-//! Whether a message is within the refresh period of a sampling port in C: for every period that its word can hold, as `busway-port` judges it.
+//! Whether a message is within the refresh period of a sampling port in C: for every period that
+//! its word can hold, as `busway-port` judges it.
 
 use busway_c::Memory;
 use busway_c::sides::{LANGUAGES, Sampling};

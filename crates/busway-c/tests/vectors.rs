@@ -1,7 +1,8 @@
-//! The bytes that both protocols leave in memory, as `c/vectors.txt` says them: what each language writes is that file, and
-//! each language reads what the file says.
+//! The bytes that both protocols leave in memory, as `c/vectors.txt` says them: what each language
+//! writes is that file, and each language reads what the file says.
 //!
-//! `BUSWAY_WRITE_VECTORS=1 cargo test -p busway-c --test vectors` writes the file anew, from the Rust side.
+//! `BUSWAY_WRITE_VECTORS=1 cargo test -p busway-c --test vectors` writes the file anew, from the
+//! Rust side.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -212,8 +213,9 @@ fn read_register(language: Language, shape: &RegisterShape, count: u64, golden: 
     assert_eq!(buffer[..found.len_bytes], expected, "{language:?} {case:?}");
 }
 
-/// The lines still hold the last messages; a consumer that begins at the first of them and knows its data position takes them.
-/// Only those whose lines all lie inside the session's first lap can be read by one that begins anew.
+/// The lines still hold the last messages; a consumer that begins at the first of them and knows
+/// its data position takes them. Only those whose lines all lie inside the session's first lap can
+/// be read by one that begins anew.
 fn read_ring(language: Language, shape: &RingShape, count: u64, golden: &str, case: &Case) {
     let [memory, credit] = shape.memories(language);
     memory.fill(&section(golden, case, "ring", memory.len_bytes()));

@@ -1,5 +1,6 @@
-//! What the core costs: copies by size; one message written and read by one thread; and the same to another thread and back,
-//! beside a ping-pong of two cache lines, which is the least that any exchange between two cores costs.
+//! What the core costs: copies by size; one message written and read by one thread; and the same to
+//! another thread and back, beside a ping-pong of two cache lines, which is the least that any
+//! exchange between two cores costs.
 //!
 //! Run: `cargo bench -p busway-core`. The ping-pongs need two free cores.
 #![allow(missing_docs, unsafe_code)] // The macros of criterion; windows of leaked memory.
@@ -62,7 +63,8 @@ fn read_new(reader: &mut RegisterReader, buffer: &mut [u8]) -> bool {
         && matches!(reader.read(buffer).unwrap(), ReadOutcome::New(_))
 }
 
-/// Time of `rounds` round trips: `ours` sends and waits here, `theirs` answers what has come, in a thread of its own.
+/// Time of `rounds` round trips: `ours` sends and waits here, `theirs` answers what has come, in a
+/// thread of its own.
 fn round_trips(
     rounds: u64,
     mut ours: impl FnMut(u64),
@@ -96,7 +98,8 @@ fn round_trips(
     elapsed
 }
 
-/// Binds this thread to the `index`-th processor: the scheduler likes to put threads that share memory on one.
+/// Binds this thread to the `index`-th processor: the scheduler likes to put threads that share
+/// memory on one.
 fn pin(index: usize) {
     let mut one = CpuSet::new();
     one.set(index);

@@ -1,8 +1,10 @@
-//! Torture: a peer that writes random words to all of the file, at all times. Ends when killed, or when its parent is gone.
+//! Torture: a peer that writes random words to all of the file, at all times. Ends when killed, or
+//! when its parent is gone.
 //!
 //! `torture_hostile register|ring PATH SIZE_BYTES`
 //!
-//! Half of the words are such as the protocols could have written, so that checks behind the first ones are reached.
+//! Half of the words are such as the protocols could have written, so that checks behind the first
+//! ones are reached.
 
 #[path = "shared/mod.rs"]
 mod shared;
@@ -26,7 +28,8 @@ fn main() {
     let mut random = Random(u64::from(std::process::id()) | 1 << 40);
     for round in 0_u64.. {
         let choice = random.next();
-        // Half of the words go to the first lines: `latest`, the headers and the commit words that a peer looks at first.
+        // Half of the words go to the first lines: `latest`, the headers and the commit words that
+        // a peer looks at first.
         let (from, reach) = if choice & 8 == 0 {
             (begin, 4096.min(target_bytes))
         } else {

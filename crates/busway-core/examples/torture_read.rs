@@ -1,9 +1,10 @@
-//! Torture: the reading side, in a process of its own, with a read-only mapping of what it only reads.
+//! Torture: the reading side, in a process of its own, with a read-only mapping of what it only
+//! reads.
 //!
 //! `torture_read register|register-varied|ring PATH SIZE_BYTES READS`
 //!
-//! Checks every byte of every accepted message; prints counts as `name=value` words. Only a read that accepted a message,
-//! new or unchanged, counts towards READS: both copy all bytes.
+//! Checks every byte of every accepted message; prints counts as `name=value` words. Only a read
+//! that accepted a message, new or unchanged, counts towards READS: both copy all bytes.
 
 use std::time::Instant;
 
@@ -44,7 +45,8 @@ fn read_register(path: &str, size_bytes: usize, pattern: &Pattern, varied: bool,
     let mut buffer = vec![0; size_bytes];
     let (mut new, mut unchanged, mut torn, mut back) = (0_u64, 0_u64, 0_u64, 0_u64);
     let mut last = START;
-    // At least a hundredth shall be new, or the writer had not run beside us and the reads would prove little.
+    // At least a hundredth shall be new, or the writer had not run beside us and the reads would
+    // prove little.
     while new + unchanged < reads || new < reads / 100 {
         let sample = match reader.read(&mut buffer).expect("an honest writer never corrupts") {
             ReadOutcome::New(sample) => {

@@ -1,5 +1,5 @@
-//! Torture: each role of each protocol, in turn, against `torture_hostile`. Prints its counters; the guard pages around the
-//! mappings end it on an access out of bounds.
+//! Torture: each role of each protocol, in turn, against `torture_hostile`. Prints its counters;
+//! the guard pages around the mappings end it on an access out of bounds.
 //!
 //! `torture_victim register-read|register-write|ring-consume|ring-produce PATH SIZE_BYTES ROUNDS`
 
@@ -30,14 +30,15 @@ fn main() {
     println!("role={role} size_bytes={size_bytes} rounds={rounds} {report}");
 }
 
-/// Sessions to go on for: at least `rounds`, and further until enough was noticed (the peer may still be starting), but not
-/// for ever.
+/// Sessions to go on for: at least `rounds`, and further until enough was noticed (the peer may
+/// still be starting), but not for ever.
 fn sessions(rounds: u64, noticed: impl Fn() -> u64) -> impl Iterator<Item = u64> {
     let least = rounds / SESSION_ROUNDS;
     (0..1000 * least).take_while(move |session| *session < least || noticed() < 10)
 }
 
-/// A new session every so often: a lie that was believed may leave the rest of a session without effect.
+/// A new session every so often: a lie that was believed may leave the rest of a session without
+/// effect.
 const SESSION_ROUNDS: u64 = 1000;
 
 fn note(errors: &Cell<u64>, is_error: bool) {

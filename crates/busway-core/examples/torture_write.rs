@@ -1,4 +1,5 @@
-//! Torture: the writing side, in a process of its own. Never pauses; ends when killed, or when its parent is gone.
+//! Torture: the writing side, in a process of its own. Never pauses; ends when killed, or when its
+//! parent is gone.
 //!
 //! `torture_write register|register-varied|ring PATH SIZE_BYTES`
 

@@ -1,7 +1,9 @@
-//! The CRC-32C (RFC 3720, section 12.1) that messages carry over media which may flip bits or place bytes out of order.
+//! The CRC-32C (RFC 3720, section 12.1) that messages carry over media which may flip bits or place
+//! bytes out of order.
 //!
-//! Contract: a digest covers a message's number (sequence or position), length, time and payload, so that bytes of another
-//! message at the same place do not fit it. Called by the register and the ring, by both sides.
+//! Contract: a digest covers a message's number (sequence or position), length, time and payload,
+//! so that bytes of another message at the same place do not fit it. Called by the register and the
+//! ring, by both sides.
 
 use crate::window::{OutOfBounds, Window};
 
@@ -10,7 +12,8 @@ pub(crate) type Digest = crc::Digest<'static, u32, crc::Table<16>>;
 
 static CRC_32C: crc::Crc<u32, crc::Table<16>> = crc::Crc::<u32, crc::Table<16>>::new(&crc::CRC_32_ISCSI);
 
-/// Bytes that [`add_window`] takes at a time: on the stack, and few enough for the first level cache.
+/// Bytes that [`add_window`] takes at a time: on the stack, and few enough for the first level
+/// cache.
 const CHUNK_BYTES: usize = 512;
 
 /// The digest of a message's header, to which the payload's bytes are then added.

@@ -1,5 +1,5 @@
-//! The encoding of the conversation that two hosts hold beside the data: greeting, heartbeat, and whatever the layer above
-//! wants carried.
+//! The encoding of the conversation that two hosts hold beside the data: greeting, heartbeat, and
+//! whatever the layer above wants carried.
 //!
 //! # Frame
 //!
@@ -11,11 +11,13 @@
 //! + 12  body      postcard for hello and heartbeat, opaque for payload
 //! ```
 //!
-//! The encoding depends on no host's byte order, so that two hosts of different order can tell each other so.
+//! The encoding depends on no host's byte order, so that two hosts of different order can tell each
+//! other so.
 //!
-//! Contract: nothing allocates; decoding borrows from the received bytes. [`decode`] takes one frame from a buffer (a
-//! datagram, a message of a ring); [`StreamDecoder`] cuts a byte stream into frames and survives any garbage: it reports
-//! it, skips to the next magic, and goes on. Called by the control plane of every bus.
+//! Contract: nothing allocates; decoding borrows from the received bytes. [`decode`] takes one
+//! frame from a buffer (a datagram, a message of a ring); [`StreamDecoder`] cuts a byte stream into
+//! frames and survives any garbage: it reports it, skips to the next magic, and goes on. Called by
+//! the control plane of every bus.
 
 use serde::{Deserialize, Serialize};
 
@@ -60,7 +62,8 @@ pub struct Hello<'a> {
     pub byte_order: ByteOrder,
     /// Number of the sender's session; a new one voids everything of the old.
     pub session: u64,
-    /// Name of the sending host in the system description, 1 ..= 255 bytes without control characters.
+    /// Name of the sending host in the system description, 1 ..= 255 bytes without control
+    /// characters.
     pub host: &'a str,
     /// Version of iceoryx2 that the sender is built with; empty if none.
     pub iceoryx2_version: &'a str,
@@ -151,7 +154,8 @@ const HELLO: u8 = 1;
 const HEARTBEAT: u8 = 2;
 const PAYLOAD: u8 = 3;
 
-/// The header of a payload frame with a body of `len_bytes` bytes, for callers that send header and body from two places.
+/// The header of a payload frame with a body of `len_bytes` bytes, for callers that send header and
+/// body from two places.
 ///
 /// # Errors
 /// [`EncodeError::TooLong`].
@@ -209,7 +213,8 @@ pub fn encode(body: &Body<'_>, into: &mut [u8]) -> Result<usize, EncodeError> {
     Ok(HEADER_BYTES + len_bytes)
 }
 
-/// Takes the frame at the start of `bytes`: its body and its length in bytes, or `None` if it is not complete yet.
+/// Takes the frame at the start of `bytes`: its body and its length in bytes, or `None` if it is
+/// not complete yet.
 ///
 /// # Errors
 /// [`DecodeError`].
@@ -284,8 +289,8 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> StreamDecoder<S> {
         }
     }
 
-    /// Where to read more bytes to. Not empty after [`next_frame`](Self::next_frame) returned `Ok(None)`, unless the
-    /// buffer is shorter than a frame's header.
+    /// Where to read more bytes to. Not empty after [`next_frame`](Self::next_frame) returned
+    /// `Ok(None)`, unless the buffer is shorter than a frame's header.
     pub fn space(&mut self) -> &mut [u8] {
         let buffer = self.buffer.as_mut();
         buffer.copy_within(self.start..self.end, 0);
@@ -308,7 +313,8 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> StreamDecoder<S> {
     /// The next frame, or `None` if more bytes are needed.
     ///
     /// # Errors
-    /// [`DecodeError`]. The bytes at fault are skipped: every call that returns an error has made progress.
+    /// [`DecodeError`]. The bytes at fault are skipped: every call that returns an error has made
+    /// progress.
     pub fn next_frame(&mut self) -> Result<Option<Body<'_>>, DecodeError> {
         let received = &self.buffer.as_ref()[self.start..self.end];
         let max_bytes = MAX_BODY_BYTES.min(self.buffer.as_ref().len().saturating_sub(HEADER_BYTES));

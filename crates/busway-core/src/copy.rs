@@ -1,15 +1,17 @@
 //! Copies and barriers that the language has no word for.
 //!
-//! Contract: nothing here checks bounds; [`crate::window`], the only caller, has. A copy is assembly, opaque to the
-//! compiler, because a peer may write to the memory at the same time and `memcpy` on racing memory is undefined
-//! behaviour. Miri, loom and other processors get word loops in `window` instead.
+//! Contract: nothing here checks bounds; [`crate::window`], the only caller, has. A copy is
+//! assembly, opaque to the compiler, because a peer may write to the memory at the same time and
+//! `memcpy` on racing memory is undefined behaviour. Miri, loom and other processors get word loops
+//! in `window` instead.
 #![allow(unsafe_code)] // Inline assembly.
 
 #[cfg(not(loom))]
 use crate::sync::AtomicU64;
 use crate::window::Medium;
 
-/// From this length on [`bulk`] beats a loop of word accesses (measured: `benches/core.rs`, group `copy`).
+/// From this length on [`bulk`] beats a loop of word accesses (measured: `benches/core.rs`, group
+/// `copy`).
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
 pub(crate) const BULK_BYTES: usize = 64;
 
@@ -19,11 +21,13 @@ const STRING_BYTES: usize = 1024;
 
 /// Copies `len_bytes` bytes, in no particular order among themselves.
 ///
-/// Ordered against what comes before and after as any load or store is: x86 keeps string and vector moves in program
-/// order with later publishing stores and later loads (weakly ordered are only moves with a non-temporal hint).
+/// Ordered against what comes before and after as any load or store is: x86 keeps string and vector
+/// moves in program order with later publishing stores and later loads (weakly ordered are only
+/// moves with a non-temporal hint).
 ///
 /// # Safety
-/// `from` is readable and `into` is writable for `len_bytes` bytes; they do not overlap; `len_bytes >= 16`.
+/// `from` is readable and `into` is writable for `len_bytes` bytes; they do not overlap;
+/// `len_bytes >= 16`.
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
 #[inline]
 pub(crate) unsafe fn bulk(into: *mut u8, from: *const u8, len_bytes: usize) {
@@ -31,7 +35,8 @@ pub(crate) unsafe fn bulk(into: *mut u8, from: *const u8, len_bytes: usize) {
         // SAFETY: passed on.
         return unsafe { vectors(into, from, len_bytes) };
     }
-    // SAFETY: reads and writes exactly the ranges that the caller vouches for; the direction flag is clear by the ABI.
+    // SAFETY: reads and writes exactly the ranges that the caller vouches for; the direction flag
+    // is clear by the ABI.
     unsafe {
         core::arch::asm!(
             "rep movsb",
@@ -41,17 +46,19 @@ pub(crate) unsafe fn bulk(into: *mut u8, from: *const u8, len_bytes: usize) {
     }
 }
 
-/// As [`bulk`], by moves of 16 bytes whatever the length, for memory that no cache holds: each load of it is a round trip on the bus, so loads shall be
-/// wide, and the string instruction moves single bytes wherever the processor does not take its fast way (an emulated one never does: 0.9 GB/s, 2 GB/s
-/// like this).
+/// As [`bulk`], by moves of 16 bytes whatever the length, for memory that no cache holds: each load
+/// of it is a round trip on the bus, so loads shall be wide, and the string instruction moves
+/// single bytes wherever the processor does not take its fast way (an emulated one never does: 0.9
+/// GB/s, 2 GB/s like this).
 ///
 /// # Safety
 /// As for [`bulk`].
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
 #[inline]
 pub(crate) unsafe fn vectors(into: *mut u8, from: *const u8, len_bytes: usize) {
-    // SAFETY: the loop moves blocks of 64 and then of 16 bytes below `len_bytes`; the last move ends exactly at it and
-    // starts at `len_bytes - 16 >= 0`. All of it lies in the ranges that the caller vouches for.
+    // SAFETY: the loop moves blocks of 64 and then of 16 bytes below `len_bytes`; the last move
+    // ends exactly at it and starts at `len_bytes - 16 >= 0`. All of it lies in the ranges that the
+    // caller vouches for.
     unsafe {
         core::arch::asm!(
             "xor {at:e}, {at:e}",
@@ -94,7 +101,8 @@ pub(crate) unsafe fn vectors(into: *mut u8, from: *const u8, len_bytes: usize) {
 pub(crate) fn write_barrier(medium: Medium) {
     match medium {
         Medium::Coherent => {}
-        // Loads never pass later stores on x86, so a store fence is enough for write-combining buffers.
+        // Loads never pass later stores on x86, so a store fence is enough for write-combining
+        // buffers.
         #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
         // SAFETY: SSE2 is part of x86_64; the instruction touches no memory or register.
         Medium::WriteCombining => unsafe { core::arch::asm!("sfence", options(nostack, preserves_flags)) },
@@ -102,7 +110,8 @@ pub(crate) fn write_barrier(medium: Medium) {
         // SAFETY: as above.
         Medium::Device => unsafe { core::arch::asm!("mfence", options(nostack, preserves_flags)) },
         #[cfg(all(target_arch = "aarch64", not(any(miri, loom))))]
-        // SAFETY: a barrier touches no memory or register. The full system domain is needed: the peer is no core of ours.
+        // SAFETY: a barrier touches no memory or register. The full system domain is needed: the
+        // peer is no core of ours.
         Medium::WriteCombining | Medium::Device => unsafe {
             core::arch::asm!("dsb sy", options(nostack, preserves_flags));
         },

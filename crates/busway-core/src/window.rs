@@ -1,11 +1,13 @@
 //! A piece of memory that another process or another host accesses at the same time.
 //!
-//! Contract: every access is an aligned 64-bit atomic word or an assembly copy, so that a peer that writes at any time
-//! makes wrong bytes but never undefined behaviour. Every offset is checked. Called by the register and the ring, and by
-//! the memory bus, which maps the file or the PCI resource and says what ordering the mapping needs.
+//! Contract: every access is an aligned 64-bit atomic word or an assembly copy, so that a peer that
+//! writes at any time makes wrong bytes but never undefined behaviour. Every offset is checked.
+//! Called by the register and the ring, and by the memory bus, which maps the file or the PCI
+//! resource and says what ordering the mapping needs.
 //!
-//! A reading role (register reader, ring consumer, the producer for its credits) calls only [`Window::load`],
-//! [`Window::read`] and [`Window::read_fence`], which never store; a read-only mapping is enough for it.
+//! A reading role (register reader, ring consumer, the producer for its credits) calls only
+//! [`Window::load`], [`Window::read`] and [`Window::read_fence`], which never store; a read-only
+//! mapping is enough for it.
 #![allow(unsafe_code)] // Raw shared memory enters the program here; this module and `copy` are the only unsafe ones.
 
 use crate::WORD_BYTES;
@@ -16,9 +18,11 @@ use crate::sync::{AtomicU64, Ordering, fence};
 /// Which ordering a mapping needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Medium {
-    /// Ordinary memory that caches keep coherent: a file in `/dev/shm`, memory into which a device writes.
+    /// Ordinary memory that caches keep coherent: a file in `/dev/shm`, memory into which a device
+    /// writes.
     Coherent,
-    /// Stores are gathered in buffers and leave in any order: a prefetchable PCI resource mapped write-combining.
+    /// Stores are gathered in buffers and leave in any order: a prefetchable PCI resource mapped
+    /// write-combining.
     WriteCombining,
     /// Uncached device memory: aligned 8-byte accesses only.
     Device,
@@ -44,7 +48,8 @@ type Base = core::ptr::NonNull<u64>;
 #[cfg(loom)]
 type Base = (std::sync::Arc<[AtomicU64]>, usize);
 
-/// Base address, length and medium of shared memory. Cloning it makes another handle to the same memory.
+/// Base address, length and medium of shared memory. Cloning it makes another handle to the same
+/// memory.
 #[derive(Debug, Clone)]
 pub struct Window {
     /// First word; under loom an array of words and the index of the first.
@@ -54,9 +59,10 @@ pub struct Window {
     medium: Medium,
 }
 
-// SAFETY: a window is an address, a length and a medium. All access to what lies there is by atomic words or by assembly
-// that the compiler cannot look into, so it may come from any number of threads at once; `from_raw_parts` obliges its
-// caller to keep the memory mapped for all clones in all threads.
+// SAFETY: a window is an address, a length and a medium. All access to what lies there is by atomic
+// words or by assembly that the compiler cannot look into, so it may come from any number of
+// threads at once; `from_raw_parts` obliges its caller to keep the memory mapped for all clones in
+// all threads.
 #[cfg(not(loom))]
 unsafe impl Send for Window {}
 // SAFETY: as for `Send`; no method hands out a reference to the memory.
@@ -64,14 +70,15 @@ unsafe impl Send for Window {}
 unsafe impl Sync for Window {}
 
 impl Window {
-    /// A window onto `len_bytes` bytes at `base`. A rest of less than 8 bytes at the end is left out.
+    /// A window onto `len_bytes` bytes at `base`. A rest of less than 8 bytes at the end is left
+    /// out.
     ///
     /// # Safety
     /// - `base` is not null and a multiple of 8.
-    /// - While this window, a clone or a part of it lives, `len_bytes` bytes at `base` are mapped for reading and, unless
-    ///   only reading roles get it, for writing.
-    /// - Meanwhile this program reaches the memory in no other way than through windows: no reference, no slice, no
-    ///   plain access. (Other processes and devices may do what they like.)
+    /// - While this window, a clone or a part of it lives, `len_bytes` bytes at `base` are mapped
+    ///   for reading and, unless only reading roles get it, for writing.
+    /// - Meanwhile this program reaches the memory in no other way than through windows: no
+    ///   reference, no slice, no plain access. (Other processes and devices may do what they like.)
     #[cfg(not(loom))]
     #[must_use]
     pub unsafe fn from_raw_parts(base: *mut u8, len_bytes: usize, medium: Medium) -> Self {
@@ -119,7 +126,8 @@ impl Window {
         self.check_aligned(offset, len_bytes)?;
         let index = offset / WORD_BYTES;
         #[cfg(not(loom))]
-        // SAFETY: `offset` is within the mapping, as just checked, so the sum stays inside one allocation.
+        // SAFETY: `offset` is within the mapping, as just checked, so the sum stays inside one
+        // allocation.
         let base = unsafe { self.base.add(index) };
         #[cfg(loom)]
         let base = (self.base.0.clone(), self.base.1 + index);
@@ -130,7 +138,8 @@ impl Window {
         })
     }
 
-    /// Loads the word at `offset`, with nothing ordered: pair it with [`read_fence`](Self::read_fence).
+    /// Loads the word at `offset`, with nothing ordered: pair it with
+    /// [`read_fence`](Self::read_fence).
     ///
     /// # Errors
     /// [`OutOfBounds`].
@@ -140,10 +149,12 @@ impl Window {
         Ok(self.word(offset / WORD_BYTES).load(Ordering::Relaxed))
     }
 
-    /// Loads the word at `offset`; whatever was written before it was published is visible to all reads that follow.
+    /// Loads the word at `offset`; whatever was written before it was published is visible to all
+    /// reads that follow.
     ///
-    /// This is a relaxed load and then a fence, since atomics promise no more than relaxed loads on a read-only mapping.
-    /// Partner: the [`fence`](RemoteWrite::fence) that the writer calls before it publishes the word.
+    /// This is a relaxed load and then a fence, since atomics promise no more than relaxed loads on
+    /// a read-only mapping. Partner: the [`fence`](RemoteWrite::fence) that the writer calls before
+    /// it publishes the word.
     ///
     /// # Errors
     /// [`OutOfBounds`].
@@ -154,7 +165,8 @@ impl Window {
         Ok(word)
     }
 
-    /// Stores `word` at `offset`, with nothing ordered: pair it with [`write_fence`](Self::write_fence).
+    /// Stores `word` at `offset`, with nothing ordered: pair it with
+    /// [`write_fence`](Self::write_fence).
     ///
     /// # Errors
     /// [`OutOfBounds`].
@@ -165,8 +177,8 @@ impl Window {
         Ok(())
     }
 
-    /// Copies the bytes from `offset` (any) on into `buffer`. A peer may write meanwhile: the bytes may be a mixture of
-    /// old and new.
+    /// Copies the bytes from `offset` (any) on into `buffer`. A peer may write meanwhile: the bytes
+    /// may be a mixture of old and new.
     ///
     /// # Errors
     /// [`OutOfBounds`]; `buffer` is untouched then.
@@ -195,7 +207,8 @@ impl Window {
         Ok(())
     }
 
-    /// Places `header` and then all `parts` without gaps at `offset` (a multiple of 8); fills the last word with zeros.
+    /// Places `header` and then all `parts` without gaps at `offset` (a multiple of 8); fills the
+    /// last word with zeros.
     ///
     /// # Errors
     /// [`OutOfBounds`]; nothing is written then.
@@ -255,7 +268,8 @@ impl Window {
         copy::read_barrier(self.medium);
     }
 
-    /// Asks the CPU to fetch the line at `offset`; does nothing if that is outside, or not memory that a cache holds.
+    /// Asks the CPU to fetch the line at `offset`; does nothing if that is outside, or not memory
+    /// that a cache holds.
     #[inline]
     pub(crate) fn prefetch(&self, offset: usize) {
         #[cfg(not(loom))]
@@ -299,9 +313,9 @@ impl Window {
         #[cfg(loom)]
         return &self.base.0[self.base.1 + index];
         #[cfg(not(loom))]
-        // SAFETY: every caller has passed `check` for this word, so it is mapped and aligned (the base is a multiple of 8);
-        // all access by this program is atomic or by assembly, as `from_raw_parts` demands. The reference does not
-        // outlive `self`.
+        // SAFETY: every caller has passed `check` for this word, so it is mapped and aligned (the
+        // base is a multiple of 8); all access by this program is atomic or by assembly, as
+        // `from_raw_parts` demands. The reference does not outlive `self`.
         unsafe {
             AtomicU64::from_ptr(self.base.as_ptr().add(index))
         }
@@ -316,7 +330,8 @@ impl Window {
                 Medium::Coherent => copy::bulk,
                 Medium::WriteCombining | Medium::Device => copy::vectors,
             };
-            // SAFETY: the caller checked `into.len()` bytes from `index` on; `into` is private memory, so they are apart.
+            // SAFETY: the caller checked `into.len()` bytes from `index` on; `into` is private
+            // memory, so they are apart.
             unsafe {
                 copy(
                     into.as_mut_ptr(),
@@ -337,7 +352,8 @@ impl Window {
         #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
         // Where stores are gathered before they leave, words are as good as anything wider.
         if from.len() >= copy::BULK_BYTES && self.medium == Medium::Coherent {
-            // SAFETY: the caller checked `from.len()` bytes from `index` on; `from` is private memory, so they are apart.
+            // SAFETY: the caller checked `from.len()` bytes from `index` on; `from` is private
+            // memory, so they are apart.
             unsafe { copy::bulk(self.base.as_ptr().add(index).cast(), from.as_ptr(), from.len()) };
             return;
         }
@@ -348,8 +364,9 @@ impl Window {
     }
 }
 
-/// The word whose bytes from `at` on are `bytes` (fewer than 8 - `at`, or as many), and else zeros. Byte by byte: a
-/// `memcpy` of so few bytes of unknown number costs more than all else that a small message needs.
+/// The word whose bytes from `at` on are `bytes` (fewer than 8 - `at`, or as many), and else zeros.
+/// Byte by byte: a `memcpy` of so few bytes of unknown number costs more than all else that a small
+/// message needs.
 #[inline]
 fn pack(bytes: &[u8], at: usize) -> u64 {
     let shift = |index: usize| {

@@ -7,7 +7,8 @@ pub(crate) fn window(len_bytes: usize) -> Window {
 
 pub(crate) fn window_of(len_bytes: usize, medium: Medium) -> Window {
     let words = Box::leak(vec![0_u64; len_bytes.div_ceil(WORD_BYTES)].into_boxed_slice());
-    // SAFETY: leaked, so mapped for ever, aligned for `u64`, and reached through windows only from here on.
+    // SAFETY: leaked, so mapped for ever, aligned for `u64`, and reached through windows only from
+    // here on.
     unsafe { Window::from_raw_parts(words.as_mut_ptr().cast(), len_bytes, medium) }
 }
 

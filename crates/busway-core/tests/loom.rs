@@ -1,10 +1,12 @@
-//! Every interleaving, and every stale value that a weak memory model allows, of the register and the ring themselves.
+//! Every interleaving, and every stale value that a weak memory model allows, of the register and
+//! the ring themselves.
 //!
 //! Run: `RUSTFLAGS="--cfg loom" cargo test -p busway-core --release --test loom`
 //!
-//! For each fence there is also a mutant that leaves it out. Loom must catch it, or the fence would be unproven.
-//! Loom runs loads in program order, so that it cannot show a load that sinks below a later store. The ring is therefore
-//! also shadowed by one `UnsafeCell` a line of memory, which loom checks for accesses that nothing orders.
+//! For each fence there is also a mutant that leaves it out. Loom must catch it, or the fence would
+//! be unproven. Loom runs loads in program order, so that it cannot show a load that sinks below a
+//! later store. The ring is therefore also shadowed by one `UnsafeCell` a line of memory, which
+//! loom checks for accesses that nothing orders.
 #![cfg(loom)]
 #![allow(unsafe_code)] // Sharing the shadow cells.
 
@@ -15,7 +17,8 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 
-/// One cell for each 64 bytes of memory, accessed beside them. Loom panics where accesses to one are not ordered.
+/// One cell for each 64 bytes of memory, accessed beside them. Loom panics where accesses to one
+/// are not ordered.
 struct Shadow(Vec<UnsafeCell<()>>);
 
 // SAFETY: the cells hold nothing; whether accesses to them are ordered is what loom checks.
@@ -77,7 +80,8 @@ fn explore(preemptions: Option<usize>, model: impl Fn() + Sync + Send + 'static)
     builder.check(model);
 }
 
-/// `writes` messages of two equal words against `reads` reads. The reader must see whole messages, in order.
+/// `writes` messages of two equal words against `reads` reads. The reader must see whole messages,
+/// in order.
 fn register(start: u64, writes: u64, reads: usize, skip: [bool; 2]) {
     let layout = register::Layout::new(3, 16).unwrap();
     let window = Window::for_loom(layout.required_bytes() / 8);
@@ -113,8 +117,8 @@ fn register(start: u64, writes: u64, reads: usize, skip: [bool; 2]) {
     writer.join().unwrap();
 }
 
-/// Two messages are there; a writer goes on behind two more that it did not write, as one that was killed has left it, while a reader reads. If
-/// `announces`, it moves `latest` up to them first.
+/// Two messages are there; a writer goes on behind two more that it did not write, as one that was
+/// killed has left it, while a reader reads. If `announces`, it moves `latest` up to them first.
 fn gap(announces: bool) {
     let layout = register::Layout::new(3, 16).unwrap();
     let window = Window::for_loom(layout.required_bytes() / 8);
@@ -230,7 +234,8 @@ const INLINE: RingCase = RingCase {
     credit_fences: true,
 };
 
-/// Payloads of 48 bytes take a data area of two places, so that messages wrap and wait for data credits.
+/// Payloads of 48 bytes take a data area of two places, so that messages wrap and wait for data
+/// credits.
 const LONG: RingCase = RingCase {
     data_bytes: 128,
     message_bytes: 48,
@@ -239,8 +244,9 @@ const LONG: RingCase = RingCase {
     ..INLINE
 };
 
-/// The producer tries `case.pushes` times and the consumer `case.peeks` times meanwhile (a loop that waits would be
-/// endless here, where every load may be stale); then the consumer takes the rest.
+/// The producer tries `case.pushes` times and the consumer `case.peeks` times meanwhile (a loop
+/// that waits would be endless here, where every load may be stale); then the consumer takes the
+/// rest.
 fn ring(case: RingCase) {
     let layout =
         ring::Layout::with_wide_lines(case.lines, case.line_bytes, case.data_bytes, case.message_bytes)

@@ -1,5 +1,5 @@
-//! The ring beside a `VecDeque` and the register beside a variable, through any sequence of operations; and all reading
-//! roles on any memory. Runs under Miri too (fewer cases):
+//! The ring beside a `VecDeque` and the register beside a variable, through any sequence of
+//! operations; and all reading roles on any memory. Runs under Miri too (fewer cases):
 //! `MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-ignore-leaks" cargo +nightly miri test -p busway-core --lib --test oracle`
 //! (the windows of the unit tests are leaked on purpose).
 #![cfg(not(loom))]
@@ -20,7 +20,8 @@ fn window_of(mut words: Vec<u64>) -> Window {
     // Leaked memory is a root for Miri only through a static; this keeps it reachable and simple.
     static KEPT: std::sync::Mutex<Vec<Vec<u64>>> = std::sync::Mutex::new(Vec::new());
     KEPT.lock().unwrap().push(words);
-    // SAFETY: the vector lives in `KEPT` for ever, is never touched there, and its heap memory does not move with it.
+    // SAFETY: the vector lives in `KEPT` for ever, is never touched there, and its heap memory does
+    // not move with it.
     unsafe { Window::from_raw_parts(base, len_bytes, Medium::Coherent) }
 }
 

@@ -1,8 +1,9 @@
-//! Two processes of different binaries, one file: an honest pair at full speed, then every role against a peer that writes
-//! random words to everything at all times.
+//! Two processes of different binaries, one file: an honest pair at full speed, then every role
+//! against a peer that writes random words to everything at all times.
 //!
-//! `BUSWAY_TORTURE_READS` sets how many reads each honest case makes (default 20,000; continuous integration: 10,000,000,
-//! with `--release`). The programs are this crate's examples, which `cargo test` builds.
+//! `BUSWAY_TORTURE_READS` sets how many reads each honest case makes (default 20,000; continuous
+//! integration: 10,000,000, with `--release`). The programs are this crate's examples, which
+//! `cargo test` builds.
 #![cfg(all(target_os = "linux", not(any(loom, miri))))]
 
 use std::fs::File;
@@ -22,7 +23,8 @@ impl Drop for Running {
     }
 }
 
-/// A file for messages of `size_bytes`, removed at the end: zeros, but for a register that is prepared.
+/// A file for messages of `size_bytes`, removed at the end: zeros, but for a register that is
+/// prepared.
 struct SharedFile(PathBuf);
 
 impl SharedFile {
@@ -130,7 +132,8 @@ fn no_read_of_a_register_with_messages_of_any_length_is_torn() {
 
 #[test]
 fn every_message_of_a_ring_arrives_whole_and_in_order_in_a_read_only_mapping() {
-    // Fewer, since every message waits for the other process: on a busy machine for its turn on the processor.
+    // Fewer, since every message waits for the other process: on a busy machine for its turn on the
+    // processor.
     honest("ring", &[40, 64, 4 << 10, 64 << 10], reads() / 10);
 }
 

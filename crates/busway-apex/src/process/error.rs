@@ -1,7 +1,8 @@
 //! Errors and messages of the application: health monitoring, as far as there is some on Linux.
 //!
-//! Contract: messages go to standard error, one line each. An error goes to the error handler if there is one, which runs while the process that
-//! raised it waits; without a handler it ends the program with status 1, as a monitor without a table would stop the partition. Called by C.
+//! Contract: messages go to standard error, one line each. An error goes to the error handler if
+//! there is one, which runs while the process that raised it waits; without a handler it ends the
+//! program with status 1, as a monitor without a table would stop the partition. Called by C.
 
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};

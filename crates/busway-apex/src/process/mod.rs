@@ -1,11 +1,14 @@
-//! The processes of the partition: threads of this program, started when the partition becomes `NORMAL`.
+//! The processes of the partition: threads of this program, started when the partition becomes
+//! `NORMAL`.
 //!
-//! Contract: one table for the program (`table`), whose lock is never held while a process waits, runs or ends. Linux schedules: a process's
-//! priority orders it where it waits at ports, its deadline is reported and not watched. A thread cannot be halted from outside, so what one
-//! process does to another (`STOP`, `SUSPEND`) takes effect when that one next calls a service of this module, at once if it waits in one.
-//! Called by C through `services` and `error`.
+//! Contract: one table for the program (`table`), whose lock is never held while a process waits,
+//! runs or ends. Linux schedules: a process's priority orders it where it waits at ports, its
+//! deadline is reported and not watched. A thread cannot be halted from outside, so what one
+//! process does to another (`STOP`, `SUSPEND`) takes effect when that one next calls a service of
+//! this module, at once if it waits in one. Called by C through `services` and `error`.
 //!
-//! Source: ARINC 653 Part 1, sections 3.3 (process management), 3.4 (time management) and 3.8 (health monitoring).
+//! Source: ARINC 653 Part 1, sections 3.3 (process management), 3.4 (time management) and 3.8
+//! (health monitoring).
 
 mod error;
 mod services;

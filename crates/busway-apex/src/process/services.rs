@@ -1,4 +1,5 @@
-//! The services of processes and their time. Those in which a process may end are "C-unwind": see `thread`.
+//! The services of processes and their time. Those in which a process may end are "C-unwind": see
+//! `thread`.
 
 use std::ffi::c_char;
 
@@ -14,7 +15,8 @@ use crate::boundary::{Name, Out, answer};
 /// `MAX_LOCK_LEVEL`.
 const MAX_LOCK_LEVEL: i32 = 16;
 
-/// Does `service` and writes its code, as [`answer`] does. Whether the calling process has ended meanwhile.
+/// Does `service` and writes its code, as [`answer`] does. Whether the calling process has ended
+/// meanwhile.
 fn ends(code: &Out<i32>, service: impl FnOnce() -> Result<ReturnCode, Stop>) -> bool {
     let mut has_ended = false;
     answer(code, || match service() {
@@ -127,7 +129,8 @@ pub extern "C-unwind" fn STOP_SELF() {
         thread::stop_me(me);
     }
     if me.is_some() || is_handler() {
-        // SAFETY: the thread is a process's, or the error handler's; nothing here gives anything back.
+        // SAFETY: the thread is a process's, or the error handler's; nothing here gives anything
+        // back.
         unsafe { end_thread() }
     }
 }
@@ -254,7 +257,8 @@ pub unsafe extern "C" fn SET_PRIORITY(PROCESS_ID: i32, PRIORITY: i32, RETURN_COD
 /// GET_PROCESS_ID.
 ///
 /// # Safety
-/// The name is null or readable up to its end or the longest name's; output pointers are null or valid for writes.
+/// The name is null or readable up to its end or the longest name's; output pointers are null or
+/// valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn GET_PROCESS_ID(
     PROCESS_NAME: *const c_char,

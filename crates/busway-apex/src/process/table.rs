@@ -1,7 +1,8 @@
 //! Which processes there are, what they may do, and who waits for what.
 //!
-//! Contract: every change is made under the table's lock and leaves it whole; whoever may wait for the change is woken by `CHANGED`. A process's
-//! *run* counts its starts and stops: a thread whose run is over ends at its next service. Called by the rest of this module.
+//! Contract: every change is made under the table's lock and leaves it whole; whoever may wait for
+//! the change is woken by `CHANGED`. A process's *run* counts its starts and stops: a thread whose
+//! run is over ends at its next service. Called by the rest of this module.
 
 use std::ffi::c_char;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,7 +20,8 @@ pub(super) const MIN_PRIORITY: i32 = 1;
 pub(super) const MAX_PRIORITY: i32 = 239;
 /// The most that Linux is asked for as the stack of one process, in bytes.
 pub(super) const MAX_STACK_BYTES: u32 = 1 << 30;
-/// The longest sleep before looking again, so that times that no clock reaches need no special case.
+/// The longest sleep before looking again, so that times that no clock reaches need no special
+/// case.
 const LONGEST_SLEEP_NS: i64 = 3_600_000_000_000;
 
 /// The entry point of a process. Ending the thread unwinds it.
@@ -59,7 +61,8 @@ pub struct ProcessStatus {
     pub attributes: ProcessAttribute,
 }
 
-/// `PROCESS_STATE_TYPE`. Linux does not say which thread has a processor: what is ready is shown as running.
+/// `PROCESS_STATE_TYPE`. Linux does not say which thread has a processor: what is ready is shown as
+/// running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub(super) enum State {
@@ -229,7 +232,8 @@ pub(super) fn wait(
     Ok((table, done))
 }
 
-/// Sleeps until `is_done`, `until_ns` of GET_TIME, or the end of the run of `me`. Shows the process as waiting meanwhile.
+/// Sleeps until `is_done`, `until_ns` of GET_TIME, or the end of the run of `me`. Shows the process
+/// as waiting meanwhile.
 pub(super) fn wait_even_suspended(
     mut table: MutexGuard<'static, Table>,
     me: Me,

@@ -1,7 +1,8 @@
 //! Processes as threads: starting one, being one, and what becomes of the program.
 //!
-//! A thread ends by `pthread_exit`, which unwinds the C functions of the process. It may be called only where no Rust value on the stack has
-//! something to give back: in the exported functions themselves, after everything else is done.
+//! A thread ends by `pthread_exit`, which unwinds the C functions of the process. It may be called
+//! only where no Rust value on the stack has something to give back: in the exported functions
+//! themselves, after everything else is done.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -35,7 +36,8 @@ pub(super) fn me() -> Option<Me> {
     ME.get()
 }
 
-/// The process that the calling thread is, if it was not stopped. A suspended one waits here until it is resumed.
+/// The process that the calling thread is, if it was not stopped. A suspended one waits here until
+/// it is resumed.
 pub(super) fn me_running() -> Result<Option<Me>, Stop> {
     let Some(me) = me() else { return Ok(None) };
     // Waits for nothing but the end of a suspension.
@@ -47,10 +49,12 @@ pub(super) fn me_running() -> Result<Option<Me>, Stop> {
 /// Ends the calling thread.
 ///
 /// # Safety
-/// The calling thread was made by [`spawn`] or [`run_handler`], and no frame between it and the thread's beginning owns anything.
+/// The calling thread was made by [`spawn`] or [`run_handler`], and no frame between it and the
+/// thread's beginning owns anything.
 pub(super) unsafe fn end_thread() -> ! {
-    // SAFETY: the frames that are unwound are C's, and of this library only exported functions and `begin` or `begin_handler`, which are
-    // "C-unwind" and own nothing at that point, as the caller promises.
+    // SAFETY: the frames that are unwound are C's, and of this library only exported functions and
+    // `begin` or `begin_handler`, which are "C-unwind" and own nothing at that point, as the caller
+    // promises.
     unsafe { pthread_exit(ptr::null_mut()) }
 }
 
@@ -67,7 +71,8 @@ struct Beginning {
     start_ns: SystemTime,
 }
 
-/// Starts the process at `index`, which is not dormant, as a thread. `start_ns` is when it begins, in ns of GET_TIME.
+/// Starts the process at `index`, which is not dormant, as a thread. `start_ns` is when it begins,
+/// in ns of GET_TIME.
 pub(super) fn spawn(table: &mut Table, index: usize, start_ns: SystemTime) -> Result<(), Refusal> {
     let process = &mut table.processes[index];
     let entry_point = process.attributes.entry_point.ok_or(Refusal::InvalidParam)?;
@@ -92,7 +97,8 @@ pub(super) fn spawn(table: &mut Table, index: usize, start_ns: SystemTime) -> Re
     made.map(|_| ()).ok_or(Refusal::InvalidConfig)
 }
 
-/// Runs `entry_point` on a thread of its own as the error handler, to its end. `false` if the system has no room for one more.
+/// Runs `entry_point` on a thread of its own as the error handler, to its end. `false` if the
+/// system has no room for one more.
 pub(super) fn run_handler(entry_point: EntryPoint, stack_bytes: u32) -> bool {
     let argument = entry_point as *mut c_void;
     // SAFETY: `begin_handler` takes such a pointer.
@@ -128,8 +134,8 @@ unsafe fn create(
     let mut thread = 0;
     let page_bytes = rustix::param::page_size();
     let stack_bytes = (stack_bytes as usize + SYSTEM_STACK_BYTES).next_multiple_of(page_bytes);
-    // SAFETY: the attributes are initialised by the first call and given back by the last; all pointers are to this frame; `begin` and
-    // `argument` are right as promised.
+    // SAFETY: the attributes are initialised by the first call and given back by the last; all
+    // pointers are to this frame; `begin` and `argument` are right as promised.
     unsafe {
         if libc::pthread_attr_init(attributes.as_mut_ptr()) != 0 {
             return None;
@@ -206,8 +212,9 @@ pub(super) fn start(id: i32, delay_ns: SystemTime) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Starts the processes that were started while the partition initialised, all from the same moment, if this program has created any. Then the
-/// calling thread has nothing more to do, and this does not return. Returns at once if there are none, or they run already.
+/// Starts the processes that were started while the partition initialised, all from the same
+/// moment, if this program has created any. Then the calling thread has nothing more to do, and
+/// this does not return. Returns at once if there are none, or they run already.
 pub(crate) fn run() -> Result<(), Refusal> {
     {
         let mut table = table();
@@ -236,7 +243,8 @@ pub(crate) fn end_program() {
     }
 }
 
-/// Executes the program anew, with its arguments and environment, if it has created processes: threads can be started anew in no other way.
+/// Executes the program anew, with its arguments and environment, if it has created processes:
+/// threads can be started anew in no other way.
 ///
 /// # Errors
 /// [`Refusal::NotAvailable`] if the system refuses.

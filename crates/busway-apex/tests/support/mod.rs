@@ -1,4 +1,5 @@
-//! What the tests share: an installed copy of the library, C programs built against it, and a system for them to run in.
+//! What the tests share: an installed copy of the library, C programs built against it, and a
+//! system for them to run in.
 #![allow(dead_code)] // Each test program uses a part of this.
 
 use std::ffi::OsStr;
@@ -12,8 +13,8 @@ use tempfile::TempDir;
 #[path = "../../../busway-port/examples/shared/mod.rs"]
 pub mod shared;
 
-/// Whether `tool` is here. If not, the test ends without having tested anything: says so, and tells the file that `BUSWAY_SKIPPED` names, whose
-/// lines are not counted as passed.
+/// Whether `tool` is here. If not, the test ends without having tested anything: says so, and tells
+/// the file that `BUSWAY_SKIPPED` names, whose lines are not counted as passed.
 pub fn has(tool: &str) -> bool {
     if Command::new(tool).arg("--version").output().is_ok() {
         return true;
@@ -53,7 +54,8 @@ pub enum Linking {
     Static,
 }
 
-/// An installation under a directory of its own, made by `install.sh` from what was built with this test.
+/// An installation under a directory of its own, made by `install.sh` from what was built with this
+/// test.
 pub fn prefix() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
     PREFIX.get_or_init(|| {
@@ -101,7 +103,8 @@ pub fn run(command: &mut Command) -> Output {
         .unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
-/// The C program `tests/c/NAME.c`, built with the compiler's flags of the C tests, once for each test program.
+/// The C program `tests/c/NAME.c`, built with the compiler's flags of the C tests, once for each
+/// test program.
 pub fn build(name: &'static str, linking: Linking) -> PathBuf {
     static BUILT: Mutex<Vec<(&str, Linking)>> = Mutex::new(Vec::new());
     let mut built = BUILT.lock().expect("no other build has failed");

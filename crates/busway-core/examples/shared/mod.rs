@@ -1,4 +1,5 @@
-//! What the torture programs share: mapping a file between guard pages, the pattern, the addresses within the file.
+//! What the torture programs share: mapping a file between guard pages, the pattern, the addresses
+//! within the file.
 //!
 //! The file holds a register, or a ring with its credit words on the page behind it.
 #![allow(unsafe_code, dead_code)] // Mapping memory. Each program uses a part of this module.
@@ -13,10 +14,12 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 const PAGE_BYTES: usize = 4096;
 
-/// Where the session of every torture run begins: near enough to the end that positions wrap within a run.
+/// Where the session of every torture run begins: near enough to the end that positions wrap within
+/// a run.
 pub const START: u64 = u64::MAX - 100_000;
 
-/// Maps `len_bytes` bytes of the file at `path` from `offset` on, with inaccessible pages on both sides, for ever.
+/// Maps `len_bytes` bytes of the file at `path` from `offset` on, with inaccessible pages on both
+/// sides, for ever.
 pub fn map(path: &str, offset: usize, len_bytes: usize, writable: bool) -> Window {
     let file = OpenOptions::new()
         .read(true)
@@ -29,8 +32,8 @@ pub fn map(path: &str, offset: usize, len_bytes: usize, writable: bool) -> Windo
     } else {
         ProtFlags::READ
     };
-    // SAFETY: a fresh reservation is made, and the file is mapped over its inside only; the mapping is never undone, and
-    // this process reaches it through the window only.
+    // SAFETY: a fresh reservation is made, and the file is mapped over its inside only; the mapping
+    // is never undone, and this process reaches it through the window only.
     unsafe {
         let guarded = mmap_anonymous(
             ptr::null_mut(),
@@ -92,8 +95,8 @@ pub fn map_ring(path: &str, layout: &ring::Layout, is_producer: bool) -> (Window
     )
 }
 
-/// Random words from which every message is a slice that begins elsewhere than its neighbours': any word from another
-/// message stands out, and neither side has to compute anything.
+/// Random words from which every message is a slice that begins elsewhere than its neighbours': any
+/// word from another message stands out, and neither side has to compute anything.
 pub struct Pattern {
     bytes: Vec<u8>,
     size_bytes: usize,
@@ -129,8 +132,8 @@ pub fn time_of(number: u64) -> u64 {
     !number.rotate_left(17)
 }
 
-/// Binds this thread to the `index`-th processor that it may use, if there are as many, so that two sides really run at
-/// once: the scheduler likes to put processes that share memory on one.
+/// Binds this thread to the `index`-th processor that it may use, if there are as many, so that two
+/// sides really run at once: the scheduler likes to put processes that share memory on one.
 pub fn pin(index: usize) {
     let Ok(allowed) = sched_getaffinity(None) else {
         return;
@@ -142,7 +145,8 @@ pub fn pin(index: usize) {
     }
 }
 
-/// Spins, and gives the processor away now and then, since there may be fewer of them than processes.
+/// Spins, and gives the processor away now and then, since there may be fewer of them than
+/// processes.
 pub fn wait(spins: &mut u64) {
     *spins += 1;
     if spins.is_multiple_of(1000) {
@@ -152,7 +156,8 @@ pub fn wait(spins: &mut u64) {
     }
 }
 
-/// Xorshift*: fast. (Plain xorshift is linear, and some triples of place, kind and value never come.)
+/// Xorshift*: fast. (Plain xorshift is linear, and some triples of place, kind and value never
+/// come.)
 pub struct Random(pub u64);
 
 impl Random {

@@ -2,7 +2,8 @@
 //!
 //! # Memory
 //!
-//! The register lies in the *receiver's* memory; the writer writes it from afar and nobody else ever stores to it.
+//! The register lies in the *receiver's* memory; the writer writes it from afar and nobody else
+//! ever stores to it.
 //!
 //! ```text
 //! offset 0     latest           sequence of the newest complete message (u64), written after its slot
@@ -13,27 +14,30 @@
 //!    + 24      payload          up to max_size_bytes bytes, the last word filled up with zeros
 //! ```
 //!
-//! A message of up to 40 bytes and its header are one cache line. All words are in the byte order of the hosts, which
-//! the hello compares.
+//! A message of up to 40 bytes and its header are one cache line. All words are in the byte order
+//! of the hosts, which the hello compares.
 //!
 //! # Protocol
 //!
-//! Message `start + k` goes to slot `k % N`. The writer writes the slot, fences, stores `latest`, and fences again before
-//! the next slot. The reader loads `latest`, copies that slot, fences, and loads `latest` again: it accepts if that advanced
-//! by at most `N - 2`.
+//! Message `start + k` goes to slot `k % N`. The writer writes the slot, fences, stores `latest`,
+//! and fences again before the next slot. The reader loads `latest`, copies that slot, fences, and
+//! loads `latest` again: it accepts if that advanced by at most `N - 2`.
 //!
-//! Why that suffices: the slot of message `s` is written again only for `s + N`, and the writer fenced between storing
-//! `latest = s + N - 1` and the first word of `s + N`. A reader that copied any such word therefore sees `latest` at
-//! `s + N - 1` or beyond after its fence, which is an advance of more than `N - 2`.
+//! Why that suffices: the slot of message `s` is written again only for `s + N`, and the writer
+//! fenced between storing `latest = s + N - 1` and the first word of `s + N`. A reader that copied
+//! any such word therefore sees `latest` at `s + N - 1` or beyond after its fence, which is an
+//! advance of more than `N - 2`.
 //!
-//! Where each write is dear and messages carry checksums, the index may be left out ([`Layout::with_index_in_slots`]): a message is one write
-//! then. The reader takes the newest sequence that any slot names, and the CRC-32C, which covers the sequence, says whether all of that
-//! message is there, and whether the slot was written again while it was copied.
+//! Where each write is dear and messages carry checksums, the index may be left out
+//! ([`Layout::with_index_in_slots`]): a message is one write then. The reader takes the newest
+//! sequence that any slot names, and the CRC-32C, which covers the sequence, says whether all of
+//! that message is there, and whether the slot was written again while it was copied.
 //!
-//! `start` separates sessions: what an earlier session left behind must not be taken for a message of this one. The owner
-//! of the memory sees to that with [`Layout::prepare`] before it tells the writer where the register lies. `start` should
-//! also differ by more than 2^48 from session to session (a random `u64` will do), so that a writer of the old session,
-//! which may still be at work, is noticed and not believed.
+//! `start` separates sessions: what an earlier session left behind must not be taken for a message
+//! of this one. The owner of the memory sees to that with [`Layout::prepare`] before it tells the
+//! writer where the register lies. `start` should also differ by more than 2^48 from session to
+//! session (a random `u64` will do), so that a writer of the old session, which may still be at
+//! work, is noticed and not believed.
 
 mod reader;
 mod writer;
@@ -98,8 +102,8 @@ pub struct Layout {
 impl Layout {
     /// A register of `slots` (3 ..= 4096) slots for messages of up to `max_size_bytes` bytes.
     ///
-    /// Three slots keep a reader from ever reading torn data. With more, it retries less: a retry needs `slots - 1` writes
-    /// while one read copies.
+    /// Three slots keep a reader from ever reading torn data. With more, it retries less: a retry
+    /// needs `slots - 1` writes while one read copies.
     ///
     /// # Errors
     /// [`LayoutError::Slots`], [`LayoutError::Size`].
@@ -127,8 +131,9 @@ impl Layout {
         })
     }
 
-    /// Adds a CRC-32C over length, time, sequence and payload to every message, for buses that may flip bits, and for such that
-    /// may place the payload after its index (see [`RegisterReader::with_patience_bytes`]).
+    /// Adds a CRC-32C over length, time, sequence and payload to every message, for buses that may
+    /// flip bits, and for such that may place the payload after its index (see
+    /// [`RegisterReader::with_patience_bytes`]).
     #[must_use]
     pub fn with_checksum(self) -> Self {
         Self {
@@ -137,9 +142,11 @@ impl Layout {
         }
     }
 
-    /// Leaves `latest` out of a register with checksums, for both sides alike; without checksums it does nothing. The reader looks at every
-    /// slot instead, and needs [patience](RegisterReader::with_patience_bytes). A register without `latest` is for one writer and readers
-    /// that read through [`RegisterReader`]: [`latest`](Self::latest) and [`peek_latest`](Self::peek_latest) know nothing of it.
+    /// Leaves `latest` out of a register with checksums, for both sides alike; without checksums it
+    /// does nothing. The reader looks at every slot instead, and needs
+    /// [patience](RegisterReader::with_patience_bytes). A register without `latest` is for one
+    /// writer and readers that read through [`RegisterReader`]: [`latest`](Self::latest) and
+    /// [`peek_latest`](Self::peek_latest) know nothing of it.
     #[must_use]
     pub fn with_index_in_slots(self) -> Self {
         Self {
@@ -178,8 +185,8 @@ impl Layout {
         self.required_bytes
     }
 
-    /// Marks the register as empty for the session that begins at `start`. For the owner of the memory, before it tells
-    /// the writer where the register lies.
+    /// Marks the register as empty for the session that begins at `start`. For the owner of the
+    /// memory, before it tells the writer where the register lies.
     ///
     /// # Errors
     /// [`RemoteError`] of the memory.
@@ -194,8 +201,9 @@ impl Layout {
         Ok(())
     }
 
-    /// Sequence of the newest complete message in `window`; the session's `start` before the first. For a writer that may
-    /// read the register's memory and takes over from another ([`RegisterWriter::resume`]).
+    /// Sequence of the newest complete message in `window`; the session's `start` before the first.
+    /// For a writer that may read the register's memory and takes over from another
+    /// ([`RegisterWriter::resume`]).
     ///
     /// # Errors
     /// [`OutOfBounds`] if `window` is no register.
@@ -204,8 +212,9 @@ impl Layout {
         window.load_acquire(LATEST)
     }
 
-    /// As [`latest`](Self::latest), for a reader that waits without a [`RegisterReader`] of its own: it brings the slot of the
-    /// next message near meanwhile. `start` is the session's. Count on nothing but the number: the message is to be read.
+    /// As [`latest`](Self::latest), for a reader that waits without a [`RegisterReader`] of its
+    /// own: it brings the slot of the next message near meanwhile. `start` is the session's. Count
+    /// on nothing but the number: the message is to be read.
     ///
     /// # Errors
     /// [`OutOfBounds`] if `window` is no register.
@@ -220,7 +229,8 @@ impl Layout {
     #[inline]
     pub(crate) fn slot_behind(&self, latest: u64, start: u64) -> usize {
         let number = latest.wrapping_sub(start).wrapping_add(1);
-        // A division of 32 bits is a few nanoseconds faster, and as good for the first four thousand million messages.
+        // A division of 32 bits is a few nanoseconds faster, and as good for the first four
+        // thousand million messages.
         match u32::try_from(number) {
             Ok(number) => (number % self.slots as u32) as usize,
             Err(_) => (number % self.slots as u64) as usize,

@@ -1,14 +1,16 @@
 //! The reading side of the sampling register.
 //!
-//! Contract: any number of readers, none of which stores to the register, so a read-only mapping is enough. A read is
-//! bounded, never torn, never goes back in time. Called by the destination of a sampling channel.
+//! Contract: any number of readers, none of which stores to the register, so a read-only mapping is
+//! enough. A read is bounded, never torn, never goes back in time. Called by the destination of a
+//! sampling channel.
 
 use super::{HEADER_BYTES, LATEST, Layout, LayoutError, too_small};
 use crate::WORD_BYTES;
 use crate::checksum::{self, Digest};
 use crate::window::{OutOfBounds, Window};
 
-/// How far `latest` may be ahead of what a reader knows. A larger distance is a step back, or another session's memory.
+/// How far `latest` may be ahead of what a reader knows. A larger distance is a step back, or
+/// another session's memory.
 const MAX_ADVANCE: u64 = 1 << 48;
 
 /// Retries of one read by default.
@@ -32,7 +34,8 @@ pub enum ReadOutcome {
     New(Sample),
     /// The same message as last time, in the buffer (again).
     Unchanged(Sample),
-    /// The writer was faster than every retry; the message of an earlier read is still there. Only from [`LastGood`].
+    /// The writer was faster than every retry; the message of an earlier read is still there. Only
+    /// from [`LastGood`].
     LastGood(Sample),
     /// The writer was faster than every retry; what the buffer holds is not a message.
     Contended,
@@ -40,7 +43,8 @@ pub enum ReadOutcome {
     Empty,
 }
 
-/// What is wrong with the register's memory. The writer, or somebody who writes in its place, broke the protocol.
+/// What is wrong with the register's memory. The writer, or somebody who writes in its place, broke
+/// the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Corrupt {
@@ -131,7 +135,8 @@ pub struct Counters {
     pub stale: u64,
     /// Other violations of the protocol: sequence, length, checksum.
     pub corrupt: u64,
-    /// Such violations, and steps back of `latest`, that a reader with patience took for bytes that had not arrived yet.
+    /// Such violations, and steps back of `latest`, that a reader with patience took for bytes that
+    /// had not arrived yet.
     pub doubtful: u64,
 }
 
@@ -145,7 +150,8 @@ pub struct RegisterReader {
     /// Sequence accepted last and its slot; `start` and slot 0 before the first.
     last: (u64, usize),
     max_retries: u32,
-    /// Bytes that may be found wrong in a row before the register counts as corrupt, and how many were.
+    /// Bytes that may be found wrong in a row before the register counts as corrupt, and how many
+    /// were.
     patience_bytes: u64,
     doubted_bytes: u64,
     counters: Counters,
@@ -182,9 +188,10 @@ impl RegisterReader {
         }
     }
 
-    /// For media that may make `latest` visible before the slot that it names (two RDMA WRITEs over iWARP, RFC 5040 section
-    /// 5.5): what does not fit together is looked at again as if the writer had been faster, and counted in
-    /// [`Counters::doubtful`], until `patience_bytes` bytes were looked at in vain in a row. 0 by default. The layout should have
+    /// For media that may make `latest` visible before the slot that it names (two RDMA WRITEs over
+    /// iWARP, RFC 5040 section 5.5): what does not fit together is looked at again as if the writer
+    /// had been faster, and counted in [`Counters::doubtful`], until `patience_bytes` bytes were
+    /// looked at in vain in a row. 0 by default. The layout should have
     /// [checksums](Layout::with_checksum), or a message of old and new bytes fits together too.
     #[must_use]
     pub fn with_patience_bytes(self, patience_bytes: u64) -> Self {
@@ -194,10 +201,12 @@ impl RegisterReader {
         }
     }
 
-    /// Copies the latest message into `buffer`, which is best as long as the layout's longest message.
+    /// Copies the latest message into `buffer`, which is best as long as the layout's longest
+    /// message.
     ///
-    /// Copies an unchanged message again; ask [`peek_sequence`](Self::peek_sequence) first to save that. On
-    /// [`ReadOutcome::Contended`] and on errors the buffer's bytes are unspecified; [`LastGood`] keeps a good copy.
+    /// Copies an unchanged message again; ask [`peek_sequence`](Self::peek_sequence) first to save
+    /// that. On [`ReadOutcome::Contended`] and on errors the buffer's bytes are unspecified;
+    /// [`LastGood`] keeps a good copy.
     ///
     /// # Errors
     /// [`ReadError::Corrupt`], [`ReadError::BufferTooSmall`].
@@ -236,9 +245,9 @@ impl RegisterReader {
         Ok(ReadOutcome::Contended)
     }
 
-    /// Begins a read in two phases: copy from the [`Attempt`] what you like to where you like, then ask
-    /// [`Attempt::validate`] whether it counts. `None` if nothing was written in this session yet, or if `latest` has gone back
-    /// and the reader has patience.
+    /// Begins a read in two phases: copy from the [`Attempt`] what you like to where you like, then
+    /// ask [`Attempt::validate`] whether it counts. `None` if nothing was written in this session
+    /// yet, or if `latest` has gone back and the reader has patience.
     ///
     /// # Errors
     /// [`ReadError::Corrupt`].
@@ -287,13 +296,15 @@ impl RegisterReader {
         }))
     }
 
-    /// Sequence of the message that a read would find now, or `None` before the first. Counts nothing and copies nothing.
+    /// Sequence of the message that a read would find now, or `None` before the first. Counts
+    /// nothing and copies nothing.
     ///
     /// The cheapest way to wait for a message: it brings the next slot near meanwhile.
     #[must_use]
     pub fn peek_sequence(&self) -> Option<u64> {
-        // A new message is two lines, `latest` and its slot. Fetched at once they cost less than one after the other
-        // (measured: a round trip of 540 ns instead of 660, where a bare one of two lines takes 400).
+        // A new message is two lines, `latest` and its slot. Fetched at once they cost less than
+        // one after the other (measured: a round trip of 540 ns instead of 660, where a bare one of
+        // two lines takes 400).
         self.window
             .prefetch(self.layout.slot_offset(self.layout.next_slot(self.last.1)));
         let latest = if self.layout.has_index_in_slots() {
@@ -332,8 +343,8 @@ impl RegisterReader {
         self.window.load_acquire(LATEST)
     }
 
-    /// The newest sequence that a slot names, if it is newer than the one accepted last, else that one. What it names there in vain is found by
-    /// the checksum.
+    /// The newest sequence that a slot names, if it is newer than the one accepted last, else that
+    /// one. What it names there in vain is found by the checksum.
     fn latest_in_slots(&self) -> Result<u64, OutOfBounds> {
         let last = self.last.0;
         let mut most = 0;
@@ -347,7 +358,8 @@ impl RegisterReader {
         Ok(last.wrapping_add(most))
     }
 
-    /// The slot of `latest`, which came from outside; `None` if there is no message of this session.
+    /// The slot of `latest`, which came from outside; `None` if there is no message of this
+    /// session.
     #[inline]
     fn slot_of(&mut self, latest: u64) -> Result<Option<usize>, Corrupt> {
         let (last, last_slot) = self.last;
@@ -406,14 +418,15 @@ pub struct Attempt<'r> {
 }
 
 impl Attempt<'_> {
-    /// What the slot says of the message; not to be believed before [`validate`](Self::validate), but `len_bytes` never
-    /// exceeds the layout's maximum.
+    /// What the slot says of the message; not to be believed before [`validate`](Self::validate),
+    /// but `len_bytes` never exceeds the layout's maximum.
     #[must_use]
     pub fn sample(&self) -> Sample {
         self.sample
     }
 
-    /// Copies payload bytes from `offset` on. The bytes count for nothing before [`validate`](Self::validate).
+    /// Copies payload bytes from `offset` on. The bytes count for nothing before
+    /// [`validate`](Self::validate).
     ///
     /// # Errors
     /// [`OutOfBounds`] if the range exceeds the message.
@@ -440,10 +453,11 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Whether everything copied belongs to one complete message. If so the reader has accepted it; if not, the writer was
-    /// faster: forget the bytes and begin again.
+    /// Whether everything copied belongs to one complete message. If so the reader has accepted it;
+    /// if not, the writer was faster: forget the bytes and begin again.
     ///
-    /// The CRC-32C is checked if the copies went through the whole payload from its start on without gaps.
+    /// The CRC-32C is checked if the copies went through the whole payload from its start on
+    /// without gaps.
     ///
     /// # Errors
     /// [`ReadError::Corrupt`].
@@ -452,8 +466,9 @@ impl Attempt<'_> {
         self.judge(true, true)
     }
 
-    /// As [`validate`](Self::validate), for a caller who has found whether what was copied `makes_sense`. What doesn't, although the writer has not
-    /// overtaken the copies, has not arrived yet or is corrupt, as with a checksum that does not fit.
+    /// As [`validate`](Self::validate), for a caller who has found whether what was copied
+    /// `makes_sense`. What doesn't, although the writer has not overtaken the copies, has not
+    /// arrived yet or is corrupt, as with a checksum that does not fit.
     ///
     /// # Errors
     /// [`ReadError::Corrupt`], at once without [patience](RegisterReader::with_patience_bytes).
@@ -474,7 +489,8 @@ impl Attempt<'_> {
             digest,
             digested_bytes,
         } = self;
-        // All copies before the load: partner is the writer's fence between `latest` and the next slot.
+        // All copies before the load: partner is the writer's fence between `latest` and the next
+        // slot.
         reader.window.read_fence();
         let latest = reader.latest()?;
         if latest.wrapping_sub(sample.sequence) > reader.layout.slots() as u64 - 2 {

@@ -1,7 +1,7 @@
 //! The writing side of the sampling register.
 //!
-//! Contract: one writer a register and session. It never reads the register and never waits. Called by the source of a
-//! sampling channel.
+//! Contract: one writer a register and session. It never reads the register and never waits. Called
+//! by the source of a sampling channel.
 
 use super::{LATEST, Layout, LayoutError};
 use crate::checksum;
@@ -40,7 +40,8 @@ pub struct RegisterWriter<W> {
 impl<W: RemoteWrite> RegisterWriter<W> {
     /// A writer whose first message gets the sequence `start + 1`.
     ///
-    /// `start` is the session's, the same as the readers', and differs from every earlier session's by more than 2^48.
+    /// `start` is the session's, the same as the readers', and differs from every earlier session's
+    /// by more than 2^48.
     ///
     /// # Errors
     /// [`LayoutError::Memory`] if `memory` is too small for `layout`.
@@ -54,19 +55,22 @@ impl<W: RemoteWrite> RegisterWriter<W> {
         })
     }
 
-    /// A writer that goes on behind `latest`, the register's newest message, where another writer of the session that began
-    /// at `start` has stopped: in an orderly way, or at any step of a write.
+    /// A writer that goes on behind `latest`, the register's newest message, where another writer
+    /// of the session that began at `start` has stopped: in an orderly way, or at any step of a
+    /// write.
     ///
-    /// For several writers that take turns under a lock, in memory that they may read. `latest` is what
-    /// [`RegisterReader::peek_sequence`](super::RegisterReader::peek_sequence) says, or `start` if it says `None`.
+    /// For several writers that take turns under a lock, in memory that they may read. `latest` is
+    /// what [`RegisterReader::peek_sequence`](super::RegisterReader::peek_sequence) says, or
+    /// `start` if it says `None`.
     ///
     /// # Errors
     /// [`LayoutError::Memory`] if `memory` is too small for `layout`.
     #[inline]
     pub fn resume(mut memory: W, layout: Layout, start: u64, latest: u64) -> Result<Self, LayoutError> {
         layout.check_memory(memory.len_bytes())?;
-        // The index that the other writer stored, and that its caller loaded, before our next payload: partner is the
-        // reader's fence before its second load of `latest`. The other writer's own fence does not order our stores.
+        // The index that the other writer stored, and that its caller loaded, before our next
+        // payload: partner is the reader's fence before its second load of `latest`. The other
+        // writer's own fence does not order our stores.
         memory.fence();
         Ok(Self {
             memory,
@@ -76,7 +80,8 @@ impl<W: RemoteWrite> RegisterWriter<W> {
         })
     }
 
-    /// Writes the bytes of `parts`, one behind the other, as the latest message, and returns its sequence.
+    /// Writes the bytes of `parts`, one behind the other, as the latest message, and returns its
+    /// sequence.
     ///
     /// # Errors
     /// [`WriteError`]; the sequence is not used up then.
@@ -104,12 +109,14 @@ impl<W: RemoteWrite> RegisterWriter<W> {
         let header = [sequence, checksum::join(len, checksum), time_ns];
         self.memory
             .write(self.layout.slot_offset(self.slot), &header, parts)?;
-        // The payload before its index: partner is the reader's fence after its first load of `latest`.
+        // The payload before its index: partner is the reader's fence after its first load of
+        // `latest`.
         self.memory.fence();
         if !self.layout.has_index_in_slots() {
             self.memory.publish(LATEST, sequence)?;
         }
-        // The index before the next payload: partner is the reader's fence before its second load of `latest`.
+        // The index before the next payload: partner is the reader's fence before its second load
+        // of `latest`.
         self.memory.fence();
         self.memory.flush();
         self.sequence = sequence;

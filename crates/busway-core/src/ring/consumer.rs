@@ -1,7 +1,8 @@
 //! The receiving side of the queuing ring.
 //!
-//! Contract: one consumer a ring and session. It only reads the ring, which lies in its own memory, and writes credits into
-//! the producer's. It never waits. A message stays in place, to be copied in any pieces, until it is released.
+//! Contract: one consumer a ring and session. It only reads the ring, which lies in its own memory,
+//! and writes credits into the producer's. It never waits. A message stays in place, to be copied
+//! in any pieces, until it is released.
 
 use super::{
     CREDIT_BYTES, CREDIT_DATA, CREDIT_LINES, LENGTH, Layout, LayoutError, PAYLOAD, Position, TIME,
@@ -17,12 +18,13 @@ use crate::window::{OutOfBounds, Window};
 pub struct Message {
     /// Payload length in bytes, at most the layout's maximum.
     pub len_bytes: usize,
-    /// Source time in nanoseconds of the producer's clock. Not checked: it is what the producer says.
+    /// Source time in nanoseconds of the producer's clock. Not checked: it is what the producer
+    /// says.
     pub time_ns: u64,
 }
 
-/// What is wrong with a line. The producer, or somebody who writes in its place, broke the protocol; the ring cannot go on
-/// without a new session.
+/// What is wrong with a line. The producer, or somebody who writes in its place, broke the
+/// protocol; the ring cannot go on without a new session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Corrupt {
@@ -64,7 +66,8 @@ pub enum Corrupt {
     },
 }
 
-/// Bytes of the same message that a consumer with checksums looks at in vain before it gives up: some seconds of polling.
+/// Bytes of the same message that a consumer with checksums looks at in vain before it gives up:
+/// some seconds of polling.
 const PATIENCE_BYTES: u64 = 1 << 32;
 
 /// Why a message could not be looked at.
@@ -127,8 +130,8 @@ pub struct RingConsumer<C> {
 }
 
 impl<C: RemoteWrite> RingConsumer<C> {
-    /// A consumer of the session that begins at `start`, the same as the producer's. `credit` is the producer's memory of
-    /// [`CREDIT_BYTES`].
+    /// A consumer of the session that begins at `start`, the same as the producer's. `credit` is
+    /// the producer's memory of [`CREDIT_BYTES`].
     ///
     /// # Errors
     /// [`LayoutError::Memory`] if one of the memories is too small for `layout`.
@@ -136,8 +139,9 @@ impl<C: RemoteWrite> RingConsumer<C> {
         layout.check_memory("lines and data", layout.required_bytes(), window.len_bytes())?;
         layout.check_memory("credit window", CREDIT_BYTES, credit.len_bytes())?;
         let data_bytes = layout.data_bytes() as u64;
-        // While the longest message waits for room, at least twice its length must be free once all are released: at most
-        // its own length is lost before the end of the area. So credits for the rest may be owed, but no more.
+        // While the longest message waits for room, at least twice its length must be free once all
+        // are released: at most its own length is lost before the end of the area. So credits for
+        // the rest may be owed, but no more.
         let longest = ((layout.max_size_bytes() + LINE_BYTES - 1) & !(LINE_BYTES - 1)) as u64;
         Ok(Self {
             window,
@@ -156,10 +160,11 @@ impl<C: RemoteWrite> RingConsumer<C> {
         })
     }
 
-    /// A consumer that goes on at `position`, where another consumer of the same session has stopped.
+    /// A consumer that goes on at `position`, where another consumer of the same session has
+    /// stopped.
     ///
-    /// For several consumers that take turns under a lock and hand the position on. The credits may be behind `position`
-    /// or not: the first [`flush_credits`](Self::flush_credits) writes them.
+    /// For several consumers that take turns under a lock and hand the position on. The credits may
+    /// be behind `position` or not: the first [`flush_credits`](Self::flush_credits) writes them.
     ///
     /// # Errors
     /// [`LayoutError::Memory`] if one of the memories is too small for `layout`.
@@ -186,8 +191,9 @@ impl<C: RemoteWrite> RingConsumer<C> {
         }
     }
 
-    /// Writes credits back once `lines` messages were released (a quarter of the ring by default; at most all of it): 1
-    /// makes room at once, at the price of a write across the bus for each message.
+    /// Writes credits back once `lines` messages were released (a quarter of the ring by default;
+    /// at most all of it): 1 makes room at once, at the price of a write across the bus for each
+    /// message.
     #[must_use]
     pub fn with_credit_batch(self, lines: usize) -> Self {
         Self {
@@ -196,8 +202,9 @@ impl<C: RemoteWrite> RingConsumer<C> {
         }
     }
 
-    /// With checksums: gives up on a message whose commit word has come after looking at `patience_bytes` of its bytes in vain,
-    /// again and again (2^32 by default, which takes some seconds of polling).
+    /// With checksums: gives up on a message whose commit word has come after looking at
+    /// `patience_bytes` of its bytes in vain, again and again (2^32 by default, which takes some
+    /// seconds of polling).
     #[must_use]
     pub fn with_patience_bytes(self, patience_bytes: u64) -> Self {
         Self {
@@ -219,7 +226,8 @@ impl<C: RemoteWrite> RingConsumer<C> {
         if self.window.load(line)? != commit_word(self.next_line) {
             return Ok(None);
         }
-        // The commit word before the line and its payload: partner is the producer's fence before the commit word.
+        // The commit word before the line and its payload: partner is the producer's fence before
+        // the commit word.
         self.window.read_fence();
         match self.examine(line)? {
             Ok(front) => {
@@ -231,7 +239,8 @@ impl<C: RemoteWrite> RingConsumer<C> {
         }
     }
 
-    /// Judges the message of the line at offset `line`; what is wrong with it, and how many bytes that took to see.
+    /// Judges the message of the line at offset `line`; what is wrong with it, and how many bytes
+    /// that took to see.
     #[inline]
     fn examine(&self, line: usize) -> Result<Result<Front, (Corrupt, usize)>, OutOfBounds> {
         let position = self.next_line;
@@ -303,7 +312,8 @@ impl<C: RemoteWrite> RingConsumer<C> {
     /// Copies payload bytes of the front message from `offset` on.
     ///
     /// # Errors
-    /// [`OutOfBounds`] if the range exceeds the message, or if no message was [`peek`](Self::peek)ed.
+    /// [`OutOfBounds`] if the range exceeds the message, or if no message was
+    /// [`peek`](Self::peek)ed.
     #[inline]
     pub fn copy(&self, offset: usize, into: &mut [u8]) -> Result<(), OutOfBounds> {
         let len_bytes = into.len();
@@ -320,19 +330,21 @@ impl<C: RemoteWrite> RingConsumer<C> {
         }
     }
 
-    /// Whether the front message's commit word is still there, after everything that was copied of the message. It goes away
-    /// only if the memory stops to be what it was: a dead PCI link reads all ones. `false` as well if no message was
-    /// [`peek`](Self::peek)ed.
+    /// Whether the front message's commit word is still there, after everything that was copied of
+    /// the message. It goes away only if the memory stops to be what it was: a dead PCI link reads
+    /// all ones. `false` as well if no message was [`peek`](Self::peek)ed.
     #[inline]
     #[must_use]
     pub fn stands(&self) -> bool {
-        // The copies before this look. Partner: none, since nobody publishes anything by taking the word away.
+        // The copies before this look. Partner: none, since nobody publishes anything by taking the
+        // word away.
         self.window.read_fence();
         let found = self.window.load(self.layout.line_offset(self.next_line));
         self.front.is_some() && found == Ok(commit_word(self.next_line))
     }
 
-    /// Done with the front message; does nothing if none was [`peek`](Self::peek)ed. Writes credits back when enough are owed.
+    /// Done with the front message; does nothing if none was [`peek`](Self::peek)ed. Writes credits
+    /// back when enough are owed.
     ///
     /// # Errors
     /// [`RemoteError`] of the credits; the message is released anyway and the credits stay owed.
@@ -349,8 +361,9 @@ impl<C: RemoteWrite> RingConsumer<C> {
         Ok(())
     }
 
-    /// Done with the front message, but its credits stay owed until [`flush_credits`](Self::flush_credits): for a consumer
-    /// that records its [`position`](Self::position) first. `false` if none was [`peek`](Self::peek)ed.
+    /// Done with the front message, but its credits stay owed until
+    /// [`flush_credits`](Self::flush_credits): for a consumer that records its
+    /// [`position`](Self::position) first. `false` if none was [`peek`](Self::peek)ed.
     #[inline]
     pub fn release_later(&mut self) -> bool {
         let Some(front) = self.front.take() else {
@@ -395,8 +408,9 @@ impl<C: RemoteWrite> RingConsumer<C> {
         &self.layout
     }
 
-    /// With checksums, what is wrong may be what has not arrived yet. Bytes that once fitted their checksum stay as they are
-    /// until their credit is given, so nobody need look again while they are copied.
+    /// With checksums, what is wrong may be what has not arrived yet. Bytes that once fitted their
+    /// checksum stay as they are until their credit is given, so nobody need look again while they
+    /// are copied.
     #[cold]
     fn doubt(&mut self, wrong: Corrupt, looked_at_bytes: usize) -> Result<Option<Message>, ReceiveError> {
         if self.layout.has_checksum() {

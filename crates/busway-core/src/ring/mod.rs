@@ -22,23 +22,28 @@
 //! offset 8   data        u64, data position in bytes behind the last payload released
 //! ```
 //!
-//! Positions run freely and wrap at 2^64. Line positions begin at `start`, data positions at `64 * start`. `start` separates
-//! sessions; it must differ from session to session by more than 2^32 (a random `u64` will do), so that what an earlier
-//! session left in lines and credits is never taken for this one's. [`Layout::prepare_credits`] sets the credit words right
-//! from the beginning; without it, zeroed ones would be a lie to a session that begins just before the wrap.
+//! Positions run freely and wrap at 2^64. Line positions begin at `start`, data positions at
+//! `64 * start`. `start` separates sessions; it must differ from session to session by more than
+//! 2^32 (a random `u64` will do), so that what an earlier session left in lines and credits is
+//! never taken for this one's. [`Layout::prepare_credits`] sets the credit words right from the
+//! beginning; without it, zeroed ones would be a lie to a session that begins just before the wrap.
 //!
-//! The CRC-32C covers the message's position, length and time, its data position if it has one, and its payload.
+//! The CRC-32C covers the message's position, length and time, its data position if it has one, and
+//! its payload.
 //!
 //! # Protocol
 //!
-//! The producer writes payload and line, fences, and stores the commit word; a batch shares one fence. The consumer waits
-//! for the commit word that it expects, checks length and data position (which it can compute itself), copies, and
-//! writes credits back in batches. Each side polls its own memory only.
+//! The producer writes payload and line, fences, and stores the commit word; a batch shares one
+//! fence. The consumer waits for the commit word that it expects, checks length and data position
+//! (which it can compute itself), copies, and writes credits back in batches. Each side polls its
+//! own memory only.
 //!
-//! Where writes may become visible in another order than they were made (two RDMA WRITEs over iWARP: RFC 5040, section 5.5), the
-//! commit word says only that the message is on its way, and the checksum says that it is here: a consumer that finds a wrong one
-//! looks again at the next poll. So there the commit word need not be a write of its own: it may go with its line
-//! ([`Layout::with_commit_in_line`]), and in a ring whose lines are wide enough a message is one write. Credits need no such help, since each is one word and an older one is ignored.
+//! Where writes may become visible in another order than they were made (two RDMA WRITEs over
+//! iWARP: RFC 5040, section 5.5), the commit word says only that the message is on its way, and the
+//! checksum says that it is here: a consumer that finds a wrong one looks again at the next poll.
+//! So there the commit word need not be a write of its own: it may go with its line
+//! ([`Layout::with_commit_in_line`]), and in a ring whose lines are wide enough a message is one
+//! write. Credits need no such help, since each is one word and an older one is ignored.
 
 mod consumer;
 mod producer;
@@ -55,7 +60,8 @@ pub const INLINE_BYTES: usize = LINE_BYTES - PAYLOAD;
 /// Bytes of a line before its payload.
 pub const LINE_HEAD_BYTES: usize = PAYLOAD;
 
-/// Bytes of memory that the two credit words take, rounded up to a line so that nothing else shares it.
+/// Bytes of memory that the two credit words take, rounded up to a line so that nothing else shares
+/// it.
 pub const CREDIT_BYTES: usize = LINE_BYTES;
 
 /// Offsets within a line.
@@ -151,9 +157,9 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// A ring of `lines` (a power of two, 2 ..= 2^31) for messages of up to `max_size_bytes` bytes, with a data area of
-    /// `data_bytes`: 0 if `max_size_bytes <= 40`, else a power of two of at least twice the longest message rounded up
-    /// to 64.
+    /// A ring of `lines` (a power of two, 2 ..= 2^31) for messages of up to `max_size_bytes` bytes,
+    /// with a data area of `data_bytes`: 0 if `max_size_bytes <= 40`, else a power of two of at
+    /// least twice the longest message rounded up to 64.
     ///
     /// # Errors
     /// [`LayoutError::Lines`], [`LayoutError::Data`], [`LayoutError::Size`].
@@ -161,11 +167,13 @@ impl Layout {
         Self::with_wide_lines(lines, LINE_BYTES, data_bytes, max_size_bytes)
     }
 
-    /// As [`new`](Self::new), with lines of `line_bytes` bytes (a multiple of 64, at most 2^20), in which payloads of up to 24 bytes less
-    /// travel: for a bus where each write is dear, so that a message is one beside the commit word.
+    /// As [`new`](Self::new), with lines of `line_bytes` bytes (a multiple of 64, at most 2^20), in
+    /// which payloads of up to 24 bytes less travel: for a bus where each write is dear, so that a
+    /// message is one beside the commit word.
     ///
     /// # Errors
-    /// [`LayoutError::Lines`], [`LayoutError::LineBytes`], [`LayoutError::Data`], [`LayoutError::Size`].
+    /// [`LayoutError::Lines`], [`LayoutError::LineBytes`], [`LayoutError::Data`],
+    /// [`LayoutError::Size`].
     pub fn with_wide_lines(
         lines: usize,
         line_bytes: usize,
@@ -223,9 +231,9 @@ impl Layout {
         })
     }
 
-    /// Lets the producer of a ring with checksums write commit words with their lines, one write fewer each: a message that is staged may
-    /// be seen before [`RingProducer::commit`], which makes sure of it. The consumer needs nothing for that; without checksums it
-    /// does nothing.
+    /// Lets the producer of a ring with checksums write commit words with their lines, one write
+    /// fewer each: a message that is staged may be seen before [`RingProducer::commit`], which
+    /// makes sure of it. The consumer needs nothing for that; without checksums it does nothing.
     #[must_use]
     pub fn with_commit_in_line(self) -> Self {
         Self {
@@ -247,7 +255,8 @@ impl Layout {
 
     /// A ring that surely holds `depth` messages of `max_size_bytes` bytes.
     ///
-    /// Credits come back in batches, so a consumer that does not flush them may still owe up to a quarter.
+    /// Credits come back in batches, so a consumer that does not flush them may still owe up to a
+    /// quarter.
     ///
     /// # Errors
     /// [`LayoutError::Lines`], [`LayoutError::Size`].
@@ -258,7 +267,8 @@ impl Layout {
             .checked_next_power_of_two()
             .ok_or(LayoutError::Lines { lines: depth })?;
         let data_bytes = if max_size_bytes > INLINE_BYTES {
-            // One more than `depth`, since what does not fit before the end of the area leaves a gap there.
+            // One more than `depth`, since what does not fit before the end of the area leaves a
+            // gap there.
             let padded = round_up(max_size_bytes, LINE_BYTES).ok_or(too_long)?;
             let all = depth
                 .max(1)
@@ -297,14 +307,16 @@ impl Layout {
         self.max_size_bytes
     }
 
-    /// Bytes that lines and data take in the consumer's memory. The credits take [`CREDIT_BYTES`] in the producer's.
+    /// Bytes that lines and data take in the consumer's memory. The credits take [`CREDIT_BYTES`]
+    /// in the producer's.
     #[must_use]
     pub fn required_bytes(&self) -> usize {
         self.required_bytes
     }
 
-    /// Says in the credit words that nothing of the session that begins at `start` has been released. For the owner of
-    /// that memory, the producer's host, before it tells the consumer where they lie.
+    /// Says in the credit words that nothing of the session that begins at `start` has been
+    /// released. For the owner of that memory, the producer's host, before it tells the consumer
+    /// where they lie.
     ///
     /// # Errors
     /// [`RemoteError`] of the memory.
@@ -325,8 +337,9 @@ impl Layout {
         self.lines * self.line_bytes + (position as usize & self.data_bytes.wrapping_sub(1))
     }
 
-    /// Where a payload of `len_bytes` (more than fit a line, at most `max_size_bytes`) begins and ends if `next` is the first free
-    /// data position: at `next`, or at the start of the area if it would cross the end.
+    /// Where a payload of `len_bytes` (more than fit a line, at most `max_size_bytes`) begins and
+    /// ends if `next` is the first free data position: at `next`, or at the start of the area if it
+    /// would cross the end.
     #[inline]
     pub(crate) fn place(&self, next: u64, len_bytes: usize) -> (u64, u64) {
         let padded = ((len_bytes + LINE_BYTES - 1) & !(LINE_BYTES - 1)) as u64;

@@ -1,7 +1,8 @@
 //! The sending side of the queuing ring.
 //!
-//! Contract: one producer a ring and session. It writes the consumer's memory and reads only its own, where the consumer
-//! places credits. It never waits: a full ring is a value, and what to do about it is its caller's business.
+//! Contract: one producer a ring and session. It writes the consumer's memory and reads only its
+//! own, where the consumer places credits. It never waits: a full ring is a value, and what to do
+//! about it is its caller's business.
 
 use super::{
     CREDIT_BYTES, CREDIT_DATA, CREDIT_LINES, LENGTH, Layout, LayoutError, Position, commit_word, data_start,
@@ -58,10 +59,12 @@ struct Credit {
 }
 
 impl Credit {
-    /// Loads the word and believes it if it lies between what is known and `sent`. Whether it was newly found impossible.
+    /// Loads the word and believes it if it lies between what is known and `sent`. Whether it was
+    /// newly found impossible.
     #[inline]
     fn refresh(&mut self, window: &Window, sent: u64) -> bool {
-        // Partner: the consumer's fence before it publishes credits. So its copies are done before our next writes.
+        // Partner: the consumer's fence before it publishes credits. So its copies are done before
+        // our next writes.
         let Ok(word) = window.load_acquire(self.offset) else {
             return false;
         };
@@ -94,8 +97,9 @@ pub struct RingProducer<W> {
 }
 
 impl<W: RemoteWrite> RingProducer<W> {
-    /// A producer of the session that begins at `start`: the same as the consumer's, and different from every earlier
-    /// session's by more than 2^32. `credit` is local memory of [`CREDIT_BYTES`] that the consumer writes.
+    /// A producer of the session that begins at `start`: the same as the consumer's, and different
+    /// from every earlier session's by more than 2^32. `credit` is local memory of [`CREDIT_BYTES`]
+    /// that the consumer writes.
     ///
     /// # Errors
     /// [`LayoutError::Memory`] if one of the memories is too small for `layout`.
@@ -129,10 +133,12 @@ impl<W: RemoteWrite> RingProducer<W> {
         })
     }
 
-    /// A producer that goes on at `position`, where another producer of the same session has stopped with nothing staged.
+    /// A producer that goes on at `position`, where another producer of the same session has
+    /// stopped with nothing staged.
     ///
-    /// For several producers that take turns under a lock and hand the position on. What the credit words say is believed
-    /// if it is possible; otherwise the ring counts as full until they say something possible.
+    /// For several producers that take turns under a lock and hand the position on. What the credit
+    /// words say is believed if it is possible; otherwise the ring counts as full until they say
+    /// something possible.
     ///
     /// # Errors
     /// [`LayoutError::Memory`] if one of the memories is too small for `layout`.
@@ -160,7 +166,8 @@ impl<W: RemoteWrite> RingProducer<W> {
         }
     }
 
-    /// Sends the bytes of `parts`, one behind the other, as one message, with everything staged before.
+    /// Sends the bytes of `parts`, one behind the other, as one message, with everything staged
+    /// before.
     ///
     /// # Errors
     /// [`PushError`]; what was staged before stays staged then.
@@ -171,7 +178,8 @@ impl<W: RemoteWrite> RingProducer<W> {
         Ok(())
     }
 
-    /// Writes a message without publishing it; [`commit`](Self::commit) publishes all that are staged.
+    /// Writes a message without publishing it; [`commit`](Self::commit) publishes all that are
+    /// staged.
     ///
     /// # Errors
     /// [`PushError`]; what was staged before stays staged then.
@@ -245,7 +253,8 @@ impl<W: RemoteWrite> RingProducer<W> {
             self.memory.flush();
             return Ok(());
         }
-        // Lines and payload before their commit words: partner is the consumer's fence after its load of the commit word.
+        // Lines and payload before their commit words: partner is the consumer's fence after its
+        // load of the commit word.
         self.memory.fence();
         while self.committed != self.next_line {
             self.memory.publish(
@@ -265,8 +274,8 @@ impl<W: RemoteWrite> RingProducer<W> {
         self.layout.lines() - self.lines_in_use() as usize
     }
 
-    /// Bytes free in the data area now. A payload takes its length rounded up to 64, and what is left before the end of the
-    /// area if it does not fit there.
+    /// Bytes free in the data area now. A payload takes its length rounded up to 64, and what is
+    /// left before the end of the area if it does not fit there.
     pub fn free_bytes(&mut self) -> usize {
         self.refresh();
         self.layout.data_bytes() - self.next_data.wrapping_sub(self.data.released) as usize
@@ -278,7 +287,8 @@ impl<W: RemoteWrite> RingProducer<W> {
         self.next_line.wrapping_sub(self.committed) as usize
     }
 
-    /// Messages that the consumer has not released yet, as far as its credits tell; 0 if it has taken everything.
+    /// Messages that the consumer has not released yet, as far as its credits tell; 0 if it has
+    /// taken everything.
     pub fn unreleased(&mut self) -> usize {
         self.refresh();
         self.lines_in_use() as usize
@@ -334,7 +344,8 @@ impl<W: RemoteWrite> RingProducer<W> {
         Err(PushError::Full)
     }
 
-    /// Credits can only be for what was committed, or the consumer claims to have released what it cannot have seen.
+    /// Credits can only be for what was committed, or the consumer claims to have released what it
+    /// cannot have seen.
     #[inline]
     fn refresh(&mut self) {
         let impossible = self.lines.refresh(&self.credit, self.committed);

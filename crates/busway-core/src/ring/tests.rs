@@ -118,7 +118,8 @@ fn the_longest_message_fits_an_empty_ring_at_every_place_without_any_flush_of_cr
     for data_bytes in [256, 512, 1024] {
         let mut pair = pair(Layout::new(16, data_bytes, 128).unwrap(), 0);
         for round in 0..if cfg!(miri) { 15 } else { 100_usize } {
-            // Small messages move the place on; drained, whatever credits are still owed, the longest must fit.
+            // Small messages move the place on; drained, whatever credits are still owed, the
+            // longest must fit.
             for _ in 0..round % 7 {
                 pair.producer.push(&[&[1; 60]], 0).unwrap();
                 pop(&mut pair.consumer).unwrap();
