@@ -1,6 +1,6 @@
-//! What ports cost: a read and a write alone; and a ping-pong over two ports, beside two cache lines, which is the least that any
-//! exchange between two cores costs, and beside a register of one slot between two equal flags, as published for RDMA sampling
-//! ports (Lee, Kim, Kim, Jin).
+//! What ports cost: a read and a write alone; and a ping-pong over two ports, beside two cache
+//! lines, which is the least that any exchange between two cores costs, and beside a register of
+//! one slot between two equal flags, as published for RDMA sampling ports (Lee, Kim, Kim, Jin).
 //!
 //! Run: `cargo bench -p busway-port`. The ping-pongs need two free cores.
 #![allow(missing_docs)] // The macros of criterion.
@@ -98,7 +98,8 @@ fn uncontended(criterion: &mut Criterion) {
     });
 }
 
-/// Time of `rounds` round trips: `ours` sends and waits here, `theirs` answers what has come, in a thread of its own.
+/// Time of `rounds` round trips: `ours` sends and waits here, `theirs` answers what has come, in a
+/// thread of its own.
 fn round_trips(rounds: u64, mut ours: impl FnMut(u64), mut theirs: impl FnMut() + Send) -> Duration {
     let stop = AtomicBool::new(false);
     let before = sched_getaffinity(None);
@@ -125,7 +126,8 @@ fn round_trips(rounds: u64, mut ours: impl FnMut(u64), mut theirs: impl FnMut() 
     elapsed
 }
 
-/// Binds this thread to the `index`-th processor: the scheduler likes to put threads that share memory on one.
+/// Binds this thread to the `index`-th processor: the scheduler likes to put threads that share
+/// memory on one.
 fn pin(index: usize) {
     let mut one = CpuSet::new();
     one.set(index);

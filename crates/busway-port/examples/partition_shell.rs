@@ -1,14 +1,16 @@
-//! A process of a partition that does what it is told: one service a line on standard input, one line of reply.
+//! A process of a partition that does what it is told: one service a line on standard input, one
+//! line of reply.
 //!
-//! `partition_shell ROOT PARTITION`, with the module and the language of `shared`. It can also be a gateway: `give PORT NUMBER BYTE` gives the
-//! message of that number, a full line of that byte, as if it came from another host; the reply is `given` or `old`.
+//! `partition_shell ROOT PARTITION`, with the module and the language of `shared`. It can also be a
+//! gateway: `give PORT NUMBER BYTE` gives the message of that number, a full line of that byte, as
+//! if it came from another host; the reply is `given` or `old`.
 #![cfg(not(loom))]
 
 use std::io::{BufRead, stdin};
 
 use std::sync::Arc;
 
-use busway_port::carry::{Carried, Spout};
+use busway_port::carry::{Carried, PortReceiver};
 use busway_port::{Clock, Partition, Store};
 
 mod shared;
@@ -33,7 +35,7 @@ fn main() {
 }
 
 fn give(partition: &Arc<Partition>, port: &str, number: &str, byte: &str) -> String {
-    let spout = Spout::open(partition, port).expect("a source port");
+    let spout = PortReceiver::open(partition, port).expect("a source port");
     let message = [byte.parse().expect("a byte"); shared::SIZE_BYTES];
     let carried = Carried {
         len_bytes: message.len(),

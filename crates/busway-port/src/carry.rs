@@ -1,17 +1,21 @@
 //! The ends by which a gateway carries channels between hosts.
 //!
-//! Contract: the gateway is a partition of the store like any other (see [`crate::system`]): of a channel that leaves the host it
-//! holds a destination port, through a [`Tap`], and of one that comes from elsewhere the source port, through a [`Spout`].
+//! Contract: the gateway is a partition of the store like any other (see [`crate::system`]): of a
+//! channel that leaves the host it holds a destination port, through a [`PortSource`], and of one
+//! that comes from elsewhere the source port, through a [`PortReceiver`].
 //!
-//! - Every message has a number within its *origin*, a store: a sampling message the register's sequence, a queuing message its
-//!   place in the queue since the store was made. Both lie in the store, and so does the number that was delivered last: they outlive
-//!   gateways.
-//! - A queuing message stays in the tap's queue until the other host has it ([`Tap::confirm`]), and is sent again after an outage;
-//!   a spout knows what it was given before ([`Spout::is_old`]). So a queue that crosses hosts loses nothing and repeats nothing, whichever
-//!   gateway or link fails, as long as both hosts run; a full one holds its senders back or overflows, as any queue.
+//! - Every message has a number within its *origin*, a store: a sampling message the register's
+//!   sequence, a queuing message its place in the queue since the store was made. Both lie in the
+//!   store, and so does the number that was delivered last: they outlive gateways.
+//! - A queuing message stays in the source's queue until the other host has it
+//!   ([`PortSource::confirm`]), and is sent again after an outage; a receiver knows what it was
+//!   given before ([`PortReceiver::is_old`]). So a queue that crosses hosts loses nothing and
+//!   repeats nothing, whichever gateway or link fails, as long as both hosts run; a full one holds
+//!   its senders back or overflows, as any queue.
 //! - A message keeps its source time ([`Carried::time_ns`]).
 //!
-//! - An end has a [`Bell`], which rings when a message waits, or when a full queue has room again.
+//! - An end has a [`Doorbell`], which rings when a message waits, or when a full queue has room
+//!   again.
 //!
 //! Nothing here waits, allocates (after `open`) or logs. Called by the gateway's lanes.
 
@@ -19,12 +23,12 @@ use std::sync::Arc;
 
 use busway_core::ring::Position;
 
-pub use crate::bell::Bell;
 use crate::config::Direction;
 use crate::counters::{Counter, Counting};
 use crate::crash;
+pub use crate::doorbell::Doorbell;
 use crate::lock::Guard;
-use crate::partition::queuing::Outlets;
+use crate::partition::queuing::QueueWriters;
 use crate::partition::{End, Members, Partition, Port};
 use crate::store::layout::port;
 use crate::sync::Ordering;
@@ -71,11 +75,11 @@ impl Held {
         self.partition.lock(self.port())
     }
 
-    /// The port's bell; `None` where there is none, or it can't be had.
-    fn bell(&self) -> Option<Bell> {
+    /// The port's doorbell; `None` where there is none, or it can't be had.
+    fn doorbell(&self) -> Option<Doorbell> {
         let port = self.port();
-        let path = port.bell_path.as_ref()?;
-        Bell::open(path, &port.area)
+        let path = port.doorbell_path.as_ref()?;
+        Doorbell::open(path, &port.area)
             .inspect_err(|error| {
                 tracing::warn!("{error}; the gateway looks at {} by itself", port.config.name)
             })
@@ -98,25 +102,27 @@ impl Held {
 
 /// Takes the messages of a channel that leaves this host. One a port at a time.
 #[derive(Debug)]
-pub struct Tap {
-    bell: Option<Bell>,
+pub struct PortSource {
+    doorbell: Option<Doorbell>,
     held: Held,
     origin: u64,
-    /// Queuing: behind the last message that [`next`](Self::next) gave; `None`: at the queue's front.
+    /// Queuing: behind the last message that [`next`](Self::next) gave; `None`: at the queue's
+    /// front.
     position: Option<Position>,
     /// Sampling: number of the last message that [`next`](Self::next) gave.
     last: u64,
 }
 
-impl Tap {
-    /// Opens the destination port `name` of a joined partition. `new_origin`, not 0, becomes the store's name for this port if it has none.
-    /// `None` if the partition has no such port with a channel.
+impl PortSource {
+    /// Opens the destination port `name` of a joined partition. `new_origin`, not 0, becomes the
+    /// store's name for this port if it has none. `None` if the partition has no such port with a
+    /// channel.
     #[must_use]
     pub fn open(partition: &Arc<Partition>, name: &str, new_origin: u64) -> Option<Self> {
         let origin = Self::claim(partition, name, new_origin)?;
         let held = Held::find(partition, name, Direction::Destination)?;
         Some(Self {
-            bell: held.bell(),
+            doorbell: held.doorbell(),
             held,
             origin,
             position: None,
@@ -124,8 +130,9 @@ impl Tap {
         })
     }
 
-    /// Gives a port its origin, as [`open`](Self::open) does, and returns it. Ports of one source that get it with one `new_origin` can share their messages
-    /// ([`skip_same`](Self::skip_same)), whenever each of them is opened.
+    /// Gives a port its origin, as [`open`](Self::open) does, and returns it. Ports of one source
+    /// that get it with one `new_origin` can share their messages ([`skip_same`](Self::skip_same)),
+    /// whenever each of them is opened.
     pub fn claim(partition: &Arc<Partition>, name: &str, new_origin: u64) -> Option<u64> {
         let held = Held::find(partition, name, Direction::Destination)?;
         let _lock = held.lock();
@@ -137,8 +144,8 @@ impl Tap {
 
     /// Rings when a message waits; `None`: look now and then.
     #[must_use]
-    pub fn bell(&self) -> Option<&Bell> {
-        self.bell.as_ref()
+    pub fn doorbell(&self) -> Option<&Doorbell> {
+        self.doorbell.as_ref()
     }
 
     /// Whether every message is kept until it is confirmed: a queuing port.
@@ -159,8 +166,9 @@ impl Tap {
         self.held.port().config.max_message_size_bytes
     }
 
-    /// Copies the next message into `buffer`, which is as long as the longest: of a sampling channel the latest, if it was not given
-    /// before; of a queuing channel the one behind that given last, which stays in the queue until it is confirmed.
+    /// Copies the next message into `buffer`, which is as long as the longest: of a sampling
+    /// channel the latest, if it was not given before; of a queuing channel the one behind that
+    /// given last, which stays in the queue until it is confirmed.
     pub fn next(&mut self, buffer: &mut [u8]) -> Option<Carried> {
         let port = self.held.port();
         let carried = match &port.end {
@@ -182,12 +190,12 @@ impl Tap {
                     lost: 0,
                 }
             }
-            End::QueuingDestination(inlet) => {
-                let lost = inlet.overflows();
-                let Some((len_bytes, time_ns, behind)) = inlet.look(self.position, buffer) else {
-                    if inlet.is_damaged() {
+            End::QueuingDestination(reader) => {
+                let lost = reader.overflows();
+                let Some((len_bytes, time_ns, behind)) = reader.look(self.position, buffer) else {
+                    if reader.is_damaged() {
                         let _lock = self.held.lock();
-                        inlet.skip_damage();
+                        reader.skip_damage();
                         self.position = None;
                     }
                     return None;
@@ -206,14 +214,15 @@ impl Tap {
         Some(carried)
     }
 
-    /// Number of the message that this tap could take over from another one of the same source, which has given messages up to `newest`: of a sampling
-    /// channel that one, of a queuing channel the next. `None` if it is due none of them.
+    /// Number of the message that this source could take over from another one of the same source,
+    /// which has given messages up to `newest`: of a sampling channel that one, of a queuing
+    /// channel the next. `None` if it is due none of them.
     #[must_use]
     pub fn due_up_to(&self, newest: u64) -> Option<u64> {
         let (number, is_due) = match &self.held.port().end {
             End::SamplingDestination(_) => (newest, newest > self.last),
-            End::QueuingDestination(inlet) => {
-                let number = inlet.number_at(self.position);
+            End::QueuingDestination(reader) => {
+                let number = reader.number_at(self.position);
                 (number, number <= newest)
             }
             _ => return None,
@@ -221,18 +230,19 @@ impl Tap {
         is_due.then_some(number)
     }
 
-    /// Takes a message over that another tap of the same source and origin has given: it counts as given by this one, too. `false`, and nothing has
-    /// happened, if it is not the one that is [due](Self::due_up_to). Queues of one source may differ (one has overflowed, or the source was killed
-    /// between two), so what is in this one is compared.
+    /// Takes a message over that another source of the same source and origin has given: it counts
+    /// as given by this one, too. `false`, and nothing has happened, if it is not the one that is
+    /// [due](Self::due_up_to). Queues of one source may differ (one has overflowed, or the source
+    /// was killed between two), so what is in this one is compared.
     pub fn skip_same(&mut self, carried: &Carried, message: &[u8]) -> bool {
         if self.due_up_to(carried.sequence) != Some(carried.sequence) {
             return false;
         }
         match &self.held.port().end {
             End::SamplingDestination(_) => self.last = carried.sequence,
-            End::QueuingDestination(inlet) => {
-                let behind = inlet.look_like(self.position, message, carried.time_ns);
-                if behind.is_none() || inlet.overflows() != carried.lost {
+            End::QueuingDestination(reader) => {
+                let behind = reader.look_like(self.position, message, carried.time_ns);
+                if behind.is_none() || reader.overflows() != carried.lost {
                     return false;
                 }
                 self.position = behind;
@@ -243,13 +253,14 @@ impl Tap {
         true
     }
 
-    /// The other host has all messages up to `sequence`, of those that [`next`](Self::next) gave: their room is free.
+    /// The other host has all messages up to `sequence`, of those that [`next`](Self::next) gave:
+    /// their room is free.
     pub fn confirm(&self, sequence: u64) {
-        if let End::QueuingDestination(inlet) = &self.held.port().end {
-            let first = inlet.position().line;
+        if let End::QueuingDestination(reader) = &self.held.port().end {
+            let first = reader.position().line;
             if sequence > first {
                 let _lock = self.held.lock();
-                inlet.skip(sequence - first);
+                reader.skip(sequence - first);
             }
         }
     }
@@ -258,41 +269,44 @@ impl Tap {
     #[must_use]
     pub fn in_queue(&self) -> u64 {
         match &self.held.port().end {
-            End::QueuingDestination(inlet) => inlet.in_queue(),
+            End::QueuingDestination(reader) => reader.in_queue(),
             _ => 0,
         }
     }
 }
 
-/// Gives the messages of a channel that comes from another host to its destinations here. One a port at a time.
+/// Gives the messages of a channel that comes from another host to its destinations here. One a
+/// port at a time.
 #[derive(Debug)]
-pub struct Spout {
-    bell: Option<Bell>,
+pub struct PortReceiver {
+    doorbell: Option<Doorbell>,
     held: Held,
 }
 
-impl Spout {
-    /// Opens the source port `name` of a joined partition; `None` if the partition has no such port with a channel.
+impl PortReceiver {
+    /// Opens the source port `name` of a joined partition; `None` if the partition has no such port
+    /// with a channel.
     #[must_use]
     pub fn open(partition: &Arc<Partition>, name: &str) -> Option<Self> {
         let held = Held::find(partition, name, Direction::Source)?;
-        let spout = Self {
-            bell: held.bell(),
+        let receiver = Self {
+            doorbell: held.doorbell(),
             held,
         };
-        let lock = spout.held.lock();
-        if let End::QueuingSource(outlets) = &spout.held.port().end {
-            spout.settle(outlets);
+        let lock = receiver.held.lock();
+        if let End::QueuingSource(writers) = &receiver.held.port().end {
+            receiver.settle(writers);
         }
         drop(lock);
-        Some(spout)
+        Some(receiver)
     }
 
-    /// Puts right what a gateway left behind that was killed while it gave a message. Under the lock.
-    fn settle(&self, outlets: &Outlets) {
+    /// Puts right what a gateway left behind that was killed while it gave a message. Under the
+    /// lock.
+    fn settle(&self, writers: &QueueWriters) {
         let intent = self.held.load(port::INTENT);
         if intent > self.held.load(port::DELIVERED)
-            && outlets.sent_to_first() != self.held.load(port::INTENT_LINE)
+            && writers.sent_to_first() != self.held.load(port::INTENT_LINE)
         {
             self.held.store(port::DELIVERED, intent);
         }
@@ -306,8 +320,8 @@ impl Spout {
 
     /// Rings when a full queue has room again; `None`: look now and then.
     #[must_use]
-    pub fn bell(&self) -> Option<&Bell> {
-        self.bell.as_ref()
+    pub fn doorbell(&self) -> Option<&Doorbell> {
+        self.doorbell.as_ref()
     }
 
     /// Whether the message `sequence` of `origin`, or a later one, was delivered before.
@@ -320,13 +334,13 @@ impl Spout {
     #[must_use]
     pub fn has_room(&self) -> bool {
         match &self.held.port().end {
-            End::QueuingSource(outlets) => outlets.has_room(),
+            End::QueuingSource(writers) => writers.has_room(),
             _ => true,
         }
     }
 
-    /// Gives `message`, which is not old and has room, to all destinations. `false` if its length is impossible or it is old after
-    /// all.
+    /// Gives `message`, which is not old and has room, to all destinations. `false` if its length
+    /// is impossible or it is old after all.
     pub fn deliver(&self, message: &[u8], origin: u64, carried: &Carried) -> bool {
         let port = self.held.port();
         if message.is_empty() || message.len() > port.config.max_message_size_bytes {
@@ -345,14 +359,15 @@ impl Spout {
                 }
                 register.write_at(message, carried.time_ns)
             }
-            End::QueuingSource(outlets) => {
-                self.tell_lost(outlets, before, carried);
-                self.held.store(port::INTENT_LINE, outlets.sent_to_first());
-                // Release: a process that dies behind a store has done those before it. Partner: taking over the dead one's lock.
+            End::QueuingSource(writers) => {
+                self.tell_lost(writers, before, carried);
+                self.held.store(port::INTENT_LINE, writers.sent_to_first());
+                // Release: a process that dies behind a store has done those before it. Partner:
+                // taking over the dead one's lock.
                 port.area
                     .word(port::INTENT)
                     .store(carried.sequence, Ordering::Release);
-                let overflows = outlets.send_at(message, carried.time_ns);
+                let overflows = writers.send_at(message, carried.time_ns);
                 crash::step("given");
                 if overflows > 0 {
                     self.held.count(Counter::Overflows, overflows);
@@ -371,8 +386,8 @@ impl Spout {
     /// Makes `origin` the one whose numbers count, and returns the number delivered last.
     fn meet(&self, origin: u64, carried: &Carried) -> u64 {
         if self.held.load(port::ORIGIN) != origin {
-            // Another store: its numbers begin anew. If this is its first message, all that it ever lost was lost here; else what it lost before it was
-            // heard of is nobody's here.
+            // Another store: its numbers begin anew. If this is its first message, all that it ever
+            // lost was lost here; else what it lost before it was heard of is nobody's here.
             let before = carried.sequence.saturating_sub(1);
             let told = if before == 0 { 0 } else { carried.lost };
             self.held.store(port::INTENT, 0);
@@ -387,14 +402,15 @@ impl Spout {
         self.held.load(port::DELIVERED)
     }
 
-    /// Tells the destinations of messages that did not come: those that the sending host's queue had no room for, and gaps.
-    fn tell_lost(&self, outlets: &Outlets, before: u64, carried: &Carried) {
+    /// Tells the destinations of messages that did not come: those that the sending host's queue
+    /// had no room for, and gaps.
+    fn tell_lost(&self, writers: &QueueWriters, before: u64, carried: &Carried) {
         let told = self.held.load(port::LOST_TOLD);
         // A peer's numbers: they can be anything, but only grow.
         let lost = carried.lost.saturating_sub(told);
         let gap = carried.sequence.saturating_sub(before + 1);
         if lost.saturating_add(gap) > 0 {
-            outlets.note_lost(lost.saturating_add(gap));
+            writers.note_lost(lost.saturating_add(gap));
             self.held.count(Counter::Overflows, lost.saturating_add(gap));
             self.held.store(port::LOST_TOLD, told.saturating_add(lost));
         }

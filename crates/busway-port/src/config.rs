@@ -1,7 +1,8 @@
 //! What a module consists of: the input of this crate, as plain data.
 //!
-//! Contract: these structs know no file format; whoever reads the system file or ARINC 653 XML fills them in.
-//! [`Module::validate`] finds what would make a store impossible. Called by [`Store::open`](crate::Store::open).
+//! Contract: these structs know no file format; whoever reads the system file or ARINC 653 XML
+//! fills them in. [`Module::validate`] finds what would make a store impossible. Called by
+//! [`Store::open`](crate::Store::open).
 
 use std::collections::HashSet;
 use std::fmt;
@@ -9,16 +10,12 @@ use std::fmt;
 use busway_transport::one_sided::PortPlace;
 
 /// Longest name of a partition, port or channel in bytes (`MAX_NAME_LENGTH` of ARINC 653 Part 1).
-pub const MAX_NAME_LENGTH_BYTES: usize = 32;
+pub const MAX_NAME_LENGTH_BYTES: usize = busway_system::MAX_NAME_BYTES;
 
-/// Most slots of a sampling channel.
-const MAX_SLOTS: usize = 4096;
-
-/// Longest message in bytes: what `MESSAGE_SIZE_TYPE`, a 32-bit integer, can say.
-const MAX_MESSAGE_BYTES: usize = i32::MAX as usize;
-
-/// Most messages in a queue: `MESSAGE_RANGE_TYPE` could say more, memory could not.
-const MAX_MESSAGES: usize = 1 << 20;
+const MIN_SLOTS: usize = busway_system::slots::MIN_SLOTS as usize;
+const MAX_SLOTS: usize = busway_system::slots::MAX_SLOTS as usize;
+const MAX_MESSAGE_BYTES: usize = busway_system::MAX_MESSAGE_BYTES as usize;
+const MAX_MESSAGES: usize = busway_system::MAX_MESSAGES as usize;
 
 /// The partitions of one host, their ports, and the channels between them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -36,7 +33,8 @@ pub struct PartitionConfig {
     pub name: String,
     /// The number by which `GET_PARTITION_STATUS` calls it.
     pub identifier: i64,
-    /// Its ports, each with a name of its own. A port's place in this list, from 1, is its identifier.
+    /// Its ports, each with a name of its own. A port's place in this list, from 1, is its
+    /// identifier.
     pub ports: Vec<PortConfig>,
 }
 
@@ -74,24 +72,7 @@ impl fmt::Display for PortKind {
     }
 }
 
-/// Which way a port's messages go (`PORT_DIRECTION_TYPE`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(i32)]
-pub enum Direction {
-    /// Out of the partition.
-    Source = 0,
-    /// Into the partition.
-    Destination = 1,
-}
-
-impl fmt::Display for Direction {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Direction::Source => "source",
-            Direction::Destination => "destination",
-        })
-    }
-}
+pub use busway_system::{Direction, WhenFull};
 
 pub use crate::waiters::Discipline;
 
@@ -130,25 +111,27 @@ pub struct ChannelConfig {
     pub source: PortRef,
     /// Where they go; at least one, unless there are `copies`.
     pub destinations: Vec<PortRef>,
-    /// Registers of a sampling channel in other hosts' memory, which the source's processes write themselves.
+    /// Registers of a sampling channel in other hosts' memory, which the source's processes write
+    /// themselves.
     pub copies: Vec<FarMemory>,
-    /// The register of a sampling channel whose source is a partition of another host that writes into this host's memory itself. `source` is then
-    /// the port of the partition that stands for that host.
+    /// The register of a sampling channel whose source is a partition of another host that writes
+    /// into this host's memory itself. `source` is then the port of the partition that stands for
+    /// that host.
     pub landing: Option<FarMemory>,
     /// Slots of a sampling channel's register, 3 ..= 4096. Not looked at for a queuing channel.
     pub slots: usize,
     /// What becomes of a message for a full queue. Not looked at for a sampling channel.
     pub when_full: WhenFull,
-    /// The disciplines that the configuration gives queuing ports of this channel: a process that creates such a port must ask for
-    /// the same. Of other ports, the one that it asks for counts.
+    /// The disciplines that the configuration gives queuing ports of this channel: a process that
+    /// creates such a port must ask for the same. Of other ports, the one that it asks for counts.
     pub disciplines: Vec<(PortRef, Discipline)>,
     /// Clock of the source time stamps.
     pub clock: Clock,
 }
 
 impl ChannelConfig {
-    /// A channel with the usual settings: 4 slots; a full queue holds the sender back if it is the only one, and overflows
-    /// on its own if there are several; stamps of `CLOCK_MONOTONIC`.
+    /// A channel with the usual settings: 4 slots; a full queue holds the sender back if it is the
+    /// only one, and overflows on its own if there are several; stamps of `CLOCK_MONOTONIC`.
     #[must_use]
     pub fn new(name: impl Into<String>, source: PortRef, destinations: Vec<PortRef>) -> Self {
         let when_full = if destinations.len() == 1 {
@@ -186,20 +169,11 @@ pub struct FarMemory {
 /// Makes keys of descriptions: the same on every host, whatever built it.
 pub(crate) static DIGEST: crc::Crc<u64> = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
 
-/// What becomes of a message that a destination's queue has no room for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WhenFull {
-    /// The sender waits until every destination has room, or is told that there is none. No message is lost.
-    Wait,
-    /// That destination loses the message, counts it, and is told with the next one that it receives (`INVALID_CONFIG`). The
-    /// other destinations get it. The sender never waits.
-    Overflow,
-}
-
 /// The clock of source time stamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clock {
-    /// `CLOCK_MONOTONIC`: within one host, where no step of the wall clock may change a message's validity.
+    /// `CLOCK_MONOTONIC`: within one host, where no step of the wall clock may change a message's
+    /// validity.
     Monotonic,
     /// `CLOCK_TAI`: between hosts whose clocks are synchronised.
     Tai,
@@ -219,7 +193,8 @@ impl Clock {
         time.tv_sec * 1_000_000_000 + time.tv_nsec
     }
 
-    /// A time of this clock in ns of `CLOCK_MONOTONIC`, which is what GET_TIME returns; 0 if it was before that clock began, or is unknown.
+    /// A time of this clock in ns of `CLOCK_MONOTONIC`, which is what GET_TIME returns; 0 if it was
+    /// before that clock began, or is unknown.
     pub(crate) fn to_monotonic_ns(self, time_ns: i64) -> i64 {
         let monotonic_ns = match self {
             Clock::Monotonic => time_ns,
@@ -386,7 +361,7 @@ impl Module {
             return Err(ModuleError::NoDestination { channel: name() });
         }
         if source.kind == PortKind::Sampling {
-            check_range("slots", channel.name.clone(), channel.slots, 3, MAX_SLOTS)?;
+            check_range("slots", channel.name.clone(), channel.slots, MIN_SLOTS, MAX_SLOTS)?;
         }
         for reference in std::iter::once(&channel.source).chain(&channel.destinations) {
             if let Some((_, first)) = used.iter().find(|(port, _)| *port == reference) {

@@ -1,7 +1,7 @@
 //! What a port has seen, in shared memory, so that it outlives the processes and anybody may look.
 //!
-//! Contract: one word a counter, in the file of the port's partition; the processes of the partition add, nobody resets.
-//! Called by the ports.
+//! Contract: one word a counter, in the file of the port's partition; the processes of the
+//! partition add, nobody resets. Called by the ports.
 
 use crate::store::layout::MAX_MEMBERS;
 use crate::store::layout::port::{COUNTERS, DAMAGED, READS};
@@ -43,14 +43,15 @@ pub struct Counters {
     pub stale: u64,
     /// Messages of a sampling channel that were overwritten before this port had delivered them.
     pub overwritten: u64,
-    /// Messages that this port's queue had no room for (at a destination), or that any destination had no room for (at a
-    /// source).
+    /// Messages that this port's queue had no room for (at a destination), or that any destination
+    /// had no room for (at a source).
     pub overflows: u64,
     /// Reads that ran out of retries and had no last good copy.
     pub contended: u64,
     /// Times that the port's lock was taken over from a process that had died with it.
     pub taken_over: u64,
-    /// Messages of a queue that the receiver threw away, since the sender's partition had scribbled over them.
+    /// Messages of a queue that the receiver threw away, since the sender's partition had scribbled
+    /// over them.
     pub damaged: u64,
 }
 
@@ -71,13 +72,15 @@ impl Counting<'_> {
         self.0.word(offset(counter)).fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Adds one for the holder of the port's lock, who is alone with the counters that only such a holder raises.
+    /// Adds one for the holder of the port's lock, who is alone with the counters that only such a
+    /// holder raises.
     #[inline]
     pub(crate) fn bump(&self, counter: Counter) {
         bump(self.0.word(offset(counter)));
     }
 
-    /// Counts a read by a thread that is alone in its process with this port; `place` is its process's.
+    /// Counts a read by a thread that is alone in its process with this port; `place` is its
+    /// process's.
     #[inline]
     pub(crate) fn bump_reads(&self, place: usize) {
         bump(self.0.word(READS + place * 8));

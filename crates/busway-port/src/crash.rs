@@ -1,8 +1,9 @@
 //! Steps at which a test may kill this process, as `kill -9` would.
 //!
-//! Contract: without the feature `crash-hooks` nothing is left of them. With it, `BUSWAY_PORT_CRASH=STEP` (or `STEP@N`, the
-//! N-th time, from 1) names the step at which the process kills itself. Called wherever a protocol has done a part of what
-//! belongs together; `tests/faults.rs` goes through all of them.
+//! Contract: without the feature `crash-hooks` nothing is left of them. With it,
+//! `BUSWAY_PORT_CRASH=STEP` (or `STEP@N`, the N-th time, from 1) names the step at which the
+//! process kills itself. Called wherever a protocol has done a part of what belongs together;
+//! `tests/faults.rs` goes through all of them.
 
 use busway_core::{RemoteError, RemoteWrite, Window};
 

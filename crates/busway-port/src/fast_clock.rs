@@ -1,31 +1,36 @@
 //! Whether a time stamp is within a period of now, mostly without asking the clock.
 //!
-//! Contract: [`is_within`] says exactly what a comparison with [`Clock::now_ns`] would say, for less: a read of a sampling port
-//! needs the time only to tell a fresh message from a stale one, and the clock's own reading of the CPU's counter, its lock-free loop and
-//! its arithmetic cost as much as all the rest of the read. No lock, no system call beyond the clock's own, no allocation. Called by
-//! the reading services of [`crate::apex`]; [`prepare`] by whoever joins a partition.
+//! Contract: [`is_within`] says exactly what a comparison with [`Clock::now_ns`] would say, for
+//! less: a read of a sampling port needs the time only to tell a fresh message from a stale one,
+//! and the clock's own reading of the CPU's counter, its lock-free loop and its arithmetic cost as
+//! much as all the rest of the read. No lock, no system call beyond the clock's own, no allocation.
+//! Called by the reading services of [`crate::apex`]; [`prepare`] by whoever joins a partition.
 //!
-//! How: each thread keeps an *anchor*, what the clock said at one value of the CPU's counter. Until the anchor is [`RENEW_NS`] old, now
-//! is estimated from the counter; where the estimate's error could change the answer, and wherever anything is odd, the clock is
-//! asked.
+//! How: each thread keeps an *anchor*, what the clock said at one value of the CPU's counter. Until
+//! the anchor is [`RENEW_NS`] old, now is estimated from the counter; where the estimate's error
+//! could change the answer, and wherever anything is odd, the clock is asked.
 //!
 //! # The bound
 //!
-//! Let the clock have said `n` between the counter's values `c0` and `c1`, let the counter be `c` now, and let `r` be the
-//! nanoseconds of a count that [`prepare`] measured. The estimate is `n + e` with `e = (c - c1) r`. The clock would say
-//! `n + t`, and `|t - e|` is at most the sum of
+//! Let the clock have said `n` between the counter's values `c0` and `c1`, let the counter be `c`
+//! now, and let `r` be the nanoseconds of a count that [`prepare`] measured. The estimate is
+//! `n + e` with `e = (c - c1) r`. The clock would say `n + t`, and `|t - e|` is at most the sum of
 //!
 //! - `(c1 - c0) r`, the *gap*: `n` may belong to any counter value in it;
-//! - `e / 4`: the clock may be slewed while the counter runs on. Linux takes at most 10 % (`ADJ_TICK`) and 500 ppm
-//!   (`ADJ_FREQUENCY`, see adjtimex(2)), so between one extreme, while `r` was measured, and the other, now, lie less than
-//!   23 %; the measurement of `r` itself is kept below 1 %;
-//! - [`DISORDER_NS`]: the CPU may read the counter before what stands before it in the program, as far as it looks ahead (some hundred
-//!   instructions), and the counters of two CPUs may differ by less than Linux notices when it makes this counter its clock.
+//! - `e / 4`: the clock may be slewed while the counter runs on. Linux takes at most 10 %
+//!   (`ADJ_TICK`) and 500 ppm (`ADJ_FREQUENCY`, see adjtimex(2)), so between one extreme, while `r`
+//!   was measured, and the other, now, lie less than 23 %; the measurement of `r` itself is kept
+//!   below 1 %;
+//! - [`DISORDER_NS`]: the CPU may read the counter before what stands before it in the program, as
+//!   far as it looks ahead (some hundred instructions), and the counters of two CPUs may differ by
+//!   less than Linux notices when it makes this counter its clock.
 //!
-//! Only if the age differs from the period by more than this sum is the estimate's answer taken, and then the clock's would be the same.
+//! Only if the age differs from the period by more than this sum is the estimate's answer taken,
+//! and then the clock's would be the same.
 //!
-//! A counter that is no clock source of this kernel (unstable, stopped in sleep, another for each CPU) is not used at all. If it becomes so later,
-//! an anchor's use still ends after [`RENEW_NS`] of it, and a counter that went back ends it at once.
+//! A counter that is no clock source of this kernel (unstable, stopped in sleep, another for each
+//! CPU) is not used at all. If it becomes so later, an anchor's use still ends after [`RENEW_NS`]
+//! of it, and a counter that went back ends it at once.
 #![allow(unsafe_code)] // Reads the CPU's counter.
 
 use std::cell::Cell;
@@ -33,14 +38,15 @@ use std::sync::OnceLock;
 
 use crate::config::Clock;
 
-/// How long an anchor is used, in ns of the counter. Short, so that the error in it is: an eighth of a millisecond. A renewal each half
-/// millisecond costs a fifth of a thousandth of a CPU.
+/// How long an anchor is used, in ns of the counter. Short, so that the error in it is: an eighth
+/// of a millisecond. A renewal each half millisecond costs a fifth of a thousandth of a CPU.
 const RENEW_NS: u64 = 500_000;
 
 /// See the module's documentation, in ns.
 const DISORDER_NS: u64 = 1_000;
 
-/// How long the rate of the counter is measured, in ns: a hundred times the gaps of both readings, on any machine that this is for.
+/// How long the rate of the counter is measured, in ns: a hundred times the gaps of both readings,
+/// on any machine that this is for.
 const MEASURE_NS: i64 = 100_000;
 
 /// Tries to measure it; a thread that is interrupted between clock and counter has to try again.
@@ -75,10 +81,12 @@ thread_local! {
     static ANCHOR: Cell<Anchor> = const { Cell::new(Anchor::NONE) };
 }
 
-/// Nanoseconds of a count times 2^[`RATE_BITS`], once measured; `None` if the counter is not to be used.
+/// Nanoseconds of a count times 2^[`RATE_BITS`], once measured; `None` if the counter is not to be
+/// used.
 static RATE: OnceLock<Option<u64>> = OnceLock::new();
 
-/// Finds out whether the CPU's counter can stand in for the clock. The first call in a process takes a tenth of a millisecond.
+/// Finds out whether the CPU's counter can stand in for the clock. The first call in a process
+/// takes a tenth of a millisecond.
 pub(crate) fn prepare() {
     RATE.get_or_init(|| {
         let rate = is_clock_source().then(measure).flatten();
@@ -139,7 +147,8 @@ impl Anchor {
         }
     }
 
-    /// The answer `counts`, fewer than the lifetime, behind the anchor; `None` if only the clock knows.
+    /// The answer `counts`, fewer than the lifetime, behind the anchor; `None` if only the clock
+    /// knows.
     #[inline]
     fn answer(&self, counts: u64, time_ns: i64, period_ns: u64) -> Option<bool> {
         // Below RENEW_NS * 2^RATE_BITS, by the lifetime.
@@ -191,7 +200,8 @@ fn measure() -> Option<u64> {
     })
 }
 
-/// Nanoseconds of a count times 2^[`RATE_BITS`]; `None` if the gaps leave an error of 1 % or more, or the numbers are impossible.
+/// Nanoseconds of a count times 2^[`RATE_BITS`]; `None` if the gaps leave an error of 1 % or more,
+/// or the numbers are impossible.
 fn rate_between(first: Reading, last: Reading) -> Option<u64> {
     let counts = last.after.checked_sub(first.after)?;
     let gaps = (first.after.checked_sub(first.before)?).checked_add(last.after.checked_sub(last.before)?)?;
@@ -210,13 +220,14 @@ fn rate_between(first: Reading, last: Reading) -> Option<u64> {
 #[inline]
 fn counter() -> u64 {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 CPU has the instruction. A process that has forbidden it to itself (PR_SET_TSC) could not have read the
-    // clock either.
+    // SAFETY: every x86-64 CPU has the instruction. A process that has forbidden it to itself
+    // (PR_SET_TSC) could not have read the clock either.
     return unsafe { std::arch::x86_64::_rdtsc() };
     #[cfg(target_arch = "aarch64")]
     {
         let value: u64;
-        // SAFETY: Linux lets programs read this register; it has no effect on memory or on other registers.
+        // SAFETY: Linux lets programs read this register; it has no effect on memory or on other
+        // registers.
         unsafe {
             std::arch::asm!("mrs {}, cntvct_el0", out(reg) value, options(nomem, nostack, preserves_flags))
         };

@@ -122,7 +122,8 @@ fn no_thread_has_an_anchor_before_it_needs_one_and_none_without_a_counter() {
     .expect("the assertions hold");
 }
 
-/// With the real counter and the real clock, over many anchors: an answer lies between the clock's before and after it.
+/// With the real counter and the real clock, over many anchors: an answer lies between the clock's
+/// before and after it.
 #[test]
 fn answers_agree_with_the_clock_before_and_after() {
     prepare();

@@ -1,23 +1,27 @@
 //! ARINC 653 sampling and queuing ports on Linux, through shared memory.
 //!
-//! A *module* is a set of partitions with ports, and channels that join one source port with any number of destination
-//! ports ([`Module`]). A *store* is a directory in shared memory that holds its state ([`Store`]): one file a channel,
-//! one a partition. A *partition* is one or several Linux processes that [`join`](Store::join) it by name. Then the
-//! services of the standard are functions of [`apex`], [`SamplingSource`] and its kin are ports on top of them, and [`typed`] has those whose messages are
-//! values of a type.
+//! A *module* is a set of partitions with ports, and channels that join one source port with any
+//! number of destination ports ([`Module`]). A *store* is a directory in shared memory that holds
+//! its state ([`Store`]): one file a channel, one a partition. A *partition* is one or several
+//! Linux processes that [`join`](Store::join) it by name. Then the services of the standard are
+//! functions of [`apex`], [`SamplingSource`] and its kin are ports on top of them, and [`typed`]
+//! has those whose messages are values of a type.
 //!
-//! - Nobody moves the data: a sampling channel is a register of [`busway_core::register`] and a queuing channel has a ring
-//!   of [`busway_core::ring`] for each destination. Reading a sampling port takes no lock, makes no system call and does
-//!   not allocate.
-//! - A partition writes its own file and the channels whose source it is, and maps everything else read-only.
-//! - A process may be killed at any instruction: the next to take its turn goes on from what lies in the files.
+//! - Nobody moves the data: a sampling channel is a register of [`busway_core::register`] and a
+//!   queuing channel has a ring of [`busway_core::ring`] for each destination. Reading a sampling
+//!   port takes no lock, makes no system call and does not allocate.
+//! - A partition writes its own file and the channels whose source it is, and maps everything else
+//!   read-only.
+//! - A process may be killed at any instruction: the next to take its turn goes on from what lies
+//!   in the files.
 //!
-//! A store knows one host. [`system`] makes its module from the file that describes all hosts, [`carry`] is how a gateway moves
-//! messages between stores, and [`observe`] looks at ports from outside.
+//! A store knows one host. [`system`] makes its module from the file that describes all hosts,
+//! [`carry`] is how a gateway moves messages between stores, and [`observe`] looks at ports from
+//! outside.
 //!
 //! The reasons are in `docs/decisions/005-ports.md` and `007-ports-across-hosts.md`.
 
-mod bell;
+mod doorbell;
 mod lock;
 mod sync;
 mod waiters;
@@ -25,8 +29,8 @@ mod waiters;
 /// What the loom tests look at, and nobody else.
 #[cfg(loom)]
 pub mod for_loom {
-    pub use crate::bell::{after_publishing, arm, disarm, is_due};
-    pub use crate::lock::{Company, lock};
+    pub use crate::doorbell::{after_publishing, arm, disarm, is_due};
+    pub use crate::lock::{MemberTable, lock};
     pub use crate::waiters::{Discipline, WAITER_WORDS, Waiters, Words, before_last_look, is_anybody_there};
 }
 

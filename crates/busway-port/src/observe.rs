@@ -1,7 +1,8 @@
 //! Looking at ports from outside, and writing into them from outside.
 //!
-//! Contract: an [`Observer`] maps everything read-only and takes no lock: no partition can tell that it is there. What it sees of a queue may
-//! be a moment old. [`intrude`] is the opposite. Called by `busway port`.
+//! Contract: an [`Observer`] maps everything read-only and takes no lock: no partition can tell
+//! that it is there. What it sees of a queue may be a moment old. [`intrude`] is the opposite.
+//! Called by `busway port`.
 
 use std::path::PathBuf;
 
@@ -14,7 +15,7 @@ use crate::config::{ChannelConfig, Clock, FarMemory, Module, PortConfig, PortRef
 use crate::counters::{Counter, Counters, Counting};
 use crate::partition::far::Origin;
 use crate::partition::{End, Partition, mode, wire};
-use crate::store::layout::{ChannelLayout, OutletLayout, PartitionLayout, head, outlet, port};
+use crate::store::layout::{ChannelLayout, OutletLayout, PartitionLayout, head, port, writer};
 use crate::store::{Store, StoreError};
 use crate::sync::Ordering;
 use crate::sys::View;
@@ -88,7 +89,8 @@ impl Observer {
     /// Looks at a port; `None` if the module has none of that name.
     ///
     /// # Errors
-    /// [`StoreError`]: nothing is there yet (no partition of the host was ever started), or another configuration.
+    /// [`StoreError`]: nothing is there yet (no partition of the host was ever started), or another
+    /// configuration.
     pub fn port(&self, reference: &PortRef) -> Result<Option<ObservedPort>, StoreError> {
         let module = self.store.module();
         let (Some(partition), Some((_, config))) =
@@ -133,8 +135,8 @@ impl Observer {
                 for (layout, destination) in layouts.into_iter().zip(&channel.destinations) {
                     if channel.source == *reference || destination == reference {
                         queues.push(Queue {
-                            control: view.part(layout.offset, outlet::BYTES),
-                            ring: view.part(layout.offset + outlet::BYTES, layout.ring.required_bytes()),
+                            control: view.part(layout.offset, writer::BYTES),
+                            ring: view.part(layout.offset + writer::BYTES, layout.ring.required_bytes()),
                             receiver: self.area(destination)?,
                             layout,
                         });
@@ -190,7 +192,8 @@ impl ObservedPort {
         &self.config
     }
 
-    /// Whether the partition is in its present life at work (mode `NORMAL`). A killed partition's mode stays what it was.
+    /// Whether the partition is in its present life at work (mode `NORMAL`). A killed partition's
+    /// mode stays what it was.
     #[must_use]
     pub fn is_normal(&self) -> bool {
         self.partition.word(head::MODE).load(Ordering::Relaxed) == mode::NORMAL
@@ -229,8 +232,9 @@ impl ObservedPort {
         }
     }
 
-    /// The message of a sampling port, or the first one in the queue of a queuing port (the fullest queue at a source), which stays
-    /// there. `None` if there is none, or if the partitions were too fast to see it whole.
+    /// The message of a sampling port, or the first one in the queue of a queuing port (the fullest
+    /// queue at a source), which stays there. `None` if there is none, or if the partitions were
+    /// too fast to see it whole.
     #[must_use]
     pub fn message(&self) -> Option<Message> {
         match &self.seen {
@@ -274,10 +278,11 @@ impl ObservedPort {
 
 impl Queue {
     fn overflows(&self) -> u64 {
-        self.control.word(outlet::OVERFLOWS).load(Ordering::Relaxed)
+        self.control.word(writer::OVERFLOWS).load(Ordering::Relaxed)
     }
 
-    /// Where the receiver stands: the copy of its record that counts, if that did not change meanwhile.
+    /// Where the receiver stands: the copy of its record that counts, if that did not change
+    /// meanwhile.
     fn position(&self) -> Option<Position> {
         let word = |offset| self.receiver.word(offset).load(Ordering::Acquire);
         let turn = word(port::CONSUMER);
@@ -290,7 +295,7 @@ impl Queue {
     }
 
     fn in_queue(&self) -> u64 {
-        let published = self.control.word(outlet::PUBLISHED).load(Ordering::Relaxed);
+        let published = self.control.word(writer::PUBLISHED).load(Ordering::Relaxed);
         let taken = (0..ATTEMPTS).find_map(|_| self.position());
         let in_queue = published.wrapping_sub(taken.map_or(published, |taken| taken.line));
         if in_queue > self.layout.depth as u64 {
@@ -309,7 +314,8 @@ impl Queue {
         let message = consumer.peek().ok()??;
         let mut bytes = vec![0; message.len_bytes];
         consumer.copy(0, &mut bytes).ok()?;
-        // The copy before the second look: had the message been taken, its place could have been written anew.
+        // The copy before the second look: had the message been taken, its place could have been
+        // written anew.
         std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
         (self.position()? == position).then_some(Message {
             bytes,
@@ -319,12 +325,13 @@ impl Queue {
     }
 }
 
-/// Writes `message` into a source port in the place of the partition's own program, created or not; the partition is one that this
-/// process has joined.
+/// Writes `message` into a source port in the place of the partition's own program, created or not;
+/// the partition is one that this process has joined.
 ///
 /// # Errors
-/// [`Refusal::InvalidParam`] for an unknown port or an empty message; [`Refusal::InvalidMode`] for a destination port;
-/// [`Refusal::InvalidConfig`] for a message longer than the port's; [`Refusal::NotAvailable`] for a full queue.
+/// [`Refusal::InvalidParam`] for an unknown port or an empty message; [`Refusal::InvalidMode`] for
+/// a destination port; [`Refusal::InvalidConfig`] for a message longer than the port's;
+/// [`Refusal::NotAvailable`] for a full queue.
 pub fn intrude(partition: &Partition, name: &str, message: &[u8]) -> Result<(), Refusal> {
     let mut ports = partition.ports().iter();
     let port = ports
@@ -342,11 +349,11 @@ pub fn intrude(partition: &Partition, name: &str, message: &[u8]) -> Result<(), 
     let _lock = partition.lock(port);
     match &port.end {
         End::SamplingSource(register) if !register.write(message) => return Err(Refusal::NotAvailable),
-        End::QueuingSource(outlets) => {
-            if !outlets.has_room() {
+        End::QueuingSource(writers) => {
+            if !writers.has_room() {
                 return Err(Refusal::NotAvailable);
             }
-            let overflows = outlets.send(message);
+            let overflows = writers.send(message);
             if overflows > 0 {
                 Counting(&port.area).add(Counter::Overflows, overflows);
             }

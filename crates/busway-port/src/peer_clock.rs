@@ -1,9 +1,11 @@
 //! What a host knows of another host's clock, shared with its partitions.
 //!
-//! Contract: the gateway measures ([`Partition::set_peer_clock`](crate::Partition::set_peer_clock) of the partition that stands for the other
-//! host) and is the only writer; partitions that read registers which that host writes look at it on every read, without
-//! waiting: a writer that was killed half way leaves no estimate, and then the age of a message is unknown. An estimate's error grows
-//! with its age, so a gateway that is gone makes messages count as ever older, never as younger.
+//! Contract: the gateway measures ([`Partition::set_peer_clock`](crate::Partition::set_peer_clock)
+//! of the partition that stands for the other host) and is the only writer; partitions that read
+//! registers which that host writes look at it on every read, without waiting: a writer that was
+//! killed half way leaves no estimate, and then the age of a message is unknown. An estimate's
+//! error grows with its age, so a gateway that is gone makes messages count as ever older, never as
+//! younger.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -11,7 +13,8 @@ use crate::config::Clock;
 use crate::store::layout::head::{PEER_CLOCK, PEER_CLOCK_BYTES};
 use crate::sys::{Area, View};
 
-/// How much two clocks drift apart at most, in parts per million: the kernel slews each by 500 at most (adjtimex(2)).
+/// How much two clocks drift apart at most, in parts per million: the kernel slews each by 500 at
+/// most (adjtimex(2)).
 const DRIFT_PPM: i64 = 1_000;
 /// Looks at an estimate that is being written.
 const ATTEMPTS: u32 = 100;
@@ -42,7 +45,8 @@ impl PeerClock {
             .saturating_add(age_ns / 1_000_000 * DRIFT_PPM + DRIFT_PPM)
     }
 
-    /// A stamp of the other host's clock in ours at `now_ns`, set back by the error: a message counts as older than it is, never as younger.
+    /// A stamp of the other host's clock in ours at `now_ns`, set back by the error: a message
+    /// counts as older than it is, never as younger.
     #[must_use]
     pub fn to_local_ns(&self, time_ns: i64, now_ns: i64) -> i64 {
         time_ns
@@ -90,7 +94,8 @@ pub(crate) fn load(head: &View) -> Option<PeerClock> {
     None
 }
 
-/// How much `CLOCK_TAI` is ahead of `CLOCK_MONOTONIC` here, in ns, to within the time that reading a clock takes.
+/// How much `CLOCK_TAI` is ahead of `CLOCK_MONOTONIC` here, in ns, to within the time that reading
+/// a clock takes.
 #[must_use]
 pub fn tai_minus_monotonic_ns() -> i64 {
     let before_ns = Clock::Monotonic.now_ns();

@@ -1,8 +1,9 @@
 //! A C header that says where the channels of a real-time core lie.
 //!
-//! Contract: follows from the system file alone, as everything in [`crate::system`]. The header names each port of the host that has a channel in memory
-//! that two hosts see: sampling ports whose register a partition writes itself, and, on a host without a gateway, queuing ports. Called by
-//! `busway check --places`.
+//! Contract: follows from the system file alone, as everything in [`crate::system`]. The header
+//! names each port of the host that has a channel in memory that two hosts see: sampling ports
+//! whose register a partition writes itself, and, on a host without a gateway, queuing ports.
+//! Called by `busway check --places`.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +33,8 @@ pub enum PlacesError {
     },
 }
 
-/// The header for programs on `host`. Offsets in it are from the start of the file or device that the link's `memory` names.
+/// The header for programs on `host`. Offsets in it are from the start of the file or device that
+/// the link's `memory` names.
 ///
 /// # Errors
 /// See [`PlacesError`].
@@ -132,7 +134,8 @@ fn queuing(
     Some(format!(": {files}. */\n{in_c}"))
 }
 
-/// The `struct busway_place` of `port.h`, its members in their order: C++ has no names for them before C++20.
+/// The `struct busway_place` of `port.h`, its members in their order: C++ has no names for them
+/// before C++20.
 fn place(
     key: u64,
     [source_at, destination_at]: [usize; 2],

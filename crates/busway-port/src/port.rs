@@ -1,7 +1,8 @@
 //! Ports of bytes as Rust values.
 //!
-//! Contract: a thin layer on [`crate::apex`]; every method is one service, and every error the service's return code. A port
-//! is created if that is still to be done, and found otherwise, so that any process of a partition may come first.
+//! Contract: a thin layer on [`crate::apex`]; every method is one service, and every error the
+//! service's return code. A port is created if that is still to be done, and found otherwise, so
+//! that any process of a partition may come first.
 
 use std::fmt;
 
@@ -62,7 +63,8 @@ impl Partition {
     /// The sampling source port `name`, created if need be.
     ///
     /// # Errors
-    /// As [`apex::create_sampling_port`], except that it does not matter whether the port is created already.
+    /// As [`apex::create_sampling_port`], except that it does not matter whether the port is
+    /// created already.
     pub fn sampling_source(&self, name: &str) -> Result<SamplingSource<'_>, Refusal> {
         // At a source, the refresh period means nothing but must be positive.
         let (id, max_message_size_bytes) = self.sampling(name, Direction::Source, 1)?;
@@ -93,7 +95,8 @@ impl Partition {
     /// The queuing source port `name`, created if need be.
     ///
     /// # Errors
-    /// As [`apex::create_queuing_port`], except that it does not matter whether the port is created already.
+    /// As [`apex::create_queuing_port`], except that it does not matter whether the port is created
+    /// already.
     pub fn queuing_source(&self, name: &str, discipline: Discipline) -> Result<QueuingSource<'_>, Refusal> {
         let (id, max_message_size_bytes) = self.queuing(name, Direction::Source, discipline)?;
         Ok(QueuingSource {
@@ -200,7 +203,8 @@ impl SamplingDestination<'_> {
 }
 
 impl QueuingSource<'_> {
-    /// SEND_QUEUING_MESSAGE, with a time-out in ns (0 does not wait, [`apex::INFINITE`] waits for ever).
+    /// SEND_QUEUING_MESSAGE, with a time-out in ns (0 does not wait, [`apex::INFINITE`] waits for
+    /// ever).
     ///
     /// # Errors
     /// As [`apex::send_queuing_message`].
@@ -210,8 +214,8 @@ impl QueuingSource<'_> {
 }
 
 impl QueuingDestination<'_> {
-    /// RECEIVE_QUEUING_MESSAGE into a buffer of at least the longest message, with a time-out in ns (0 does not wait,
-    /// [`apex::INFINITE`] waits for ever).
+    /// RECEIVE_QUEUING_MESSAGE into a buffer of at least the longest message, with a time-out in ns
+    /// (0 does not wait, [`apex::INFINITE`] waits for ever).
     ///
     /// # Errors
     /// As [`apex::receive_queuing_message`].

@@ -1,7 +1,8 @@
 //! System calls that rustix has no word for, and the mapping of files.
 //!
-//! Contract: safe functions around `fcntl` with open-file-description locks, the futex call on words of a shared mapping,
-//! `CLOCK_TAI`, and [`Mapping`]. Called by the store and by the partition.
+//! Contract: safe functions around `fcntl` with open-file-description locks, the futex call on
+//! words of a shared mapping, `CLOCK_TAI`, and [`Mapping`]. Called by the store and by the
+//! partition.
 #![allow(unsafe_code)] // System calls and mapped memory enter here.
 
 use std::ffi::c_void;
@@ -25,15 +26,17 @@ pub(crate) fn tai_ns() -> i64 {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `time` is a valid place for one timespec. CLOCK_TAI exists since Linux 3.10; a failure leaves 0.
+    // SAFETY: `time` is a valid place for one timespec. CLOCK_TAI exists since Linux 3.10; a
+    // failure leaves 0.
     unsafe { libc::clock_gettime(libc::CLOCK_TAI, &raw mut time) };
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
-/// Takes the lock on byte `offset` of `file` for this open file description; `false` if another one has it.
+/// Takes the lock on byte `offset` of `file` for this open file description; `false` if another one
+/// has it.
 ///
-/// The kernel gives it back when the last descriptor of this open file description is closed: at the latest when the
-/// process, and every child that it forked without exec, has ended.
+/// The kernel gives it back when the last descriptor of this open file description is closed: at
+/// the latest when the process, and every child that it forked without exec, has ended.
 pub(crate) fn try_lock_byte(file: &File, offset: u64) -> io::Result<bool> {
     match lock_call(file, libc::F_OFD_SETLK, libc::F_WRLCK, offset) {
         Ok(_) => Ok(true),
@@ -71,23 +74,25 @@ fn lock_call(file: &File, command: i32, kind: i32, offset: u64) -> io::Result<li
         l_len: 1,
         l_pid: 0,
     };
-    // SAFETY: the descriptor is open as long as `file` is borrowed; `range` is a valid flock, which the call may change.
+    // SAFETY: the descriptor is open as long as `file` is borrowed; `range` is a valid flock, which
+    // the call may change.
     match unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut range) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(range.l_type),
     }
 }
 
-/// Sleeps until `word` is woken, if its low half still is that of `expected`, at most until `deadline_ns` of
-/// `CLOCK_MONOTONIC`. May return for no reason.
+/// Sleeps until `word` is woken, if its low half still is that of `expected`, at most until
+/// `deadline_ns` of `CLOCK_MONOTONIC`. May return for no reason.
 pub(crate) fn futex_wait(word: &AtomicU64, expected: u64, deadline_ns: i64) {
     let until = libc::timespec {
         tv_sec: deadline_ns.max(0) / 1_000_000_000,
         tv_nsec: deadline_ns.max(0) % 1_000_000_000,
     };
-    // SAFETY: the address is that of an aligned 32-bit word of a live mapping, or of any memory, which the kernel checks;
-    // `until` lives through the call. The word is compared by the kernel atomically. Not FUTEX_PRIVATE_FLAG, since other
-    // processes wake it. Every result, an error included, means: look again.
+    // SAFETY: the address is that of an aligned 32-bit word of a live mapping, or of any memory,
+    // which the kernel checks; `until` lives through the call. The word is compared by the kernel
+    // atomically. Not FUTEX_PRIVATE_FLAG, since other processes wake it. Every result, an error
+    // included, means: look again.
     unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -126,22 +131,24 @@ struct Mapping {
     len_bytes: usize,
 }
 
-// SAFETY: the mapping is an address range; access to it goes through atomic words and windows, which any thread may use.
+// SAFETY: the mapping is an address range; access to it goes through atomic words and windows,
+// which any thread may use.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `base` and `len_bytes` are what mmap returned. Every window and word reference into it lives beside or
-        // borrows from a `View`, which holds the mapping, so none is left.
+        // SAFETY: `base` and `len_bytes` are what mmap returned. Every window and word reference
+        // into it lives beside or borrows from a `View`, which holds the mapping, so none is left.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr(), self.len_bytes) };
     }
 }
 
 /// A part of a mapped file that this process only reads.
 ///
-/// [`window`](Self::window) hands out a window that does not hold the mapping: its user keeps the view beside it.
+/// [`window`](Self::window) hands out a window that does not hold the mapping: its user keeps the
+/// view beside it.
 #[derive(Debug, Clone)]
 pub(crate) struct View {
     mapping: Arc<Mapping>,
@@ -161,8 +168,8 @@ impl View {
     }
 
     fn map_with(file: &File, len_bytes: usize, protection: ProtFlags) -> io::Result<Self> {
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of this program. All pages are
-        // faulted in now rather than on the data path.
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of this
+        // program. All pages are faulted in now rather than on the data path.
         let base = unsafe {
             rustix::mm::mmap(
                 ptr::null_mut(),
@@ -181,7 +188,8 @@ impl View {
         })
     }
 
-    /// The part of `len_bytes` bytes at `offset`, a multiple of 8. Both come from this crate's own layouts.
+    /// The part of `len_bytes` bytes at `offset`, a multiple of 8. Both come from this crate's own
+    /// layouts.
     pub(crate) fn part(&self, offset: usize, len_bytes: usize) -> Self {
         assert!(
             offset.is_multiple_of(8) && offset <= self.len_bytes && len_bytes <= self.len_bytes - offset,
@@ -197,13 +205,14 @@ impl View {
 
     /// A window onto this part, valid while this view or a clone lives.
     pub(crate) fn window(&self) -> Window {
-        // SAFETY: the range lies in the mapping, whose base is page-aligned, and the offset is a multiple of 8. The callers,
-        // all in this crate, keep the view beside the window. This program reaches the memory through windows and atomic
-        // words only.
+        // SAFETY: the range lies in the mapping, whose base is page-aligned, and the offset is a
+        // multiple of 8. The callers, all in this crate, keep the view beside the window. This
+        // program reaches the memory through windows and atomic words only.
         unsafe { Window::from_raw_parts(self.address(0), self.len_bytes, Medium::Coherent) }
     }
 
-    /// The word at `offset`, a multiple of 8. In a read-only mapping it may be loaded (relaxed) and waited for, not stored to.
+    /// The word at `offset`, a multiple of 8. In a read-only mapping it may be loaded (relaxed) and
+    /// waited for, not stored to.
     #[inline]
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(
@@ -211,8 +220,8 @@ impl View {
             "word at {offset} of {}",
             self.len_bytes
         );
-        // SAFETY: the word lies in the mapping and is aligned, as just checked; all access to it by this program is atomic;
-        // the reference does not outlive `self`, which holds the mapping.
+        // SAFETY: the word lies in the mapping and is aligned, as just checked; all access to it by
+        // this program is atomic; the reference does not outlive `self`, which holds the mapping.
         unsafe { AtomicU64::from_ptr(self.address(offset).cast()) }
     }
 

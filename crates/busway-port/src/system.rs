@@ -1,11 +1,13 @@
 //! From a system file to the module of one host, and to the channels that cross between hosts.
 //!
-//! Contract: a store knows one host. A channel that leaves the host gets, for each other host, one destination port in a
-//! partition that stands for that host; one that comes from elsewhere has its source port there. The gateway joins as these partitions
-//! ([`crate::carry`]), so the store needs no idea of hosts. Over a one-sided bus a sampling channel has a register in the other host's memory instead,
-//! which the source's processes write themselves. The partition for host `control` is called `/control`: users' names have no `/`.
-//! Everything follows from the file alone, so all processes of a host come to the same. Called by the gateway, by partitions
-//! at their start and by the command line.
+//! Contract: a store knows one host. A channel that leaves the host gets, for each other host, one
+//! destination port in a partition that stands for that host; one that comes from elsewhere has its
+//! source port there. The gateway joins as these partitions ([`crate::carry`]), so the store needs
+//! no idea of hosts. Over a one-sided bus a sampling channel has a register in the other host's
+//! memory instead, which the source's processes write themselves. The partition for host `control`
+//! is called `/control`: users' names have no `/`. Everything follows from the file alone, so all
+//! processes of a host come to the same. Called by the gateway, by partitions at their start and by
+//! the command line.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -44,8 +46,8 @@ pub struct Crossing {
     pub link: usize,
     /// The bus of that link.
     pub bus: &'static str,
-    /// Who moves the messages. If the source's partition does, `port` is one that nobody uses, and the gateway has only the clocks to
-    /// compare.
+    /// Who moves the messages. If the source's partition does, `port` is one that nobody uses, and
+    /// the gateway has only the clocks to compare.
     pub carrier: Carrier,
     /// How the two hosts compare times.
     pub clock: file::Clock,
@@ -55,7 +57,8 @@ pub struct Crossing {
     pub lane: usize,
 }
 
-/// Where the queue of a channel between a core, on which no gateway runs, and another host lies, as one of them sees it.
+/// Where the queue of a channel between a core, on which no gateway runs, and another host lies, as
+/// one of them sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CoreQueue {
     /// The shape of the ring.
@@ -137,7 +140,8 @@ fn writer_of<'a>(host: &'a str, crossing: &'a Crossing, is_ours: bool) -> (&'a s
     }
 }
 
-/// The directory that holds the ports of `host`: what the file says, else one in `/dev/shm` that is named after the module and the host.
+/// The directory that holds the ports of `host`: what the file says, else one in `/dev/shm` that is
+/// named after the module and the host.
 #[must_use]
 pub fn root_of(system: &System, host: &str) -> PathBuf {
     let said = system.host(host).and_then(|host| host.ports.clone());
@@ -208,10 +212,7 @@ pub fn is_other_host(partition: &str) -> bool {
 fn partition_of(partition: &file::Partition) -> PartitionConfig {
     let port = |port: &file::Port| PortConfig {
         name: port.name.clone(),
-        direction: match port.direction {
-            file::Direction::Source => Direction::Source,
-            file::Direction::Destination => Direction::Destination,
-        },
+        direction: port.direction,
         max_message_size_bytes: port.max_size_bytes as usize,
         kind: kind_of(port),
     };
@@ -270,10 +271,7 @@ fn channel_of(system: &System, host: &str, index: usize, channel: &file::Channel
         copies,
         landing,
         slots: channel.slots.map_or(4, |slots| slots as usize),
-        when_full: match channel.when_full {
-            Some(file::WhenFull::Overflow) => WhenFull::Overflow,
-            Some(file::WhenFull::Wait) | None => WhenFull::Wait,
-        },
+        when_full: channel.when_full.unwrap_or(WhenFull::Wait),
         disciplines: disciplines(system, channel),
         // Stamps of another host are brought to this clock when they arrive.
         clock: Clock::Monotonic,
@@ -340,7 +338,8 @@ fn crossings(system: &System, host: &str, index: usize, channel: &file::Channel)
     found
 }
 
-/// The register of a channel that crosses over a one-sided bus; `None` if the bus has set no memory aside for it.
+/// The register of a channel that crosses over a one-sided bus; `None` if the bus has set no memory
+/// aside for it.
 fn far_memory(
     system: &System,
     host: &str,
@@ -378,7 +377,8 @@ fn deeper(one: PortKind, other: PortKind) -> PortKind {
     }
 }
 
-/// Name of the partition that stands for `host`. Long names are cut, and told apart by the host's place in the file.
+/// Name of the partition that stands for `host`. Long names are cut, and told apart by the host's
+/// place in the file.
 fn other_host(system: &System, host: &str) -> String {
     let plain = format!("{MARK}{host}");
     if plain.len() <= MAX_NAME_LENGTH_BYTES {

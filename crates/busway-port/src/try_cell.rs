@@ -1,8 +1,9 @@
 //! A value that one thread at a time may have, and that nobody ever waits for.
 //!
-//! Contract: as a `Mutex` with `try_lock` alone, but given back by a plain store: since nobody waits, nobody is to be woken. A
-//! mutex has to find that out with a second locked instruction, which is a tenth of what a read of a sampling port costs.
-//! Called by the reading end of a sampling port.
+//! Contract: as a `Mutex` with `try_lock` alone, but given back by a plain store: since nobody
+//! waits, nobody is to be woken. A mutex has to find that out with a second locked instruction,
+//! which is a tenth of what a read of a sampling port costs. Called by the reading end of a
+//! sampling port.
 #![allow(unsafe_code)] // Hands out the only reference to the value.
 
 use std::cell::UnsafeCell;
@@ -16,8 +17,8 @@ pub(crate) struct TryCell<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached through the one `Taken` that exists at a time, as through a mutex; so it moves between threads
-// but is never used by two at once, which asks for `Send` only.
+// SAFETY: the value is reached through the one `Taken` that exists at a time, as through a mutex;
+// so it moves between threads but is never used by two at once, which asks for `Send` only.
 unsafe impl<T: Send> Sync for TryCell<T> {}
 
 /// The value, taken. Dropping it gives it back.
@@ -34,7 +35,8 @@ impl<T> TryCell<T> {
     /// The value, unless another thread has it.
     #[inline]
     pub(crate) fn try_take(&self) -> Option<Taken<'_, T>> {
-        // Acquire: partner is the Release in `drop`, so that what the thread before did with the value is done.
+        // Acquire: partner is the Release in `drop`, so that what the thread before did with the
+        // value is done.
         let was_taken = self.is_taken.swap(true, Ordering::Acquire);
         // Made only if it is ours: dropping one gives the value back.
         (!was_taken).then(|| Taken(self))
@@ -46,8 +48,8 @@ impl<T> Deref for Taken<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this is the only `Taken` of its cell: `try_take` makes one only when it has changed `is_taken` from false to
-        // true, and only dropping it makes that false again.
+        // SAFETY: this is the only `Taken` of its cell: `try_take` makes one only when it has
+        // changed `is_taken` from false to true, and only dropping it makes that false again.
         unsafe { &*self.0.value.get() }
     }
 }

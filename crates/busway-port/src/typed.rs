@@ -1,15 +1,21 @@
 //! Ports of one message type: what is written is a value, and so is what is read.
 //!
-//! Contract: a thin layer on the ports of bytes ([`crate::SamplingSource`] and its kin), with the same services and the same return codes. A [`Message`]
-//! is its bytes: no padding, no pointer, and every pattern of bits is a value. So a message of the right length is always a value, whoever wrote it, and
-//! nothing but the length is to be checked. (Types with forbidden patterns, such as `bool` and most enums, would need a refusal that the standard does
-//! not have: make them an integer in the message and judge it where it is used.)
+//! Contract: a thin layer on the ports of bytes ([`crate::SamplingSource`] and its kin), with the
+//! same services and the same return codes. A [`Message`] is its bytes: no padding, no pointer, and
+//! every pattern of bits is a value. So a message of the right length is always a value, whoever
+//! wrote it, and nothing but the length is to be checked. (Types with forbidden patterns, such as
+//! `bool` and most enums, would need a refusal that the standard does not have: make them an
+//! integer in the message and judge it where it is used.)
 //!
-//! - The configured size must be the type's: anything else is INVALID_CONFIG when the port is created.
-//! - A message of another length, from a program that does not use the type, is INVALID_CONFIG when it is read. A queue has given it away then.
-//! - Numbers lie in the message as the host has them, and Busway's hosts are little-endian. Types of `zerocopy::byteorder` say so themselves.
+//! - The configured size must be the type's: anything else is INVALID_CONFIG when the port is
+//!   created.
+//! - A message of another length, from a program that does not use the type, is INVALID_CONFIG when
+//!   it is read. A queue has given it away then.
+//! - Numbers lie in the message as the host has them, and Busway's hosts are little-endian. Types
+//!   of `zerocopy::byteorder` say so themselves.
 //!
-//! A type needs nothing but `zerocopy` with its feature `derive`, which has no use for `std`: messages can be declared in a `no_std` crate.
+//! A type needs nothing but `zerocopy` with its feature `derive`, which has no use for `std`:
+//! messages can be declared in a `no_std` crate.
 //!
 //! ```
 //! use busway_port::{Module, Partition, Store};
@@ -66,7 +72,8 @@ use crate::config::{Direction, Discipline};
 use crate::partition::Partition;
 use crate::port::{QueuingDestination, QueuingSource, SamplingDestination, SamplingSource};
 
-/// A type that is its bytes: every type that has the three traits of `zerocopy`, which its derive macros prove.
+/// A type that is its bytes: every type that has the three traits of `zerocopy`, which its derive
+/// macros prove.
 ///
 /// A reference is not, nor is a type with padding:
 ///
@@ -98,7 +105,8 @@ pub struct Sampled<M> {
 pub struct Received<M> {
     /// The first message.
     pub message: M,
-    /// Whether the queue has overflowed since the message before: the service's code was INVALID_CONFIG.
+    /// Whether the queue has overflowed since the message before: the service's code was
+    /// INVALID_CONFIG.
     pub overflowed: bool,
 }
 
@@ -160,7 +168,8 @@ impl Partition {
     /// The sampling source port `name` of messages `M`, created if need be.
     ///
     /// # Errors
-    /// [`Refusal::InvalidConfig`] if the configured size is not that of `M`; else as [`sampling_source`](Self::sampling_source).
+    /// [`Refusal::InvalidConfig`] if the configured size is not that of `M`; else as
+    /// [`sampling_source`](Self::sampling_source).
     pub fn typed_sampling_source<M: Message>(
         &self,
         name: &str,
@@ -169,7 +178,8 @@ impl Partition {
         self.sampling_source(name).map(TypedSamplingSource::new)
     }
 
-    /// The sampling destination port `name` of messages `M`, created with `refresh_period` in ns if need be.
+    /// The sampling destination port `name` of messages `M`, created with `refresh_period` in ns if
+    /// need be.
     ///
     /// # Errors
     /// As [`typed_sampling_source`](Self::typed_sampling_source).
@@ -234,7 +244,8 @@ impl<M: Message> TypedSamplingDestination<'_, M> {
     /// READ_SAMPLING_MESSAGE.
     ///
     /// # Errors
-    /// As [`SamplingDestination::read`]; [`Refusal::InvalidConfig`] for a message of another length.
+    /// As [`SamplingDestination::read`]; [`Refusal::InvalidConfig`] for a message of another
+    /// length.
     #[inline]
     pub fn read(&self) -> Result<Sampled<M>, Refusal> {
         let mut message = M::new_zeroed();
@@ -246,10 +257,12 @@ impl<M: Message> TypedSamplingDestination<'_, M> {
         })
     }
 
-    /// READ_UPDATED_SAMPLING_MESSAGE: the latest message, if no process of the partition has read it at this port.
+    /// READ_UPDATED_SAMPLING_MESSAGE: the latest message, if no process of the partition has read
+    /// it at this port.
     ///
     /// # Errors
-    /// [`Refusal::NoAction`] if it was read before, or nothing was ever written; else as [`read`](Self::read).
+    /// [`Refusal::NoAction`] if it was read before, or nothing was ever written; else as
+    /// [`read`](Self::read).
     #[inline]
     pub fn read_updated(&self) -> Result<M, Refusal> {
         let mut message = M::new_zeroed();
@@ -263,7 +276,8 @@ impl<M: Message> TypedSamplingDestination<'_, M> {
 }
 
 impl<M: Message> TypedQueuingSource<'_, M> {
-    /// SEND_QUEUING_MESSAGE, with a time-out in ns (0 does not wait, [`crate::apex::INFINITE`] waits for ever).
+    /// SEND_QUEUING_MESSAGE, with a time-out in ns (0 does not wait, [`crate::apex::INFINITE`]
+    /// waits for ever).
     ///
     /// # Errors
     /// As [`QueuingSource::send`].
@@ -273,10 +287,12 @@ impl<M: Message> TypedQueuingSource<'_, M> {
 }
 
 impl<M: Message> TypedQueuingDestination<'_, M> {
-    /// RECEIVE_QUEUING_MESSAGE, with a time-out in ns (0 does not wait, [`crate::apex::INFINITE`] waits for ever).
+    /// RECEIVE_QUEUING_MESSAGE, with a time-out in ns (0 does not wait, [`crate::apex::INFINITE`]
+    /// waits for ever).
     ///
     /// # Errors
-    /// As [`QueuingDestination::receive`]; [`Refusal::InvalidConfig`] for a message of another length, which is out of the queue then.
+    /// As [`QueuingDestination::receive`]; [`Refusal::InvalidConfig`] for a message of another
+    /// length, which is out of the queue then.
     pub fn receive(&self, time_out: SystemTime) -> Result<Received<M>, Refusal> {
         let mut message = M::new_zeroed();
         let received = self.port.receive(message.as_mut_bytes(), time_out)?;

@@ -1,7 +1,8 @@
 //! Who waits at a queuing port, and whose turn it is.
 //!
-//! Contract: a table in the file of the port's partition, changed only under the port's lock. The other side of the channel
-//! reads `waiting`, and nothing else, without the lock. Called by the queuing ports.
+//! Contract: a table in the file of the port's partition, changed only under the port's lock. The
+//! other side of the channel reads `waiting`, and nothing else, without the lock. Called by the
+//! queuing ports.
 //!
 //! ```text
 //! word 0            waiting     places taken; read by the other side to know whether anybody is to be woken
@@ -11,7 +12,7 @@
 //! word 10 + 4 i     ticket      as drawn on arrival
 //! ```
 
-use crate::lock::Company;
+use crate::lock::MemberTable;
 use crate::sync::{AtomicU64, Ordering, fence};
 
 /// Places of the table. Who finds none free tries again later.
@@ -44,8 +45,8 @@ pub trait Words {
     fn word(&self, index: usize) -> &AtomicU64;
 }
 
-/// The table of one port. All methods but [`waiting`](Self::waiting) are for the holder of the port's lock, which orders them:
-/// so every access is relaxed.
+/// The table of one port. All methods but [`waiting`](Self::waiting) are for the holder of the
+/// port's lock, which orders them: so every access is relaxed.
 pub struct Waiters<'w, W: Words>(pub &'w W);
 
 impl<W: Words> Waiters<'_, W> {
@@ -55,13 +56,13 @@ impl<W: Words> Waiters<'_, W> {
     }
 
     /// Takes a place for the caller; `None` if none is free.
-    pub fn arrive(&self, company: &impl Company, priority: i64) -> Option<usize> {
+    pub fn arrive(&self, members: &impl MemberTable, priority: i64) -> Option<usize> {
         let place = (0..PLACES).find(|place| self.load(at(*place, MEMBER)) == 0)?;
         let ticket = self.load(TICKETS).wrapping_add(1);
         self.store(TICKETS, ticket);
         self.store(at(place, PRIORITY), priority as u64);
         self.store(at(place, TICKET), ticket);
-        self.store(at(place, MEMBER), company.me());
+        self.store(at(place, MEMBER), members.me());
         self.recount();
         Some(place)
     }
@@ -87,10 +88,10 @@ impl<W: Words> Waiters<'_, W> {
     }
 
     /// As [`first`](Self::first), after giving up the places of the dead in front of it.
-    pub fn first_alive(&self, company: &impl Company, discipline: Discipline) -> Option<usize> {
+    pub fn first_alive(&self, members: &impl MemberTable, discipline: Discipline) -> Option<usize> {
         loop {
             let place = self.first(discipline)?;
-            if company.is_alive(self.load(at(place, MEMBER))) {
+            if members.is_alive(self.load(at(place, MEMBER))) {
                 return Some(place);
             }
             self.leave(place);
@@ -105,7 +106,8 @@ impl<W: Words> Waiters<'_, W> {
         self.recount();
     }
 
-    /// Counts anew, so that a process killed between two stores leaves no wrong number behind the next change.
+    /// Counts anew, so that a process killed between two stores leaves no wrong number behind the
+    /// next change.
     fn recount(&self) {
         let taken = (0..PLACES).filter(|place| self.load(at(*place, MEMBER)) != 0);
         self.store(WAITING, taken.count() as u64);
@@ -120,14 +122,16 @@ impl<W: Words> Waiters<'_, W> {
     }
 }
 
-/// Orders the caller's arrival in its table before its last look at what it waits for. Then it may sleep.
+/// Orders the caller's arrival in its table before its last look at what it waits for. Then it may
+/// sleep.
 ///
 /// Partner: [`is_anybody_there`]. Of the two sides, at least one sees what the other stored.
 pub fn before_last_look() {
     fence(Ordering::SeqCst);
 }
 
-/// Whether anybody waits in the other side's table, whose first word is `waiting`, asked after what they wait for was stored.
+/// Whether anybody waits in the other side's table, whose first word is `waiting`, asked after what
+/// they wait for was stored.
 ///
 /// Partner: [`before_last_look`].
 pub fn is_anybody_there(waiting: &AtomicU64) -> bool {

@@ -1,10 +1,11 @@
-//! The gateway's ends of channels: what is taken, confirmed, given, and what survives a restart. Both hosts are stores of this test.
+//! The gateway's ends of channels: what is taken, confirmed, given, and what survives a restart.
+//! Both hosts are stores of this test.
 #![cfg(not(loom))]
 
 use std::sync::Arc;
 
 use busway_port::apex::{OperatingMode, Refusal, Validity, set_partition_mode};
-use busway_port::carry::{Carried, Spout, Tap};
+use busway_port::carry::{Carried, PortReceiver, PortSource};
 use busway_port::{
     ChannelConfig, Clock, Direction, Discipline, Module, Partition, PartitionConfig, PortConfig, PortKind,
     PortRef, Store, WhenFull,
@@ -96,7 +97,7 @@ fn a_queue_keeps_what_is_not_confirmed_and_has_room_for_what_is() {
     let host = Host::queuing();
     let source = host.join("source");
     let out = source.queuing_source("P", Discipline::Fifo).expect("configured");
-    let mut tap = Tap::open(&host.join("sink"), "P", ORIGIN).expect("configured");
+    let mut tap = PortSource::open(&host.join("sink"), "P", ORIGIN).expect("configured");
     for message in 1..=DEPTH as u8 {
         out.send(&[message], 0).expect("room");
     }
@@ -128,11 +129,11 @@ fn a_new_gateway_takes_what_was_not_confirmed_again_under_the_same_numbers() {
     }
     let mut buffer = [0; 8];
     {
-        let mut tap = Tap::open(&host.join("sink"), "P", ORIGIN).expect("configured");
+        let mut tap = PortSource::open(&host.join("sink"), "P", ORIGIN).expect("configured");
         while tap.next(&mut buffer).is_some() {}
         tap.confirm(1);
     }
-    let mut tap = Tap::open(&host.join("sink"), "P", ORIGIN + 1).expect("configured");
+    let mut tap = PortSource::open(&host.join("sink"), "P", ORIGIN + 1).expect("configured");
     assert_eq!(tap.origin(), ORIGIN, "the numbers are the store's");
     assert_eq!(tap.next(&mut buffer).map(|it| it.sequence), Some(2));
     assert_eq!(buffer[0], 2);
@@ -146,12 +147,12 @@ fn a_message_that_comes_again_is_given_once_also_by_a_new_gateway() {
         .queuing_destination("P", Discipline::Fifo)
         .expect("configured");
     normal(&sink);
-    let spout = Spout::open(&host.join("source"), "P").expect("configured");
+    let spout = PortReceiver::open(&host.join("source"), "P").expect("configured");
     assert!(spout.deliver(&[1], ORIGIN, &carried(1, 0)));
     assert!(spout.is_old(ORIGIN, 1) && !spout.is_old(ORIGIN, 2));
     assert!(!spout.deliver(&[1], ORIGIN, &carried(1, 0)));
     drop(spout);
-    let spout = Spout::open(&host.join("source"), "P").expect("configured");
+    let spout = PortReceiver::open(&host.join("source"), "P").expect("configured");
     assert!(!spout.deliver(&[1], ORIGIN, &carried(1, 0)));
     assert!(spout.deliver(&[2], ORIGIN, &carried(2, 0)));
     let mut buffer = [0; 8];
@@ -170,7 +171,7 @@ fn what_the_other_host_had_no_room_for_is_told_once_with_the_next_message() {
         .queuing_destination("P", Discipline::Fifo)
         .expect("configured");
     normal(&sink);
-    let spout = Spout::open(&host.join("source"), "P").expect("configured");
+    let spout = PortReceiver::open(&host.join("source"), "P").expect("configured");
     let mut buffer = [0; 8];
     // Five were lost before this host heard of the store at all.
     for (sequence, lost, is_told) in [
@@ -195,7 +196,7 @@ fn what_was_lost_before_the_first_message_of_a_store_is_told_with_it() {
         .queuing_destination("P", Discipline::Fifo)
         .expect("configured");
     normal(&sink);
-    let spout = Spout::open(&host.join("source"), "P").expect("configured");
+    let spout = PortReceiver::open(&host.join("source"), "P").expect("configured");
     let mut buffer = [0; 8];
     for (sequence, is_told) in [(1, true), (2, false)] {
         assert!(spout.deliver(&[1], ORIGIN, &carried(sequence, 5)));
@@ -208,7 +209,7 @@ fn what_was_lost_before_the_first_message_of_a_store_is_told_with_it() {
 #[test]
 fn numbers_of_another_store_begin_anew() {
     let host = Host::queuing();
-    let spout = Spout::open(&host.join("source"), "P").expect("configured");
+    let spout = PortReceiver::open(&host.join("source"), "P").expect("configured");
     assert!(spout.deliver(&[1], ORIGIN, &carried(1000, 0)));
     assert!(!spout.is_old(ORIGIN + 1, 1));
     assert!(spout.deliver(&[2], ORIGIN + 1, &carried(1, 0)));
@@ -218,7 +219,7 @@ fn numbers_of_another_store_begin_anew() {
 #[test]
 fn a_full_queue_has_no_room_for_the_gateway_either() {
     let host = Host::queuing();
-    let spout = Spout::open(&host.join("source"), "P").expect("configured");
+    let spout = PortReceiver::open(&host.join("source"), "P").expect("configured");
     for sequence in 1..=DEPTH as u64 {
         assert!(spout.has_room());
         assert!(spout.deliver(&[1], ORIGIN, &carried(sequence, 0)));
@@ -231,8 +232,8 @@ fn a_sampling_message_keeps_its_source_time_and_is_taken_once() {
     let (here, there) = (Host::new(PortKind::Sampling), Host::new(PortKind::Sampling));
     let source = here.join("source");
     let out = source.sampling_source("P").expect("configured");
-    let mut tap = Tap::open(&here.join("sink"), "P", ORIGIN).expect("configured");
-    let spout = Spout::open(&there.join("source"), "P").expect("configured");
+    let mut tap = PortSource::open(&here.join("sink"), "P", ORIGIN).expect("configured");
+    let spout = PortReceiver::open(&there.join("source"), "P").expect("configured");
     let sink = there.join("sink");
     let second_ns = 1_000_000_000;
     let input = sink.sampling_destination("P", second_ns).expect("configured");
@@ -259,9 +260,9 @@ fn a_sampling_message_keeps_its_source_time_and_is_taken_once() {
 }
 
 /// Two taps of one source of this kind.
-fn two_taps(kind: PortKind) -> (Host, [Tap; 2]) {
+fn two_taps(kind: PortKind) -> (Host, [PortSource; 2]) {
     let host = Host::with_sinks(kind, &["one", "two"]);
-    let open = |name| Tap::open(&host.join(name), "P", ORIGIN).expect("configured");
+    let open = |name| PortSource::open(&host.join(name), "P", ORIGIN).expect("configured");
     let taps = ["one", "two"].map(open);
     (host, taps)
 }
@@ -352,10 +353,10 @@ fn a_tap_takes_over_the_newest_message_that_another_one_has_read_and_no_older_on
 fn ports_of_one_source_that_are_claimed_together_have_one_origin_whenever_they_are_opened() {
     let host = Host::with_sinks(PortKind::Sampling, &["one", "two"]);
     for name in ["one", "two"] {
-        assert_eq!(Tap::claim(&host.join(name), "P", ORIGIN), Some(ORIGIN));
+        assert_eq!(PortSource::claim(&host.join(name), "P", ORIGIN), Some(ORIGIN));
     }
     let open = |name, origin| {
-        Tap::open(&host.join(name), "P", origin)
+        PortSource::open(&host.join(name), "P", origin)
             .expect("configured")
             .origin()
     };

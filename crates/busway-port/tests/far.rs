@@ -1,6 +1,8 @@
-//! Sampling channels between two hosts over a one-sided bus: the source's process writes the other host's memory, and no gateway runs.
+//! Sampling channels between two hosts over a one-sided bus: the source's process writes the other
+//! host's memory, and no gateway runs.
 //!
-//! Both hosts are stores on this machine, joined by a window that is a file, as two processors with a shared memory would be.
+//! Both hosts are stores on this machine, joined by a window that is a file, as two processors with
+//! a shared memory would be.
 #![cfg(not(loom))]
 
 use std::fs;
@@ -273,7 +275,8 @@ fn a_window_that_cannot_be_had_is_an_error_that_names_it() {
     assert!(said.contains("channel s") && said.contains("/window"), "{said}");
 }
 
-/// One writer that never pauses, over slots that are rewritten all the time, and sessions that change.
+/// One writer that never pauses, over slots that are rewritten all the time, and sessions that
+/// change.
 #[test]
 fn a_reader_on_the_other_host_sees_whole_messages_in_order_whatever_happens_to_the_source() {
     const SIZE: usize = 64;
@@ -404,7 +407,8 @@ const STEPS: [&str; 14] = [
     "unlocked",
 ];
 
-/// Not a test of its own: the writer that [`a_writer_killed_at_any_step_leaves_a_whole_message_on_the_other_host`] starts and has killed.
+/// Not a test of its own: the writer that
+/// [`a_writer_killed_at_any_step_leaves_a_whole_message_on_the_other_host`] starts and has killed.
 #[test]
 fn the_writer_that_is_killed() {
     let Ok(text) = std::env::var("BUSWAY_TEST_FAR_SYSTEM") else {

@@ -8,7 +8,8 @@ use tempfile::TempDir;
 
 const HOUR_NS: &str = "3600000000000";
 
-/// Every step of a sampling write, and whether the message counts as written if the writer dies there.
+/// Every step of a sampling write, and whether the message counts as written if the writer dies
+/// there.
 const WRITE_STEPS: [(&str, bool); 8] = [
     ("locked", false),
     ("resumed", false),
@@ -20,7 +21,8 @@ const WRITE_STEPS: [(&str, bool); 8] = [
     ("unlocked", true),
 ];
 
-/// Every step of a send, likewise. The steps of a payload beside the line come first, as `@2` does for the line.
+/// Every step of a send, likewise. The steps of a payload beside the line come first, as `@2` does
+/// for the line.
 const SEND_STEPS: [(&str, bool); 10] = [
     ("half-written", false),
     ("half-written@2", false),
@@ -239,7 +241,8 @@ fn what_the_only_process_of_a_partition_leaves_undone_the_next_incarnation_finis
         dying.wait();
         let (mut navigation, mut sensors) = queuing(&directory);
         if counts {
-            // Taken before the next sender comes, so that its message would be lost if it went to the same line.
+            // Taken before the next sender comes, so that its message would be lost if it went to
+            // the same line.
             assert_eq!(
                 sensors.say("receive COMMAND 0"),
                 format!("NO_ERROR {torn}"),

@@ -1,5 +1,6 @@
-//! A source that breaks every rule: it writes anything anywhere into its channel's file, which is what a partition can harm. Readers never crash, never
-//! return what is no message, never loop, and come back when the source behaves again.
+//! A source that breaks every rule: it writes anything anywhere into its channel's file, which is
+//! what a partition can harm. Readers never crash, never return what is no message, never loop, and
+//! come back when the source behaves again.
 //!
 //! The file is written through its descriptor: the same pages that the readers have mapped.
 #![cfg(not(loom))]
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use busway_port::apex::{self, Refusal};
-use busway_port::carry::Tap;
+use busway_port::carry::PortSource;
 use busway_port::{
     Discipline, Partition, QueuingDestination, QueuingSource, SamplingDestination, SamplingSource,
 };
@@ -30,7 +31,8 @@ const UNTOUCHED: u8 = 0xa5;
 /// A source that behaves again gets through within so many messages: a ring full, and one.
 const PATIENCE: u8 = 16;
 
-/// Where the first slot of a register begins with the number of its message, in words: behind the two lines of the index.
+/// Where the first slot of a register begins with the number of its message, in words: behind the
+/// two lines of the index.
 const FIRST_SLOT_WORD: u64 = 16;
 
 /// Who scribbles over a channel.
@@ -42,7 +44,8 @@ struct Vandal {
 }
 
 impl Vandal {
-    /// Knows of the file's header where its text ends: at 24 lies the text's length, at 128 the text.
+    /// Knows of the file's header where its text ends: at 24 lies the text's length, at 128 the
+    /// text.
     fn open(root: &Path, channel: &str) -> Self {
         let path = root.join(format!("channel-{channel}"));
         let file = OpenOptions::new()
@@ -91,7 +94,8 @@ enum Value {
 }
 
 fn blow() -> impl Strategy<Value = Blow> {
-    // The first words are those that publish, and where the source stands; then come headers of slots or lines.
+    // The first words are those that publish, and where the source stands; then come headers of
+    // slots or lines.
     let word = prop_oneof![4 => 0..24_u64, 2 => (0..40_u64).prop_map(|slot| slot * 8), 1 => any::<u64>()];
     let edges = prop::sample::select(vec![
         0,
@@ -329,7 +333,7 @@ fn messages_that_a_source_has_scribbled_over_are_thrown_away_counted_and_told_on
     for number in 1..=3 {
         out.send(&[number; 3], 0).expect("room");
     }
-    // The commit word of the first message's line, behind the 128 bytes of the outlet.
+    // The commit word of the first message's line, behind the 128 bytes of the writer.
     let vandal = Vandal::open(directory.path(), "command");
     vandal.strike(&Blow {
         word: 16,
@@ -354,7 +358,7 @@ fn a_gateway_carries_on_behind_messages_that_a_source_has_scribbled_over() {
     let out = navigation
         .queuing_source("COMMAND_OUT", Discipline::Fifo)
         .expect("configured");
-    let mut tap = Tap::open(&Arc::new(sensors), "COMMAND", 7).expect("configured");
+    let mut tap = PortSource::open(&Arc::new(sensors), "COMMAND", 7).expect("configured");
     let mut bytes = buffer();
     let mut next = || {
         let carried = tap.next(&mut bytes)?;

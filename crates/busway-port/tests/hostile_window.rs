@@ -1,5 +1,6 @@
-//! Another host scribbles over the memory that its partitions write here: sampling ports over a one-sided bus are safe, and come back when the host behaves
-//! again. The window is a file on this machine.
+//! Another host scribbles over the memory that its partitions write here: sampling ports over a
+//! one-sided bus are safe, and come back when the host behaves again. The window is a file on this
+//! machine.
 #![cfg(not(loom))]
 
 use std::fs::File;

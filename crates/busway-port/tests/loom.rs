@@ -1,13 +1,15 @@
-//! Every interleaving, and every stale value that a weak memory model allows, of the lock and of going to sleep.
+//! Every interleaving, and every stale value that a weak memory model allows, of the lock and of
+//! going to sleep.
 //!
 //! Run: `RUSTFLAGS="--cfg loom" cargo test -p busway-port --release --test loom`
 //!
-//! For each promise there is also a mutant that breaks it. Loom must catch it, or the promise would be unproven.
+//! For each promise there is also a mutant that breaks it. Loom must catch it, or the promise would
+//! be unproven.
 #![cfg(loom)]
 #![allow(unsafe_code)] // Sharing the guarded cell.
 
 use busway_port::for_loom::{
-    Company, Discipline, WAITER_WORDS, Waiters, Words, after_publishing, arm, before_last_look, disarm,
+    Discipline, MemberTable, WAITER_WORDS, Waiters, Words, after_publishing, arm, before_last_look, disarm,
     is_anybody_there, is_due, lock,
 };
 use loom::cell::UnsafeCell;
@@ -52,7 +54,7 @@ struct Member {
     is_rash: bool,
 }
 
-impl Company for Member {
+impl MemberTable for Member {
     fn me(&self) -> u64 {
         self.me
     }
@@ -160,7 +162,8 @@ fn a_lock_taken_from_a_living_holder_is_caught() {
     });
 }
 
-/// Somebody waits for word 3 of the table's spare words to change, somebody else changes it. Neither may miss the other.
+/// Somebody waits for word 3 of the table's spare words to change, somebody else changes it.
+/// Neither may miss the other.
 fn meet(is_careful: bool) {
     explore(move || {
         let shared = Shared::new();
@@ -218,16 +221,16 @@ fn the_place_of_a_dead_process_passes_to_the_next() {
 fn ring(is_careful: bool) {
     explore(move || {
         let shared = Shared::new();
-        let (bell, message, rung) = (0, 1, 2);
+        let (doorbell, message, rung) = (0, 1, 2);
         let writer = shared.clone();
         let thread = thread::spawn(move || {
             writer.words[message].store(1, Ordering::Release);
             if is_careful {
                 after_publishing();
             }
-            is_due(&writer.words[bell], &writer.words[rung])
+            is_due(&writer.words[doorbell], &writer.words[rung])
         });
-        arm(&shared.words[bell]);
+        arm(&shared.words[doorbell]);
         let seen = shared.words[message].load(Ordering::Acquire) == 1;
         let is_rung = thread.join().unwrap();
         assert!(seen || is_rung, "asleep for ever");
@@ -249,21 +252,21 @@ fn ringing_without_the_fence_is_caught() {
 fn a_gateway_that_falls_asleep_again_is_rung_again() {
     explore(|| {
         let shared = Shared::new();
-        let (bell, message, rung, fifo) = (0, 1, 2, 3);
+        let (doorbell, message, rung, fifo) = (0, 1, 2, 3);
         let writer = shared.clone();
         let thread = thread::spawn(move || {
             for number in [1, 2] {
                 writer.words[message].store(number, Ordering::Release);
                 after_publishing();
-                if is_due(&writer.words[bell], &writer.words[rung]) {
+                if is_due(&writer.words[doorbell], &writer.words[rung]) {
                     writer.words[fifo].store(1, Ordering::Relaxed);
                 }
             }
         });
-        arm(&shared.words[bell]);
-        disarm(&shared.words[bell]);
+        arm(&shared.words[doorbell]);
+        disarm(&shared.words[doorbell]);
         shared.words[fifo].store(0, Ordering::Relaxed);
-        arm(&shared.words[bell]);
+        arm(&shared.words[doorbell]);
         let seen = shared.words[message].load(Ordering::Acquire);
         thread.join().unwrap();
         let is_rung = shared.words[fifo].load(Ordering::Relaxed) == 1;
@@ -275,20 +278,20 @@ fn a_gateway_that_falls_asleep_again_is_rung_again() {
 fn two_writers_of_a_process_wake_a_gateway_that_neither_of_their_messages_reached() {
     explore(|| {
         let shared = Shared::new();
-        let (bell, rung, fifo) = (0, 1, 2);
+        let (doorbell, rung, fifo) = (0, 1, 2);
         let writers: Vec<_> = [3, 4]
             .map(|message| {
                 let writer = shared.clone();
                 thread::spawn(move || {
                     writer.words[message].store(1, Ordering::Release);
                     after_publishing();
-                    if is_due(&writer.words[bell], &writer.words[rung]) {
+                    if is_due(&writer.words[doorbell], &writer.words[rung]) {
                         writer.words[fifo].store(1, Ordering::Relaxed);
                     }
                 })
             })
             .into();
-        arm(&shared.words[bell]);
+        arm(&shared.words[doorbell]);
         let seen = [3, 4].map(|message| shared.words[message].load(Ordering::Acquire));
         for writer in writers {
             writer.join().unwrap();

@@ -1,4 +1,5 @@
-//! Random calls from several processes of three partitions: the ports do what a plain model of them does.
+//! Random calls from several processes of three partitions: the ports do what a plain model of them
+//! does.
 #![cfg(not(loom))]
 
 mod support;

@@ -1,4 +1,5 @@
-//! Partitions as processes: what lies in the store is the same for all of them, and outlives each of them.
+//! Partitions as processes: what lies in the store is the same for all of them, and outlives each
+//! of them.
 #![cfg(not(loom))]
 
 mod support;

@@ -1,4 +1,5 @@
-//! What reading a sampling port does not do: it makes no system call and does not allocate, inside a host and from another host's window.
+//! What reading a sampling port does not do: it makes no system call and does not allocate, inside
+//! a host and from another host's window.
 #![cfg(not(loom))]
 #![allow(unsafe_code)] // An allocator that counts, and a filter of system calls.
 
@@ -68,8 +69,8 @@ fn join(system: &System, host: &str, partition: &str) -> Partition {
     store.join(partition).expect("a partition")
 }
 
-/// From here on the kernel kills this process for any system call of this thread but write. (The kernel's strict mode would also forbid
-/// reading the CPU's counter, which clocks do.)
+/// From here on the kernel kills this process for any system call of this thread but write. (The
+/// kernel's strict mode would also forbid reading the CPU's counter, which clocks do.)
 fn forbid_system_calls() {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
@@ -103,7 +104,8 @@ fn read_all(partition: &Partition, port: SamplingDestination<'_>) {
     }
 }
 
-/// Not a test of its own: the reader that [`reading_makes_no_system_call_and_does_not_allocate`] starts.
+/// Not a test of its own: the reader that [`reading_makes_no_system_call_and_does_not_allocate`]
+/// starts.
 #[test]
 fn the_reader_that_may_not() {
     let Ok(text) = std::env::var("BUSWAY_TEST_READING_SYSTEM") else {

@@ -1,7 +1,9 @@
-//! Eight readers in four processes, one writer that never pauses: nothing torn, nothing backward, nothing unbounded, nothing uncounted.
+//! Eight readers in four processes, one writer that never pauses: nothing torn, nothing backward,
+//! nothing unbounded, nothing uncounted.
 //!
-//! A slice of a second for each size, which every run of the tests has. `BUSWAY_TORTURE=10m` says how long all slices take together: the whole torture
-//! is `BUSWAY_TORTURE=10m cargo test --release -p busway-port --test torture -- --nocapture`.
+//! A slice of a second for each size, which every run of the tests has. `BUSWAY_TORTURE=10m` says
+//! how long all slices take together: the whole torture is
+//! `BUSWAY_TORTURE=10m cargo test --release -p busway-port --test torture -- --nocapture`.
 #![cfg(not(loom))]
 
 #[path = "../examples/port_torture/module.rs"]

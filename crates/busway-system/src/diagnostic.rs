@@ -1,7 +1,8 @@
 //! What is wrong with a system file, said the way a compiler says it.
 //!
-//! Contract: one [`Diagnostic`] for each thing that is wrong; it names file, line, column, key and value, and says what would
-//! be right. Made by the readers of this crate, printed by the command line (`Display`, or serialized for `--json`).
+//! Contract: one [`Diagnostic`] for each thing that is wrong; it names file, line, column, key and
+//! value, and says what would be right. Made by the readers of this crate, printed by the command
+//! line (`Display`, or serialized for `--json`).
 
 use std::fmt;
 use std::ops::Range;
@@ -59,7 +60,8 @@ impl fmt::Display for Diagnostic {
             return Ok(());
         }
         let number = self.line.to_string();
-        // Tabs are kept in the indent, so that the caret stands below its character whatever a tab's width is.
+        // Tabs are kept in the indent, so that the caret stands below its character whatever a
+        // tab's width is.
         let indent: String = self
             .source_line
             .chars()
@@ -88,7 +90,8 @@ pub enum SystemError {
         /// The operating system's answer.
         cause: std::io::Error,
     },
-    /// The file is wrong: everything found, in the order of the file, warnings included; at least one is an error.
+    /// The file is wrong: everything found, in the order of the file, warnings included; at least
+    /// one is an error.
     #[error("{}", all(.0))]
     Invalid(Vec<Diagnostic>),
 }
@@ -113,7 +116,7 @@ fn all(diagnostics: &[Diagnostic]) -> String {
 
 /// A place in one of the files that were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct SourceSpan {
     /// [`MAIN`], or what [`Notes::add_source`] gave.
     pub(crate) source: usize,
     /// Bytes in that file.
@@ -123,10 +126,10 @@ pub(crate) struct Place {
 /// The source of the system file itself; what it includes comes after.
 pub(crate) const MAIN: usize = 0;
 
-impl From<Range<usize>> for Place {
+impl From<Range<usize>> for SourceSpan {
     /// In the system file itself.
     fn from(span: Range<usize>) -> Self {
-        Place { source: MAIN, span }
+        SourceSpan { source: MAIN, span }
     }
 }
 
@@ -171,7 +174,7 @@ impl<'t> Notes<'t> {
 
     pub(crate) fn error_at(
         &mut self,
-        place: &Place,
+        place: &SourceSpan,
         key: impl Into<String>,
         problem: impl Into<String>,
         mend: impl Into<String>,
@@ -191,7 +194,7 @@ impl<'t> Notes<'t> {
 
     pub(crate) fn warning_at(
         &mut self,
-        place: &Place,
+        place: &SourceSpan,
         key: impl Into<String>,
         problem: impl Into<String>,
         mend: impl Into<String>,
@@ -199,7 +202,7 @@ impl<'t> Notes<'t> {
         self.add(Severity::Warning, place, key.into(), problem.into(), mend.into());
     }
 
-    fn add(&mut self, severity: Severity, place: &Place, key: String, problem: String, mend: String) {
+    fn add(&mut self, severity: Severity, place: &SourceSpan, key: String, problem: String, mend: String) {
         let included = place
             .source
             .checked_sub(1)
@@ -233,7 +236,8 @@ impl<'t> Notes<'t> {
         self.found.push(((place.source, start), diagnostic));
     }
 
-    /// Everything noted, in the order of the file: `Err` if anything is an error, else the warnings.
+    /// Everything noted, in the order of the file: `Err` if anything is an error, else the
+    /// warnings.
     pub(crate) fn finish(mut self) -> Result<Vec<Diagnostic>, SystemError> {
         self.found.sort_by_key(|(place, _)| *place);
         let failed = self.has_errors();

@@ -1,11 +1,13 @@
-//! Channels in memory that two hosts see: the registers of sampling channels, and the queues of cores; which channels have one, and where it
-//! lies.
+//! Channels in memory that two hosts see: the registers of sampling channels, and the queues of
+//! cores; which channels have one, and where it lies.
 //!
-//! Contract: follows from the system file alone, so both hosts of a link come to the same. Over a one-sided bus each host sets a part of the
-//! memory that the other one writes aside ([`busway_transport::one_sided`]); the sampling channels that take this bus get their registers there, in
-//! the order of the file, as long as there is room. The others are moved by the gateways. A queuing channel with a core, where no gateway runs, has there
-//! what each of its ends writes ([`busway_transport::core_queue`]). Called by [`route`](crate::route), by the
-//! links (how much is set aside) and by the ports.
+//! Contract: follows from the system file alone, so both hosts of a link come to the same. Over a
+//! one-sided bus each host sets a part of the memory that the other one writes aside
+//! ([`busway_transport::one_sided`]); the sampling channels that take this bus get their registers
+//! there, in the order of the file, as long as there is room. The others are moved by the gateways.
+//! A queuing channel with a core, where no gateway runs, has there what each of its ends writes
+//! ([`busway_transport::core_queue`]). Called by [`route`](crate::route), by the links (how much is
+//! set aside) and by the ports.
 
 use busway_core::{register, ring};
 use busway_transport::core_queue::END_BYTES;
@@ -55,7 +57,8 @@ pub struct PortArea {
 }
 
 impl System {
-    /// What programs on the host `writer` write into the memory of the other host of a link; nothing if the bus is not one-sided. `link` is an index in [`System::links`].
+    /// What programs on the host `writer` write into the memory of the other host of a link;
+    /// nothing if the bus is not one-sided. `link` is an index in [`System::links`].
     pub fn port_area(&self, link: usize, bus: &str, writer: &str) -> PortArea {
         let mut area = PortArea::default();
         let Some(room) = self.port_room_bytes(link, bus, writer) else {
@@ -126,8 +129,8 @@ impl System {
         goes_there.then_some(layout)
     }
 
-    /// What `writer` writes of a queuing channel with a core: the shape of its ring and the length of the part in bytes. `None` if the channel is none, or
-    /// does not go that way.
+    /// What `writer` writes of a queuing channel with a core: the shape of its ring and the length
+    /// of the part in bytes. `None` if the channel is none, or does not go that way.
     fn queue_part(
         &self,
         channel: &Channel,

@@ -1,5 +1,6 @@
-//! The system file: one file that describes all hosts, links, rules, lanes, partitions, ports and channels; the same file lies on
-//! every host. It is TOML, may include an ARINC 653 XML file, or is one: then everything runs on one host, [`LOCAL_HOST`].
+//! The system file: one file that describes all hosts, links, rules, lanes, partitions, ports and
+//! channels; the same file lies on every host. It is TOML, may include an ARINC 653 XML file, or is
+//! one: then everything runs on one host, [`LOCAL_HOST`].
 //!
 //! ```
 //! # use busway_system::System;
@@ -24,9 +25,10 @@
 //! # Ok::<(), busway_system::SystemError>(())
 //! ```
 //!
-//! Contract: [`System::parse`] reports everything that is wrong, not only the first thing, each with its place in the file and
-//! what would be right ([`Diagnostic`]). What it returns has been validated. It does no I/O; [`System::load`] reads the file and what
-//! it includes. Called by the command line, the gateway and partitions at start.
+//! Contract: [`System::parse`] reports everything that is wrong, not only the first thing, each
+//! with its place in the file and what would be right ([`Diagnostic`]). What it returns has been
+//! validated. It does no I/O; [`System::load`] reads the file and what it includes. Called by the
+//! command line, the gateway and partitions at start.
 
 mod diagnostic;
 mod direct;
@@ -57,7 +59,8 @@ pub use ports::{
 };
 pub use route::{Carrier, Hop, Route, Way};
 
-/// The XML namespace of Busway's elements in an ARINC 653 module: `Place`, `Rate`, `Bus` and `Queue`.
+/// The XML namespace of Busway's elements in an ARINC 653 module: `Place`, `Rate`, `Bus` and
+/// `Queue`.
 pub const XML_NAMESPACE: &str = xml::NAMESPACE;
 
 /// Name of the one host of a system that is an ARINC 653 XML file alone.
@@ -80,7 +83,8 @@ pub struct System {
     pub lanes: Vec<Lane>,
     /// Name of the ARINC 653 module: `[module]`'s, else the XML file's.
     pub module: Option<String>,
-    /// All partitions: those of the XML file, then those of the TOML file, each in the order of the file.
+    /// All partitions: those of the XML file, then those of the TOML file, each in the order of the
+    /// file.
     pub partitions: Vec<Partition>,
     /// All channels between their ports, in the same order.
     pub channels: Vec<Channel>,
@@ -101,8 +105,9 @@ impl System {
         parse::system(&text, path, &mut |included| std::fs::read_to_string(included))
     }
 
-    /// Validates the text of a system file. `file` is used in messages, and its folder is what relative paths are joined to. A text
-    /// that includes other files is wrong here: only [`System::load`] reads them.
+    /// Validates the text of a system file. `file` is used in messages, and its folder is what
+    /// relative paths are joined to. A text that includes other files is wrong here: only
+    /// [`System::load`] reads them.
     ///
     /// # Errors
     /// [`SystemError::Invalid`] with everything that is wrong.

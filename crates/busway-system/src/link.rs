@@ -1,7 +1,8 @@
 //! Links: which two hosts are joined, over which buses.
 //!
-//! What a bus's table holds is the bus's business ([`busway_transport::registry`]); the reader of this crate finds the tables, lays a
-//! host's table over what stands beside it for both, and says where in the file a problem lies.
+//! What a bus's table holds is the bus's business ([`busway_transport::registry`]); the reader of
+//! this crate finds the tables, lays a host's table over what stands beside it for both, and says
+//! where in the file a problem lies.
 
 use busway_transport::registry::{self, BusSettings, HostTable};
 use serde::Serialize;
@@ -11,7 +12,8 @@ use crate::ports::Clock;
 /// A link of the file.
 #[derive(Clone, Debug)]
 pub struct Link {
-    /// The two hosts, as ordered in the file: a bus that treats them differently goes by this order.
+    /// The two hosts, as ordered in the file: a bus that treats them differently goes by this
+    /// order.
     pub hosts: [String; 2],
     /// In order of preference, at least one.
     pub buses: Vec<LinkBus>,
@@ -21,16 +23,18 @@ pub struct Link {
     pub clock: Clock,
 }
 
-/// Which buses of a link carry what is large: one that is best for 64 bytes may be beaten at 64 KiB.
+/// Which buses of a link carry what is large: one that is best for 64 bytes may be beaten at 64
+/// KiB.
 ///
-/// Decided for each message of a service whose messages may have any length; else by the longest that a service, or a channel of ports, can have. It does not hold
-/// for services and channels that name buses of their own.
+/// Decided for each message of a service whose messages may have any length; else by the longest
+/// that a service, or a channel of ports, can have. It does not hold for services and channels that
+/// name buses of their own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Large {
     /// Length of a message, in bytes of payload, from which on it holds.
     pub from_bytes: u64,
-    /// All of the link's, the best first: those that the file names here, then the others in their order, so that no length is without the
-    /// buses that the link falls back on.
+    /// All of the link's, the best first: those that the file names here, then the others in their
+    /// order, so that no length is without the buses that the link falls back on.
     pub buses: Vec<String>,
 }
 
@@ -45,7 +49,8 @@ impl Link {
     }
 }
 
-/// One bus of a link: the table of each host, in the order of [`Link::hosts`]. Both are of the same bus.
+/// One bus of a link: the table of each host, in the order of [`Link::hosts`]. Both are of the same
+/// bus.
 #[derive(Clone, Debug)]
 pub struct LinkBus {
     /// The tables, with what holds for both hosts laid under each.

@@ -1,4 +1,5 @@
-//! What a system file says, as plain values. Made by [`crate::System::parse`], used by the gateway and the command line.
+//! What a system file says, as plain values. Made by [`crate::System::parse`], used by the gateway
+//! and the command line.
 //!
 //! Everything here has been validated: names refer to something, numbers are in range.
 
@@ -15,18 +16,23 @@ pub struct Host {
     pub name: String,
     /// Where the programs of this host meet.
     pub iceoryx2: Iceoryx2Domain,
-    /// Where the gateway writes what it is doing, for programs to read; `None`: nowhere. Relative to the system file's folder.
+    /// Where the gateway writes what it is doing, for programs to read; `None`: nowhere. Relative
+    /// to the system file's folder.
     pub status: Option<PathBuf>,
-    /// The directory with the state of this host's ARINC 653 ports; it must lie in memory. `None`: one in `/dev/shm` that is named after the
-    /// module and the host. Relative to the system file's folder.
+    /// The directory with the state of this host's ARINC 653 ports; it must lie in memory. `None`:
+    /// one in `/dev/shm` that is named after the module and the host. Relative to the system file's
+    /// folder.
     pub ports: Option<PathBuf>,
-    /// Whether a gateway runs there; `false` for a real-time core whose programs use Busway's C headers.
+    /// Whether a gateway runs there; `false` for a real-time core whose programs use Busway's C
+    /// headers.
     pub gateway: bool,
 }
 
-/// The iceoryx2 domain of a host. With nothing set, it is the one that programs get by default on that host.
+/// The iceoryx2 domain of a host. With nothing set, it is the one that programs get by default on
+/// that host.
 ///
-/// Paths are relative to the system file's folder. `root_path` and `prefix` go over what `config` says.
+/// Paths are relative to the system file's folder. `root_path` and `prefix` go over what `config`
+/// says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Iceoryx2Domain {
     /// An iceoryx2 configuration file, the one that the programs use.
@@ -63,9 +69,11 @@ pub enum KeepRule {
     Latest,
     /// Every message, in order.
     All {
-        /// Most messages that wait on their way, 1 to [`MAX_DEPTH`]; `None`: as deep as the service's own buffers.
+        /// Most messages that wait on their way, 1 to [`MAX_DEPTH`]; `None`: as deep as the
+        /// service's own buffers.
         depth: Option<u32>,
-        /// What happens when `depth` are waiting; `None`: what the service itself does with a slow subscriber.
+        /// What happens when `depth` are waiting; `None`: what the service itself does with a slow
+        /// subscriber.
         policy: Option<Policy>,
     },
 }
@@ -85,7 +93,8 @@ pub enum Policy {
     DropNewest,
 }
 
-/// How the services that match are carried. The first rule in the file that matches a service holds.
+/// How the services that match are carried. The first rule in the file that matches a service
+/// holds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ServiceRule {
     /// For which services.
@@ -94,7 +103,8 @@ pub struct ServiceRule {
     pub keep: Option<KeepRule>,
     /// Name of a lane; `None`: the lane whose own `services` match, else the default lane.
     pub lane: Option<String>,
-    /// The buses that may carry it, the best first, whatever its messages' length; empty: all of the links, in their order.
+    /// The buses that may carry it, the best first, whatever its messages' length; empty: all of
+    /// the links, in their order.
     pub buses: Vec<String>,
 }
 
@@ -134,8 +144,8 @@ pub struct Lane {
     pub lock_memory: bool,
 }
 
-/// Name of the lane that takes every service which no other lane takes. It always exists and is the first of
-/// [`crate::System::lanes`].
+/// Name of the lane that takes every service which no other lane takes. It always exists and is the
+/// first of [`crate::System::lanes`].
 pub const DEFAULT_LANE: &str = "default";
 
 impl Default for Lane {
@@ -156,7 +166,8 @@ impl Default for Lane {
 pub struct ServicePlan<'a> {
     /// Whether it crosses at all.
     pub crosses: bool,
-    /// The `deny` pattern that forbids it or the `allow` pattern that lets it cross; `None`: no `allow` pattern matches.
+    /// The `deny` pattern that forbids it or the `allow` pattern that lets it cross; `None`: no
+    /// `allow` pattern matches.
     pub because: Option<&'a Pattern>,
     /// Index in [`crate::System::services`] of the rule that holds; `None`: no rule matches.
     pub rule: Option<usize>,

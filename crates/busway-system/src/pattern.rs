@@ -1,7 +1,7 @@
 //! Patterns that service names are matched with.
 //!
-//! `*` stands for any characters (none, and `/`, included), `?` for exactly one; everything else for itself. The whole name
-//! must match. Used by rules and lanes.
+//! `*` stands for any characters (none, and `/`, included), `?` for exactly one; everything else
+//! for itself. The whole name must match. Used by rules and lanes.
 
 use std::fmt;
 

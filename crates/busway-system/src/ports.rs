@@ -1,8 +1,12 @@
-//! Partitions, ports and channels of an ARINC 653 module, as plain values, whatever format they were written in.
+//! Partitions, ports and channels of an ARINC 653 module, as plain values, whatever format they
+//! were written in.
 //!
-//! Contract: everything here has been validated. A channel has one source and destinations of its kind and size, no port is in two
-//! channels, and hosts that a channel joins are linked by its bus. Made by [`crate::System::parse`]; used by the ports, the gateway
-//! and the command line. Terms are those of ARINC 653 Part 1, section 2.3.5 (interpartition communication).
+//! Contract: everything here has been validated. A channel has one source and destinations of its
+//! kind and size, no port is in two channels, and hosts that a channel joins are linked by its bus.
+//! Made by [`crate::System::parse`]; used by the ports, the gateway and the command line. Terms are
+//! those of ARINC 653 Part 1, section 2.3.5 (interpartition communication).
+
+use std::fmt;
 
 use serde::Serialize;
 
@@ -20,8 +24,8 @@ pub const MAX_MESSAGES: u32 = 1 << 20;
 pub struct Partition {
     /// 1 to [`MAX_NAME_BYTES`] bytes without `/` and control characters; unique in the system.
     pub name: String,
-    /// `PARTITION_ID_TYPE`; as in the file, else the smallest free number from 1 on. Two partitions may have the same one if the
-    /// file says so, which has been warned of.
+    /// `PARTITION_ID_TYPE`; as in the file, else the smallest free number from 1 on. Two partitions
+    /// may have the same one if the file says so, which has been warned of.
     pub id: i32,
     /// Name of one of [`crate::System::hosts`].
     pub host: String,
@@ -43,14 +47,24 @@ pub struct Port {
     pub kind: PortKind,
 }
 
-/// Which way messages go through a port.
+/// Which way messages go through a port (`PORT_DIRECTION_TYPE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
+#[repr(i32)]
 pub enum Direction {
     /// The partition writes or sends.
-    Source,
+    Source = 0,
     /// The partition reads or receives.
-    Destination,
+    Destination = 1,
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Direction::Source => "source",
+            Direction::Destination => "destination",
+        })
+    }
 }
 
 /// What a port does with messages.
@@ -59,8 +73,8 @@ pub enum Direction {
 pub enum PortKind {
     /// The latest message only.
     Sampling {
-        /// Age in nanoseconds up to which a message is valid, 1 to `i64::MAX`. Always there at a destination; at a source it is what
-        /// the file says, if anything, and means nothing.
+        /// Age in nanoseconds up to which a message is valid, 1 to `i64::MAX`. Always there at a
+        /// destination; at a source it is what the file says, if anything, and means nothing.
         refresh_period_ns: Option<u64>,
         /// Least time in nanoseconds between the beginnings of two writes; only at a source.
         min_write_interval_ns: Option<u64>,
@@ -69,7 +83,8 @@ pub enum PortKind {
     Queuing {
         /// Messages that the port holds, 1 to [`MAX_MESSAGES`].
         max_messages: u32,
-        /// In which order waiting processes are served: a program that creates the port must ask for this one; `None`: as it asks.
+        /// In which order waiting processes are served: a program that creates the port must ask
+        /// for this one; `None`: as it asks.
         discipline: Option<Discipline>,
     },
 }
@@ -106,20 +121,24 @@ pub struct PortRef {
 /// One source port and the destination ports that get what is written into it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Channel {
-    /// Unique in the system; the source as `PARTITION/PORT` where the file gives no name of its own.
+    /// Unique in the system; the source as `PARTITION/PORT` where the file gives no name of its
+    /// own.
     pub name: String,
     /// The source port.
     pub source: PortRef,
     /// At least one, all of the source's kind and size.
     pub destinations: Vec<PortRef>,
-    /// The buses that may carry it between hosts, the best first, whatever its length; empty: all of the links, in their order.
+    /// The buses that may carry it between hosts, the best first, whatever its length; empty: all
+    /// of the links, in their order.
     pub buses: Vec<String>,
-    /// Slots of the register of a sampling channel, 3 to 4096; `None` for a queuing channel. Every host computes the same.
+    /// Slots of the register of a sampling channel, 3 to 4096; `None` for a queuing channel. Every
+    /// host computes the same.
     pub slots: Option<u32>,
-    /// What becomes of a message for a full queue; `None` for a sampling channel. Every host comes to the same.
+    /// What becomes of a message for a full queue; `None` for a sampling channel. Every host comes
+    /// to the same.
     pub when_full: Option<WhenFull>,
-    /// Index in [`crate::System::lanes`] of the lane on which gateways move its messages: 0, the default lane, where the file names
-    /// none.
+    /// Index in [`crate::System::lanes`] of the lane on which gateways move its messages: 0, the
+    /// default lane, where the file names none.
     pub lane: usize,
     /// Whether the file gives `slots`, and not [`crate::slots::default_slots`].
     pub slots_from_file: bool,
@@ -129,9 +148,12 @@ pub struct Channel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WhenFull {
-    /// The sender waits until all destinations have room, or its time-out passes: the default with one destination.
+    /// The sender waits until every destination has room, or its time-out passes. No message is
+    /// lost. The default with one destination.
     Wait,
-    /// The full destination loses the message and is told so; nobody else notices: the default with several.
+    /// The full destination loses the message, counts it, and its next receive returns
+    /// `INVALID_CONFIG`. The others get the message, the sender never waits. The default with
+    /// several destinations.
     Overflow,
 }
 
@@ -139,9 +161,11 @@ pub enum WhenFull {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Clock {
-    /// The link estimates the offset of the two clocks itself, and how far off it may be: validity takes that into account.
+    /// The link estimates the offset of the two clocks itself, and how far off it may be: validity
+    /// takes that into account.
     #[default]
     Estimated,
-    /// Both hosts' clocks are kept together from outside (PTP): `CLOCK_TAI` stamps are compared as they are.
+    /// Both hosts' clocks are kept together from outside (PTP): `CLOCK_TAI` stamps are compared as
+    /// they are.
     Ptp,
 }

@@ -1,7 +1,8 @@
-//! Which way a channel's messages take to each of its destinations, and between which hosts the services of a rule find none.
+//! Which way a channel's messages take to each of its destinations, and between which hosts the
+//! services of a rule find none.
 //!
-//! Contract: decided by the system file alone, so every host and every partition comes to the same. Used by ports, the
-//! gateway and `busway check`.
+//! Contract: decided by the system file alone, so every host and every partition comes to the same.
+//! Used by ports, the gateway and `busway check`.
 
 use serde::Serialize;
 
@@ -18,9 +19,11 @@ pub struct Route {
     /// How messages get there.
     #[serde(flatten)]
     pub way: Way,
-    /// Where they go while `way` is down, the best first. None inside a host, where the source's partition writes the other host's memory itself, and to or from a core.
+    /// Where they go while `way` is down, the best first. None inside a host, where the source's
+    /// partition writes the other host's memory itself, and to or from a core.
     pub fallbacks: Vec<Hop>,
-    /// Other buses that the channel or its links name, and that it never takes: the source's partition writes by itself, and moves to no other bus.
+    /// Other buses that the channel or its links name, and that it never takes: the source's
+    /// partition writes by itself, and moves to no other bus.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unused: Vec<&'static str>,
 }
@@ -59,11 +62,13 @@ pub enum Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Carrier {
-    /// The source's partition writes straight into the other host's memory, and no software runs there.
+    /// The source's partition writes straight into the other host's memory, and no software runs
+    /// there.
     Partition,
     /// The gateways of both hosts.
     Gateways,
-    /// The gateway of one host, and the programs of the other, a core without one, through a ring in the memory that both see.
+    /// The gateway of one host, and the programs of the other, a core without one, through a ring
+    /// in the memory that both see.
     Core,
 }
 
@@ -106,7 +111,8 @@ impl System {
         channel.destinations.iter().map(route).collect()
     }
 
-    /// Pairs of hosts between which the services of a rule do not cross although links join them: none of those has a bus that the rule names.
+    /// Pairs of hosts between which the services of a rule do not cross although links join them:
+    /// none of those has a bus that the rule names.
     pub fn unreached_by(&self, rule: &ServiceRule) -> Vec<[&str; 2]> {
         let takes = |(_, link): (usize, &Link)| link.buses.iter().any(|bus| rule.may_take(bus.name()));
         let mut pairs: Vec<[&str; 2]> = Vec::new();
@@ -160,8 +166,9 @@ pub(crate) fn host_of(system: &System, at: PortRef) -> &str {
     &system.partitions[at.partition].host
 }
 
-/// The buses that can take a channel's messages from one host to another, the best first: those that it names, or, if it names none, those of the links
-/// for messages of its length, in the order of the file.
+/// The buses that can take a channel's messages from one host to another, the best first: those
+/// that it names, or, if it names none, those of the links for messages of its length, in the order
+/// of the file.
 pub(crate) fn hops_between<'a>(
     system: &'a System,
     channel: &'a Channel,

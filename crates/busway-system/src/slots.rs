@@ -1,18 +1,21 @@
-//! How many slots a sampling channel needs so that no read ever retries, and how long a read may take.
+//! How many slots a sampling channel needs so that no read ever retries, and how long a read may
+//! take.
 //!
-//! A reader loads `latest`, copies the slot, loads `latest` again and accepts if it advanced by at most `N - 2`
-//! (`busway_core::register`). Let a read attempt take `R` from load to load, let writes begin at least `W` apart, and let a write
-//! take at most `C` from its beginning to the store of `latest`. The stores of `latest` that fall into the attempt belong to writes
-//! that began in a span of `R + C`, so there are at most `floor((R + C) / W) + 1` of them. No retry can happen if that is at most
-//! `N - 2`:
+//! A reader loads `latest`, copies the slot, loads `latest` again and accepts if it advanced by at
+//! most `N - 2` (`busway_core::register`). Let a read attempt take `R` from load to load, let
+//! writes begin at least `W` apart, and let a write take at most `C` from its beginning to the
+//! store of `latest`. The stores of `latest` that fall into the attempt belong to writes that began
+//! in a span of `R + C`, so there are at most `floor((R + C) / W) + 1` of them. No retry can happen
+//! if that is at most `N - 2`:
 //!
 //! ```text
 //! N = floor((R + C) / W) + 3
 //! ```
 //!
-//! It holds while writes arrive as they were made: inside a host, and where a partition writes into the other host's memory. What gateways move may
-//! arrive several at once; there, and where a reader is interrupted, a read ends after [`READ_RETRIES`] retries with the last
-//! good copy. Called by the parser for the default, and by `busway check` with measured times.
+//! It holds while writes arrive as they were made: inside a host, and where a partition writes into
+//! the other host's memory. What gateways move may arrive several at once; there, and where a
+//! reader is interrupted, a read ends after [`READ_RETRIES`] retries with the last good copy.
+//! Called by the parser for the default, and by `busway check` with measured times.
 
 /// Least number of slots of a register.
 pub const MIN_SLOTS: u32 = 3;
@@ -29,10 +32,11 @@ pub const MAX_DEFAULT_SLOTS: u32 = 64;
 /// Retries after which a read returns the last good copy.
 pub const READ_RETRIES: u32 = 16;
 
-/// Slots with which no read retries; `None` if that would be more than [`MAX_SLOTS`]. All times in nanoseconds.
+/// Slots with which no read retries; `None` if that would be more than [`MAX_SLOTS`]. All times in
+/// nanoseconds.
 ///
-/// `read_ns` is the longest read attempt, `write_ns` the longest write, `min_write_interval_ns` the least time between the
-/// beginnings of two writes.
+/// `read_ns` is the longest read attempt, `write_ns` the longest write, `min_write_interval_ns` the
+/// least time between the beginnings of two writes.
 pub fn slots_without_retry(read_ns: u64, write_ns: u64, min_write_interval_ns: u64) -> Option<u32> {
     let writes = read_ns
         .saturating_add(write_ns)
@@ -43,18 +47,20 @@ pub fn slots_without_retry(read_ns: u64, write_ns: u64, min_write_interval_ns: u
         .filter(|slots| *slots <= MAX_SLOTS)
 }
 
-/// What read and write together may take with `slots` slots so that no read retries, in nanoseconds: they must take less.
+/// What read and write together may take with `slots` slots so that no read retries, in
+/// nanoseconds: they must take less.
 pub fn span_without_retry_ns(slots: u32, min_write_interval_ns: u64) -> u64 {
     u64::from(slots.saturating_sub(2)).saturating_mul(min_write_interval_ns)
 }
 
-/// The longest that a read can take, in nanoseconds, if an attempt takes `attempt_ns` and nothing interrupts the reader.
+/// The longest that a read can take, in nanoseconds, if an attempt takes `attempt_ns` and nothing
+/// interrupts the reader.
 pub fn longest_read_ns(attempt_ns: u64) -> u64 {
     attempt_ns.saturating_mul(u64::from(READ_RETRIES) + 1)
 }
 
-/// The slots of a channel whose file gives no number. Depends on the file alone, so that all hosts come to the same; takes a copy
-/// for slower than it is on most machines (2 µs and 1 ns a byte).
+/// The slots of a channel whose file gives no number. Depends on the file alone, so that all hosts
+/// come to the same; takes a copy for slower than it is on most machines (2 µs and 1 ns a byte).
 pub fn default_slots(max_size_bytes: u32, min_write_interval_ns: Option<u64>) -> u32 {
     let Some(interval_ns) = min_write_interval_ns else {
         return DEFAULT_SLOTS;
@@ -69,8 +75,8 @@ pub fn default_slots(max_size_bytes: u32, min_write_interval_ns: Option<u64>) ->
 mod tests {
     use super::*;
 
-    /// The most writes whose store of `latest` can fall into a read attempt from 0 to `read`: those that begin from `-write` to
-    /// `read`, for every phase of the writer.
+    /// The most writes whose store of `latest` can fall into a read attempt from 0 to `read`: those
+    /// that begin from `-write` to `read`, for every phase of the writer.
     fn most_advances(read: u64, write: u64, interval: u64) -> u64 {
         let counted = |phase: u64| {
             (0..)

@@ -1,10 +1,12 @@
-//! What a user reads for each mistake in the bus tables of a link, and for links that get in each other's way.
+//! What a user reads for each mistake in the bus tables of a link, and for links that get in each
+//! other's way.
 
 use std::path::Path;
 
 use busway_system::System;
 
-/// The first line of everything that is said about two hosts and a link with these lines, which begin on line 4.
+/// The first line of everything that is said about two hosts and a link with these lines, which
+/// begin on line 4.
 fn said(link: &str) -> Vec<String> {
     let text = format!("[host.a]\n[host.b]\n[[link]]\n{link}");
     let found = match System::parse(&text, Path::new("s.toml")) {

@@ -1,4 +1,5 @@
-//! Hosts without a gateway, real-time cores: where their channels lie, and what a user reads for each mistake.
+//! Hosts without a gateway, real-time cores: where their channels lie, and what a user reads for
+//! each mistake.
 
 use std::path::Path;
 

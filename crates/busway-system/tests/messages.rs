@@ -277,7 +277,8 @@ fn each_mistake_of_the_other_order_is_told_with_its_place_and_mend() {
             "7:30: link[0].large.buses: \"tcp\" is not a list of texts; write buses = [\"tcp\"]".into(),
         ),
     ] {
-        // A link with two buses, whose other one is the first: else a warning would stand beside the error.
+        // A link with two buses, whose other one is the first: else a warning would stand beside
+        // the error.
         let text = RIGHT.replace("[\"tcp\"]", "[\"tipc\", \"tcp\"]");
         says(&format!("{text}large = {{ {large} }}\n"), &[&format!("s.toml:{expected}")]);
     }

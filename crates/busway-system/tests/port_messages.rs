@@ -462,7 +462,8 @@ fn buses_behind_one_that_the_source_s_own_process_writes_are_never_used() {
              other host's memory, and moves to no other bus; name \"tcp\" first for fail-over, or name \"memory\" alone if that is meant",
         ],
     );
-    // Meant so, moved by the gateways, or left to the link, of which `busway check` says it without a warning.
+    // Meant so, moved by the gateways, or left to the link, of which `busway check` says it without
+    // a warning.
     for more in ["bus = \"memory\"\n", "buses = [\"tcp\", \"memory\"]\n", ""] {
         channel(&format!("{ends}{more}"), &[]);
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use busway_port::carry::{Spout, Tap};
+use busway_port::carry::{PortReceiver, PortSource};
 use busway_port::system::{CoreQueue, Crossing, core_queue_of, crossings_of, module_of, root_of};
 use busway_port::{Partition, Store};
 use busway_system::{Carrier, System};
@@ -203,7 +203,7 @@ impl Channel {
             let source = Source::new(ends, queue.layout, session, tally);
             let source = source.map_err(|error| error.to_string())?;
             let of = self.crossing.channel.as_str().into();
-            let tap = Tap::open(&self.partition, name, self.session).expect(is_ours);
+            let tap = PortSource::open(&self.partition, name, self.session).expect(is_ours);
             PortEnd::Outbound(Box::new(OutboundPort::new(
                 key,
                 of,
@@ -215,7 +215,7 @@ impl Channel {
         } else {
             let destination = Destination::new(ends, queue.layout, session, self.failures > 0, tally);
             let destination = destination.map_err(|error| error.to_string())?;
-            let spout = Spout::open(&self.partition, name).expect(is_ours);
+            let spout = PortReceiver::open(&self.partition, name).expect(is_ours);
             PortEnd::Inbound(Box::new(InboundPort::new(
                 key,
                 spout,

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use busway_port::carry::{Spout, Tap};
+use busway_port::carry::{PortReceiver, PortSource};
 use busway_port::system::{Crossing, crossings_of, module_of, root_of};
 use busway_port::{Partition, PortKind, Store};
 use busway_system::{Carrier, Clock, Hop, System};
@@ -114,7 +114,7 @@ impl Ports {
         if crossing.leaves {
             // All at once, so that the messages of one source have the same origin whichever host
             // comes first.
-            Tap::claim(&partition, &crossing.port.port, self.session);
+            PortSource::claim(&partition, &crossing.port.port, self.session);
         }
         let route = |&(link, clock): &(usize, Clock)| PortRoute {
             link,
@@ -172,14 +172,16 @@ impl Ports {
             ChannelEnd::Sender(sender) => {
                 links.set_doorbell(key.link, lane, number as u32, sender.wait_for());
                 let of = channel.crossing.channel.as_str().into();
-                Tap::open(partition, name, self.session).map(|tap| {
-                    PortEnd::Outbound(Box::new(OutboundPort::new(key, of, tap, sender, wire, counters)))
+                PortSource::open(partition, name, self.session).map(|source| {
+                    PortEnd::Outbound(Box::new(OutboundPort::new(
+                        key, of, source, sender, wire, counters,
+                    )))
                 })
             }
             ChannelEnd::Receiver(receiver) => {
                 links.set_doorbell(key.link, lane, number as u32, receiver.wait_for());
-                Spout::open(partition, name).map(|spout| {
-                    PortEnd::Inbound(Box::new(InboundPort::new(key, spout, receiver, wire, counters)))
+                PortReceiver::open(partition, name).map(|port| {
+                    PortEnd::Inbound(Box::new(InboundPort::new(key, port, receiver, wire, counters)))
                 })
             }
         };

@@ -1,8 +1,8 @@
 //! One side of the torture test, on a sampling channel for messages of up to SIZE bytes:
 //!
 //! - `port_torture write ROOT SIZE` writes without a pause until it is killed;
-//! - `port_torture read ROOT SIZE MILLISECONDS THREADS` reads in that many threads, ends with an error if anything is wrong, and says how many reads
-//!   returned a message.
+//! - `port_torture read ROOT SIZE MILLISECONDS THREADS` reads in that many threads, ends with an
+//!   error if anything is wrong, and says how many reads returned a message.
 //!
 //! Message number n consists of n, over and over; its length changes with every message.
 #![cfg(not(loom))]

@@ -1,8 +1,9 @@
 //! The services as lines of text, so that a rule can be put to any implementation in any language.
 //!
-//! A line is a service and its parameters; the reply is the return code and the output parameters. A port is called by its name
-//! or, as `#N`, by an identifier; an unknown name is the identifier 0. Messages are hexadecimal digits, `-` if empty. Times are
-//! nanoseconds, a time-out is `-1` for ever.
+//! A line is a service and its parameters; the reply is the return code and the output parameters.
+//! A port is called by its name or, as `#N`, by an identifier; an unknown name is the identifier 0.
+//! Messages are hexadecimal digits, `-` if empty. Times are nanoseconds, a time-out is `-1` for
+//! ever.
 
 use std::fmt::Write;
 use std::str::FromStr;

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use busway_port::{Direction, PortKind, WhenFull};
 
-/// Partitions, ports and channels; `host_of` says on which host a partition is. Hosts and links are the caller's.
+/// Partitions, ports and channels; `host_of` says on which host a partition is. Hosts and links are
+/// the caller's.
 pub fn text(host_of: impl Fn(&str) -> &'static str) -> String {
     let module = super::module();
     let mut text = String::new();

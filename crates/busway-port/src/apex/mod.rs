@@ -1,12 +1,14 @@
 //! The services of ARINC 653 for ports, one function a service.
 //!
-//! Contract: a function does what the service of the same name does, checks in the standard's order, and returns what the
-//! service returns: `Ok` with the output parameters, or [`Refusal`], which maps one to one to `RETURN_CODE_TYPE`. Where a service
-//! returns a message *and* a code other than `NO_ERROR`, the `Ok` value says so (`code()`). Lengths, times and identifiers have the
-//! standard's widths: bytes, nanoseconds as `i64` (`-1` is infinite), `i32` (`APEX_INTEGER`).
+//! Contract: a function does what the service of the same name does, checks in the standard's
+//! order, and returns what the service returns: `Ok` with the output parameters, or [`Refusal`],
+//! which maps one to one to `RETURN_CODE_TYPE`. Where a service returns a message *and* a code
+//! other than `NO_ERROR`, the `Ok` value says so (`code()`). Lengths, times and identifiers have
+//! the standard's widths: bytes, nanoseconds as `i64` (`-1` is infinite), `i32` (`APEX_INTEGER`).
 //!
-//! Source: ARINC 653 Part 1 (required services, sections 3.2 and 3.6.2) and Part 2 (sampling port extensions), in the reading of
-//! the open implementations POK, JetOS and a653rs-linux where readers differ: see `docs/decisions/005-ports.md`.
+//! Source: ARINC 653 Part 1 (required services, sections 3.2 and 3.6.2) and Part 2 (sampling port
+//! extensions), in the reading of the open implementations POK, JetOS and a653rs-linux where
+//! readers differ: see `docs/decisions/005-ports.md`.
 
 mod partition;
 mod queuing;
@@ -139,8 +141,9 @@ fn configured<'p>(partition: &'p Partition, name: &str, wants_sampling: bool) ->
     ((port.config.kind == PortKind::Sampling) == wants_sampling).then_some((id, port))
 }
 
-/// The checks that both CREATE services share, in the standard's order: unknown name, second creation, size, what `fits` says,
-/// direction, mode. Under the port's lock `store` then keeps the port's attributes.
+/// The checks that both CREATE services share, in the standard's order: unknown name, second
+/// creation, size, what `fits` says, direction, mode. Under the port's lock `store` then keeps the
+/// port's attributes.
 fn create(
     partition: &Partition,
     name: &str,

@@ -1,4 +1,5 @@
-//! The services about the partition itself that ports need: mode, status, time, priority of the caller.
+//! The services about the partition itself that ports need: mode, status, time, priority of the
+//! caller.
 
 use std::cell::Cell;
 
@@ -62,12 +63,13 @@ pub fn get_partition_status(partition: &Partition) -> PartitionStatus {
 
 /// SET_PARTITION_MODE, for all processes of the partition.
 ///
-/// A start mode begins a new incarnation, in which no port is created yet; ending and starting the processes themselves is
-/// their own business, or their supervisor's.
+/// A start mode begins a new incarnation, in which no port is created yet; ending and starting the
+/// processes themselves is their own business, or their supervisor's.
 ///
 /// # Errors
-/// [`Refusal::NoAction`] if the partition is in the mode `NORMAL` already; [`Refusal::InvalidMode`] for a warm start out of a
-/// cold start; [`Refusal::NotAvailable`] if the kernel refuses the lock that the change needs.
+/// [`Refusal::NoAction`] if the partition is in the mode `NORMAL` already; [`Refusal::InvalidMode`]
+/// for a warm start out of a cold start; [`Refusal::NotAvailable`] if the kernel refuses the lock
+/// that the change needs.
 pub fn set_partition_mode(partition: &Partition, operating_mode: OperatingMode) -> Result<(), Refusal> {
     let now = partition.mode();
     match operating_mode {
@@ -90,8 +92,8 @@ thread_local! {
     static PRIORITY: Cell<i64> = const { Cell::new(0) };
 }
 
-/// Sets the priority with which the calling thread, a process in the standard's words, waits at ports of the discipline
-/// `PRIORITY` from now on: larger is sooner, 0 before the first call.
+/// Sets the priority with which the calling thread, a process in the standard's words, waits at
+/// ports of the discipline `PRIORITY` from now on: larger is sooner, 0 before the first call.
 pub fn set_process_priority(priority: i64) {
     PRIORITY.set(priority);
 }

@@ -15,10 +15,12 @@ use crate::sync::Ordering;
 use crate::sys;
 use crate::waiters::before_last_look;
 
-/// The longest sleep at a port, in ns. Whoever was to wake a sleeper may be killed between the message and the wake-up.
+/// The longest sleep at a port, in ns. Whoever was to wake a sleeper may be killed between the
+/// message and the wake-up.
 const SLEEP_NS: i64 = 100_000_000;
 
-/// The longest sleep of a process that saw something to do, but another's turn: that one may have been killed on its way.
+/// The longest sleep of a process that saw something to do, but another's turn: that one may have
+/// been killed on its way.
 const NEXT_IN_LINE_NS: i64 = 1_000_000;
 
 /// What RECEIVE_QUEUING_MESSAGE returned with a message.
@@ -45,8 +47,8 @@ impl Received {
 /// `QUEUING_PORT_STATUS_TYPE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueuingPortStatus {
-    /// `NB_MESSAGE`: at a destination the messages that wait; at a source those in the fullest of its destinations' queues, but
-    /// never more than `MAX_NB_MESSAGE`.
+    /// `NB_MESSAGE`: at a destination the messages that wait; at a source those in the fullest of
+    /// its destinations' queues, but never more than `MAX_NB_MESSAGE`.
     pub nb_message: usize,
     /// `MAX_NB_MESSAGE`.
     pub max_nb_message: usize,
@@ -58,12 +60,13 @@ pub struct QueuingPortStatus {
     pub waiting_processes: usize,
 }
 
-/// CREATE_QUEUING_PORT. `queuing_discipline` is the port's from now on; where the configuration gives one, it must be that.
+/// CREATE_QUEUING_PORT. `queuing_discipline` is the port's from now on; where the configuration
+/// gives one, it must be that.
 ///
 /// # Errors
-/// In this order: [`Refusal::InvalidConfig`] for an unknown name; [`Refusal::NoAction`] for a second creation;
-/// [`Refusal::InvalidConfig`] for another size, number of messages, discipline or direction; [`Refusal::InvalidMode`] outside the start
-/// modes.
+/// In this order: [`Refusal::InvalidConfig`] for an unknown name; [`Refusal::NoAction`] for a
+/// second creation; [`Refusal::InvalidConfig`] for another size, number of messages, discipline or
+/// direction; [`Refusal::InvalidMode`] outside the start modes.
 pub fn create_queuing_port(
     partition: &Partition,
     name: &str,
@@ -96,10 +99,11 @@ pub fn create_queuing_port(
 /// SEND_QUEUING_MESSAGE, with a time-out in ns: 0 does not wait, -1 waits for ever.
 ///
 /// # Errors
-/// In this order: [`Refusal::InvalidParam`] for an unknown port or a time-out below -1; [`Refusal::InvalidConfig`] for a message longer
-/// than the port's; [`Refusal::InvalidParam`] for an empty one; [`Refusal::InvalidMode`] for a destination port. Then, without
-/// room: [`Refusal::NotAvailable`] for a time-out of 0; [`Refusal::InvalidMode`] if the partition is not in the mode `NORMAL`,
-/// or is restarted meanwhile; [`Refusal::TimedOut`].
+/// In this order: [`Refusal::InvalidParam`] for an unknown port or a time-out below -1;
+/// [`Refusal::InvalidConfig`] for a message longer than the port's; [`Refusal::InvalidParam`] for
+/// an empty one; [`Refusal::InvalidMode`] for a destination port. Then, without room:
+/// [`Refusal::NotAvailable`] for a time-out of 0; [`Refusal::InvalidMode`] if the partition is not
+/// in the mode `NORMAL`, or is restarted meanwhile; [`Refusal::TimedOut`].
 pub fn send_queuing_message(
     partition: &Partition,
     id: PortId,
@@ -120,11 +124,11 @@ pub fn send_queuing_message(
         return Err(Refusal::InvalidMode);
     }
     let counting = Counting(&port.area);
-    if let End::QueuingSource(outlets) = &port.end {
+    if let End::QueuingSource(writers) = &port.end {
         let attempt = || {
-            outlets.settle();
-            outlets.has_room().then(|| {
-                let overflows = outlets.send(message);
+            writers.settle();
+            writers.has_room().then(|| {
+                let overflows = writers.send(message);
                 counting.bump(Counter::Writes);
                 if overflows > 0 {
                     counting.add(Counter::Overflows, overflows);
@@ -135,8 +139,8 @@ pub fn send_queuing_message(
             partition,
             port,
             attempt: &attempt,
-            is_possible: &|| outlets.has_room(),
-            event: &|| outlets.full_word(),
+            is_possible: &|| writers.has_room(),
+            event: &|| writers.full_word(),
         };
         turn.take(time_out)?;
         port.ringers.ring();
@@ -147,10 +151,11 @@ pub fn send_queuing_message(
 /// RECEIVE_QUEUING_MESSAGE, with a time-out in ns: 0 does not wait, -1 waits for ever.
 ///
 /// # Errors
-/// In this order: [`Refusal::InvalidParam`] for an unknown port or a time-out below -1; [`Refusal::InvalidMode`] for a source port;
-/// [`Refusal::InvalidParam`] if `buffer` is shorter than the port's longest message. Then, without a message (`LENGTH` is 0):
-/// [`Refusal::NotAvailable`] for a time-out of 0; [`Refusal::InvalidMode`] if the partition is not in the mode `NORMAL`,
-/// or is restarted meanwhile; [`Refusal::TimedOut`].
+/// In this order: [`Refusal::InvalidParam`] for an unknown port or a time-out below -1;
+/// [`Refusal::InvalidMode`] for a source port; [`Refusal::InvalidParam`] if `buffer` is shorter
+/// than the port's longest message. Then, without a message (`LENGTH` is 0):
+/// [`Refusal::NotAvailable`] for a time-out of 0; [`Refusal::InvalidMode`] if the partition is not
+/// in the mode `NORMAL`, or is restarted meanwhile; [`Refusal::TimedOut`].
 pub fn receive_queuing_message(
     partition: &Partition,
     id: PortId,
@@ -169,16 +174,16 @@ pub fn receive_queuing_message(
     }
     let buffer = std::cell::RefCell::new(buffer);
     let taken: Taken = match &port.end {
-        End::QueuingDestination(inlet) => Turn {
+        End::QueuingDestination(reader) => Turn {
             partition,
             port,
             attempt: &|| {
-                let taken = inlet.take(&mut buffer.borrow_mut())?;
+                let taken = reader.take(&mut buffer.borrow_mut())?;
                 Counting(&port.area).bump(Counter::Reads);
                 Some(taken)
             },
-            is_possible: &|| inlet.has_message(),
-            event: &|| Some(inlet.published_word()),
+            is_possible: &|| reader.has_message(),
+            event: &|| Some(reader.published_word()),
         }
         .take(time_out)?,
         _ => Turn {
@@ -212,8 +217,8 @@ pub fn get_queuing_port_id(partition: &Partition, name: &str) -> Result<PortId, 
 pub fn get_queuing_port_status(partition: &Partition, id: PortId) -> Result<QueuingPortStatus, Refusal> {
     let port = created(partition, id, false)?;
     let in_queue = match &port.end {
-        End::QueuingSource(outlets) => outlets.in_queue(),
-        End::QueuingDestination(inlet) => inlet.in_queue(),
+        End::QueuingSource(writers) => writers.in_queue(),
+        End::QueuingDestination(reader) => reader.in_queue(),
         _ => 0,
     };
     let max_nb_message = max_messages(port);
@@ -231,15 +236,16 @@ pub fn get_queuing_port_status(partition: &Partition, id: PortId) -> Result<Queu
 /// CLEAR_QUEUING_PORT: throws away what waits, and forgets an overflow. An empty queue is no error.
 ///
 /// # Errors
-/// In this order: [`Refusal::InvalidParam`] for an unknown port; [`Refusal::InvalidMode`] for a source port.
+/// In this order: [`Refusal::InvalidParam`] for an unknown port; [`Refusal::InvalidMode`] for a
+/// source port.
 pub fn clear_queuing_port(partition: &Partition, id: PortId) -> Result<(), Refusal> {
     let port = created(partition, id, false)?;
     if port.config.direction != Direction::Destination {
         return Err(Refusal::InvalidMode);
     }
-    if let End::QueuingDestination(inlet) = &port.end {
+    if let End::QueuingDestination(reader) = &port.end {
         let lock = partition.lock(port);
-        inlet.clear();
+        reader.clear();
         drop(lock);
         port.ringers.ring();
     }

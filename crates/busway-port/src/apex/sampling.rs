@@ -33,12 +33,13 @@ pub struct SamplingPortStatus {
     pub last_msg_validity: Validity,
 }
 
-/// CREATE_SAMPLING_PORT. `refresh_period` in ns is the port's from now on; at a source port it means nothing.
+/// CREATE_SAMPLING_PORT. `refresh_period` in ns is the port's from now on; at a source port it
+/// means nothing.
 ///
 /// # Errors
-/// In this order: [`Refusal::InvalidConfig`] for an unknown name; [`Refusal::NoAction`] for a second creation;
-/// [`Refusal::InvalidConfig`] for another size, direction, or a period that is not positive; [`Refusal::InvalidMode`] outside the start
-/// modes.
+/// In this order: [`Refusal::InvalidConfig`] for an unknown name; [`Refusal::NoAction`] for a
+/// second creation; [`Refusal::InvalidConfig`] for another size, direction, or a period that is not
+/// positive; [`Refusal::InvalidMode`] outside the start modes.
 pub fn create_sampling_port(
     partition: &Partition,
     name: &str,
@@ -65,8 +66,9 @@ pub fn create_sampling_port(
 /// WRITE_SAMPLING_MESSAGE.
 ///
 /// # Errors
-/// In this order: [`Refusal::InvalidParam`] for an unknown port; [`Refusal::InvalidConfig`] for a message longer than the port's;
-/// [`Refusal::InvalidParam`] for an empty one; [`Refusal::InvalidMode`] for a destination port.
+/// In this order: [`Refusal::InvalidParam`] for an unknown port; [`Refusal::InvalidConfig`] for a
+/// message longer than the port's; [`Refusal::InvalidParam`] for an empty one;
+/// [`Refusal::InvalidMode`] for a destination port.
 #[inline]
 pub fn write_sampling_message(partition: &Partition, id: PortId, message: &[u8]) -> Result<(), Refusal> {
     let port = created(partition, id, true)?;
@@ -94,13 +96,16 @@ pub fn write_sampling_message(partition: &Partition, id: PortId, message: &[u8])
     Ok(())
 }
 
-/// READ_SAMPLING_MESSAGE: copies the latest message into `buffer`, however old it is, and says whether it is valid.
+/// READ_SAMPLING_MESSAGE: copies the latest message into `buffer`, however old it is, and says
+/// whether it is valid.
 ///
 /// # Errors
-/// In this order: [`Refusal::InvalidParam`] for an unknown port; [`Refusal::InvalidMode`] for a source port; [`Refusal::InvalidParam`]
-/// if `buffer` is shorter than the port's longest message; [`Refusal::NoAction`] if nothing was ever written (`LENGTH` is 0 and
-/// `VALIDITY` is `INVALID` then). [`Refusal::NotAvailable`] if the writer was faster than more than a thousand attempts and this process
-/// has no earlier message: with the number of slots that the write interval asks for, that can't happen.
+/// In this order: [`Refusal::InvalidParam`] for an unknown port; [`Refusal::InvalidMode`] for a
+/// source port; [`Refusal::InvalidParam`] if `buffer` is shorter than the port's longest message;
+/// [`Refusal::NoAction`] if nothing was ever written (`LENGTH` is 0 and `VALIDITY` is `INVALID`
+/// then). [`Refusal::NotAvailable`] if the writer was faster than more than a thousand attempts and
+/// this process has no earlier message: with the number of slots that the write interval asks for,
+/// that can't happen.
 #[inline]
 pub fn read_sampling_message(
     partition: &Partition,
@@ -187,7 +192,8 @@ pub(super) fn read(
     })
 }
 
-/// Marks the message `sequence` as consumed at this port, for all processes of the partition. Whether it was new.
+/// Marks the message `sequence` as consumed at this port, for all processes of the partition.
+/// Whether it was new.
 #[inline]
 pub(super) fn consume(port: &Port, sequence: u64) -> bool {
     let consumed = port.area.word(port::CONSUMED);
@@ -203,7 +209,8 @@ pub(super) fn consume(port: &Port, sequence: u64) -> bool {
     true
 }
 
-/// Judges a message just read by its source time, and remembers the judgement for the port's status.
+/// Judges a message just read by its source time, and remembers the judgement for the port's
+/// status.
 #[inline]
 pub(super) fn judge(port: &Port, latest: &Latest, time_ns: SystemTime) -> Validity {
     let is_valid = is_within_refresh_period(port, latest.clock(), time_ns);
@@ -219,8 +226,9 @@ pub(super) fn judge(port: &Port, latest: &Latest, time_ns: SystemTime) -> Validi
     }
 }
 
-/// Whether a message written at `time_ns` of `clock` is within the port's refresh period now. One from the future, which a writer
-/// with a clock of its own could claim, is fresh as long as the claim is within a refresh period too.
+/// Whether a message written at `time_ns` of `clock` is within the port's refresh period now. One
+/// from the future, which a writer with a clock of its own could claim, is fresh as long as the
+/// claim is within a refresh period too.
 #[inline]
 pub(super) fn is_within_refresh_period(port: &Port, clock: Clock, time_ns: SystemTime) -> bool {
     fast_clock::is_within(clock, time_ns, refresh_period_ns(port) as u64)

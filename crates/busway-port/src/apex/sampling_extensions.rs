@@ -20,7 +20,8 @@ pub enum Updated {
     NewMessage = 2,
 }
 
-/// `MESSAGE_AGE_TYPE`: as a validity, but of the message that is there and not of one that was read.
+/// `MESSAGE_AGE_TYPE`: as a validity, but of the message that is there and not of one that was
+/// read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Age {
@@ -88,11 +89,13 @@ pub struct SamplingPortCurrentStatus {
     pub updated: Updated,
 }
 
-/// READ_UPDATED_SAMPLING_MESSAGE: as [`read_sampling_message`](super::read_sampling_message), but only what no process of the
-/// partition has read at this port. Of several processes that call it at once, one gets the message.
+/// READ_UPDATED_SAMPLING_MESSAGE: as [`read_sampling_message`](super::read_sampling_message), but
+/// only what no process of the partition has read at this port. Of several processes that call it
+/// at once, one gets the message.
 ///
 /// # Errors
-/// As [`read_sampling_message`](super::read_sampling_message), except that an empty port is no error.
+/// As [`read_sampling_message`](super::read_sampling_message), except that an empty port is no
+/// error.
 #[inline]
 pub fn read_updated_sampling_message(
     partition: &Partition,
@@ -158,11 +161,13 @@ pub fn get_sampling_port_current_status(
     })
 }
 
-/// READ_SAMPLING_MESSAGE_CONDITIONAL: returns the latest message if it was written after `ref_time_stamp` (ns).
+/// READ_SAMPLING_MESSAGE_CONDITIONAL: returns the latest message if it was written after
+/// `ref_time_stamp` (ns).
 ///
 /// # Errors
-/// In this order: [`Refusal::InvalidParam`] for an unknown port; [`Refusal::InvalidMode`] for a source port; [`Refusal::InvalidParam`] if
-/// `buffer` is shorter than the port's longest message or `ref_time_stamp` is negative. An empty port is no error.
+/// In this order: [`Refusal::InvalidParam`] for an unknown port; [`Refusal::InvalidMode`] for a
+/// source port; [`Refusal::InvalidParam`] if `buffer` is shorter than the port's longest message or
+/// `ref_time_stamp` is negative. An empty port is no error.
 #[inline]
 pub fn read_sampling_message_conditional(
     partition: &Partition,

@@ -1,10 +1,13 @@
-//! A sampling channel's register in the memory of another host, written by the source's own processes.
+//! A sampling channel's register in the memory of another host, written by the source's own
+//! processes.
 //!
-//! Contract: the source's process writes the channel's register in its own store first, and then, under the same lock, every far one; it
-//! never reads far memory. The other host's partitions read it where it lies. No gateway takes part, except that it estimates the offset of the
-//! clocks where nothing else keeps them together. Called by [`super::sampling`].
+//! Contract: the source's process writes the channel's register in its own store first, and then,
+//! under the same lock, every far one; it never reads far memory. The other host's partitions read
+//! it where it lies. No gateway takes part, except that it estimates the offset of the clocks where
+//! nothing else keeps them together. Called by [`super::sampling`].
 //!
-//! The register's first line, of which the core's protocol uses the first word, has three words more:
+//! The register's first line, of which the core's protocol uses the first word, has three words
+//! more:
 //!
 //! ```text
 //! offset 8     session    u64, not 0: drawn once for the source's store; sequences count from it
@@ -12,15 +15,19 @@
 //! offset 24    boot       u64, of the kernel that the source runs on: whoever runs on the same one has the same clock
 //! ```
 //!
-//! They are written with every message, next to the word that publishes it, so a host whose memory was lost has them again with the next.
+//! They are written with every message, next to the word that publishes it, so a host whose memory
+//! was lost has them again with the next.
 //!
-//! **Sessions.** When the source's host starts anew its sequences begin again, behind another session number. The first write of a session
-//! announces it by storing `latest = session` before it touches a slot: a reader of the session before finds that `latest` jumped, and
-//! rejects whatever it was copying.
+//! **Sessions.** When the source's host starts anew its sequences begin again, behind another
+//! session number. The first write of a session announces it by storing `latest = session` before
+//! it touches a slot: a reader of the session before finds that `latest` jumped, and rejects
+//! whatever it was copying.
 //!
-//! **Gaps.** A far register may miss messages: the process that wrote them was killed in between. The store has the sequence
-//! that was written there last ([`copies`](crate::store::layout::copies)); if it is not the one before, `latest` is moved up to that one first. So a slot is never
-//! written before `latest` is one message behind it, which is what the readers' check relies on (`busway_core::register`).
+//! **Gaps.** A far register may miss messages: the process that wrote them was killed in between.
+//! The store has the sequence that was written there last
+//! ([`copies`](crate::store::layout::copies)); if it is not the one before, `latest` is moved up to
+//! that one first. So a slot is never written before `latest` is one message behind it, which is
+//! what the readers' check relies on (`busway_core::register`).
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
@@ -81,7 +88,8 @@ impl RemoteWrite for Headed {
         self.inner.fence();
     }
 
-    /// A register publishes nothing but its index, which lies in the header's line: the line is fetched once for all.
+    /// A register publishes nothing but its index, which lies in the header's line: the line is
+    /// fetched once for all.
     #[inline]
     fn publish(&mut self, offset: usize, word: u64) -> Result<(), RemoteError> {
         self.inner.0.publish(SESSION, self.session)?;
@@ -96,8 +104,8 @@ impl RemoteWrite for Headed {
 }
 
 impl FarWriter {
-    /// The register `far`, mapped as `memory`. `control` are the channel's copies, `index` is this one's place among them. `None` if
-    /// `memory` is too small.
+    /// The register `far`, mapped as `memory`. `control` are the channel's copies, `index` is this
+    /// one's place among them. `None` if `memory` is too small.
     pub(crate) fn new(
         memory: PortMemory,
         far: &FarMemory,
@@ -118,8 +126,8 @@ impl FarWriter {
         })
     }
 
-    /// Writes `message`, which has the source time `time_ns` (`CLOCK_MONOTONIC`) and follows the message `before`, for the holder of the port's lock.
-    /// `false` if the memory did not take it.
+    /// Writes `message`, which has the source time `time_ns` (`CLOCK_MONOTONIC`) and follows the
+    /// message `before`, for the holder of the port's lock. `false` if the memory did not take it.
     #[inline]
     pub(crate) fn write(&self, message: &[u8], time_ns: i64, before: u64) -> bool {
         let session = self.session();
@@ -211,7 +219,8 @@ impl FarOrigin {
 }
 
 impl Origin {
-    /// Sequence before the first message of the session that `window` is in; `None` if nothing of this channel was ever written there.
+    /// Sequence before the first message of the session that `window` is in; `None` if nothing of
+    /// this channel was ever written there.
     #[inline]
     pub(crate) fn session(&self, window: &Window) -> Option<u64> {
         match self {
@@ -273,8 +282,9 @@ pub(crate) fn between(before: u64, number: u64) -> u64 {
     }
 }
 
-/// A number for the running kernel and its view of `CLOCK_MONOTONIC` (time namespaces shift it): equal numbers, equal clocks. Drawn
-/// at random if the kernel does not say; then nobody has the same.
+/// A number for the running kernel and its view of `CLOCK_MONOTONIC` (time namespaces shift it):
+/// equal numbers, equal clocks. Drawn at random if the kernel does not say; then nobody has the
+/// same.
 fn boot() -> u64 {
     static BOOT: OnceLock<u64> = OnceLock::new();
     *BOOT.get_or_init(|| {

@@ -1,18 +1,20 @@
 //! The processes of a partition, and who of them lives.
 //!
-//! Contract: a process has a *place*, and holds the kernel's lock on one byte of the partition's file for it (an open file
-//! description lock, on a byte far behind the file's end). The kernel gives that lock back when the process is gone, however
-//! it went, so no process identifier can be mistaken for another's, and containers with process identifiers of their own may
-//! share a partition. A place is used again with the next *generation*; both together are the member's name in locks and
-//! waiting tables. Called by the partition.
+//! Contract: a process has a *place*, and holds the kernel's lock on one byte of the partition's
+//! file for it (an open file description lock, on a byte far behind the file's end). The kernel
+//! gives that lock back when the process is gone, however it went, so no process identifier can be
+//! mistaken for another's, and containers with process identifiers of their own may share a
+//! partition. A place is used again with the next *generation*; both together are the member's name
+//! in locks and waiting tables. Called by the partition.
 //!
-//! A child that is forked without exec shares its parent's place, and must not use the partition after the parent's end.
+//! A child that is forked without exec shares its parent's place, and must not use the partition
+//! after the parent's end.
 
 use std::fs::File;
 use std::io;
 
 use super::JoinError;
-use crate::lock::Company;
+use crate::lock::MemberTable;
 use crate::store::layout::{MAX_MEMBERS, head};
 use crate::sync::{AtomicU64, Ordering};
 use crate::sys::{self, Area};
@@ -26,7 +28,8 @@ const JOIN_BYTE: u64 = PLACES_BYTE + MAX_MEMBERS as u64;
 const PLACE_BITS: u32 = 8;
 const GENERATION_MASK: u64 = (1 << 23) - 1;
 
-/// The longest sleep for a lock, in nanoseconds: nobody wakes a sleeper when the lock's holder is killed.
+/// The longest sleep for a lock, in nanoseconds: nobody wakes a sleeper when the lock's holder is
+/// killed.
 const SLEEP_NS: i64 = 2_000_000;
 
 /// This process among the processes of its partition.
@@ -39,7 +42,8 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    /// Takes a place. `begin` is called, before anybody else can join, with the number of a new incarnation if nobody lives.
+    /// Takes a place. `begin` is called, before anybody else can join, with the number of a new
+    /// incarnation if nobody lives.
     pub(crate) fn join(
         file: File,
         body: &Area,
@@ -104,7 +108,7 @@ fn name(place: usize, generation: u64) -> u64 {
     (generation & GENERATION_MASK) << PLACE_BITS | (place as u64 + 1)
 }
 
-impl Company for Members {
+impl MemberTable for Members {
     #[inline]
     fn me(&self) -> u64 {
         self.me
@@ -122,8 +126,8 @@ impl Company for Members {
             let generation = self.generations.word(place * 8).load(Ordering::Relaxed);
             name(place, generation) == member
         };
-        // The place may pass to a new process between the two looks; the generation tells at the caller's next try. If the
-        // kernel can't say, nobody is declared dead.
+        // The place may pass to a new process between the two looks; the generation tells at the
+        // caller's next try. If the kernel can't say, nobody is declared dead.
         is_current()
             && sys::is_byte_locked(&self.file, PLACES_BYTE + place as u64).unwrap_or(true)
             && is_current()

@@ -1,7 +1,8 @@
 //! A process's place in a partition: joining, the incarnation and mode of the partition, its ports.
 //!
-//! Contract: [`Partition`] is one process's handle, to be shared by its threads. What it says of the partition lies in the
-//! partition's file and is the same for all its processes. Called by [`crate::apex`].
+//! Contract: [`Partition`] is one process's handle, to be shared by its threads. What it says of
+//! the partition lies in the partition's file and is the same for all its processes. Called by
+//! [`crate::apex`].
 
 pub(crate) mod far;
 mod members;
@@ -11,9 +12,9 @@ pub(crate) mod wire;
 
 use std::path::PathBuf;
 
-use crate::bell::Ringers;
 use crate::config::{Discipline, PortConfig};
 use crate::counters::{Counter, Counters, Counting};
+use crate::doorbell::Ringers;
 use crate::lock::{self, Guard};
 use crate::peer_clock::{self, PeerClock};
 use crate::store::layout::{head, port};
@@ -22,7 +23,7 @@ use crate::sync::Ordering;
 use crate::sys::Area;
 use crate::waiters::Waiters;
 pub(crate) use members::Members;
-use queuing::{Inlet, Outlets};
+use queuing::{QueueReader, QueueWriters};
 use sampling::{Latest, Register};
 pub(crate) use wire::port_view;
 
@@ -82,8 +83,8 @@ pub(crate) struct Port {
     pub(crate) discipline: Option<Discipline>,
     /// Whom to wake after a write, a send or a receive.
     pub(crate) ringers: Ringers,
-    /// Where the gateway's bell is, at a port of the gateway.
-    pub(crate) bell_path: Option<PathBuf>,
+    /// Where the gateway's doorbell is, at a port of the gateway.
+    pub(crate) doorbell_path: Option<PathBuf>,
     pub(crate) end: End,
 }
 
@@ -93,14 +94,14 @@ impl Port {
         Waiters(&self.table)
     }
 
-    /// Puts in order what a holder of the lock has left that was killed. Whoever takes the lock over does it, whatever for: nobody
-    /// else will learn of it.
+    /// Puts in order what a holder of the lock has left that was killed. Whoever takes the lock
+    /// over does it, whatever for: nobody else will learn of it.
     #[cold]
     fn recover(&self) {
         Counting(&self.area).bump(Counter::TakenOver);
         match &self.end {
-            End::QueuingSource(outlets) => outlets.recover(),
-            End::QueuingDestination(inlet) => inlet.recover(),
+            End::QueuingSource(writers) => writers.recover(),
+            End::QueuingDestination(reader) => reader.recover(),
             // A register's newest message says where to go on.
             End::SamplingSource(_) | End::SamplingDestination(_) | End::Unconnected => {}
         }
@@ -118,10 +119,11 @@ pub(crate) enum End {
     /// Reads a register.
     SamplingDestination(Latest),
     /// Sends into rings.
-    QueuingSource(Outlets),
+    QueuingSource(QueueWriters),
     /// Receives from a ring.
-    QueuingDestination(Inlet),
-    /// The module has no channel for the port: what is written goes nowhere, and nothing ever comes.
+    QueuingDestination(QueueReader),
+    /// The module has no channel for the port: what is written goes nowhere, and nothing ever
+    /// comes.
     Unconnected,
 }
 
@@ -179,13 +181,14 @@ impl Partition {
     pub fn counters(&self, name: &str) -> Option<Counters> {
         let port = self.ports.iter().find(|port| port.config.name == name)?;
         let mut counters = Counting(&port.area).load();
-        if let End::QueuingDestination(inlet) = &port.end {
-            counters.overflows = inlet.overflows();
+        if let End::QueuingDestination(reader) = &port.end {
+            counters.overflows = reader.overflows();
         }
         Some(counters)
     }
 
-    /// Tells the host's partitions what is known of the clock of the host that this partition stands for. For one thread of the gateway.
+    /// Tells the host's partitions what is known of the clock of the host that this partition
+    /// stands for. For one thread of the gateway.
     pub fn set_peer_clock(&self, clock: PeerClock) {
         peer_clock::store(&self.body, clock);
     }
@@ -205,7 +208,8 @@ impl Partition {
     /// The partition's mode, one of [`mode`].
     #[inline]
     pub(crate) fn mode(&self) -> u64 {
-        // Acquire: partner is the Release in `set_mode`, so that whoever sees NORMAL sees the ports created before.
+        // Acquire: partner is the Release in `set_mode`, so that whoever sees NORMAL sees the ports
+        // created before.
         self.body.word(head::MODE).load(Ordering::Acquire)
     }
 
@@ -229,7 +233,8 @@ impl Partition {
 
     #[inline]
     pub(crate) fn is_created(&self, port: &Port) -> bool {
-        // Acquire: partner is the Release in `mark_created`, so that the port's attributes are there.
+        // Acquire: partner is the Release in `mark_created`, so that the port's attributes are
+        // there.
         port.area.word(port::CREATED).load(Ordering::Acquire) == incarnation_of(&self.body)
     }
 
@@ -269,7 +274,8 @@ fn incarnation_of(body: &Area) -> u64 {
     body.word(head::INCARNATION).load(Ordering::Relaxed)
 }
 
-/// Begins the incarnation number `incarnation`, for the only one who may at the moment. Messages, positions and counters stay.
+/// Begins the incarnation number `incarnation`, for the only one who may at the moment. Messages,
+/// positions and counters stay.
 fn begin_incarnation(body: &Area, ports: &[Port], incarnation: u64, mode: u64) {
     for port in ports {
         port.waiters().clear();

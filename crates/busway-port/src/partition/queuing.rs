@@ -1,12 +1,13 @@
 //! The two ends of a queuing channel inside one host.
 //!
-//! Contract: for each destination a ring of `busway-core`, whose producer is whoever holds the source port's lock and whose
-//! consumer is whoever holds the destination port's. Where they stand lies in shared memory, so that the next holder goes on
-//! from there. An end never waits; waiting is done in [`crate::apex`] with the words that [`Outlets::full_word`] and
-//! [`Inlet::published_word`] name. Called by [`crate::apex`].
+//! Contract: for each destination a ring of `busway-core`, whose producer is whoever holds the
+//! source port's lock and whose consumer is whoever holds the destination port's. Where they stand
+//! lies in shared memory, so that the next holder goes on from there. An end never waits; waiting
+//! is done in [`crate::apex`] with the words that [`QueueWriters::full_word`] and
+//! [`QueueReader::published_word`] name. Called by [`crate::apex`].
 //!
-//! A message is in the queue from its commit word on, and out of it from the consumer's record on: a process killed in
-//! between loses nothing and repeats nothing that a service had returned.
+//! A message is in the queue from its commit word on, and out of it from the consumer's record on:
+//! a process killed in between loses nothing and repeats nothing that a service had returned.
 
 use busway_core::ring::{Position, PushError, RingConsumer, RingProducer};
 use busway_core::{LINE_BYTES, Window};
@@ -14,7 +15,7 @@ use busway_core::{LINE_BYTES, Window};
 use crate::config::{Clock, WhenFull};
 use crate::counters::{Counter, Counting};
 use crate::crash::{self, Steps};
-use crate::store::layout::{OutletLayout, Record, outlet, port};
+use crate::store::layout::{OutletLayout, Record, port, writer};
 use crate::sync::{AtomicU64, Ordering};
 use crate::sys::{self, Area, View};
 use crate::waiters::is_anybody_there;
@@ -25,24 +26,25 @@ const CREDIT_LINES: usize = 0;
 /// Offset of the payloads' credit beside it.
 const CREDIT_DATA: usize = 8;
 
-/// Looks for the credit of a payload whose line has credit: far more than a store takes to become visible.
+/// Looks for the credit of a payload whose line has credit: far more than a store takes to become
+/// visible.
 const CREDIT_SPINS: u32 = 1000;
 
 /// Messages are compared in pieces of this length.
 const PIECE_BYTES: usize = 1024;
 
-/// The sending end: one outlet a destination.
+/// The sending end: one writer a destination.
 #[derive(Debug)]
-pub(crate) struct Outlets {
-    outlets: Vec<Outlet>,
+pub(crate) struct QueueWriters {
+    writers: Vec<QueueWriter>,
     when_full: WhenFull,
     clock: Clock,
 }
 
 /// The way to one destination.
 #[derive(Debug)]
-pub(crate) struct Outlet {
-    /// The outlet's words, which this side writes.
+pub(crate) struct QueueWriter {
+    /// The writer's words, which this side writes.
     control: Area,
     /// Lines and data, which this side writes.
     ring: Window,
@@ -53,7 +55,7 @@ pub(crate) struct Outlet {
     layout: OutletLayout,
 }
 
-impl Outlet {
+impl QueueWriter {
     pub(crate) fn new(control: Area, ring: Area, far: View, layout: OutletLayout) -> Self {
         Self {
             control,
@@ -68,11 +70,12 @@ impl Outlet {
     fn record(&self) -> Record<'_> {
         Record {
             area: &self.control,
-            offset: outlet::PRODUCER,
+            offset: writer::PRODUCER,
         }
     }
 
-    /// Messages sent and not yet received. What the other side says is believed as far as it is possible.
+    /// Messages sent and not yet received. What the other side says is believed as far as it is
+    /// possible.
     fn in_queue(&self) -> u64 {
         let released = self.far.word(port::CREDIT + CREDIT_LINES).load(Ordering::Relaxed);
         let sent = self.record().load().line;
@@ -83,8 +86,8 @@ impl Outlet {
         self.in_queue() < self.layout.depth as u64
     }
 
-    /// Puts a message behind the others; `false` if the ring has no room in spite of [`has_room`](Self::has_room), which only
-    /// impossible credits bring about.
+    /// Puts a message behind the others; `false` if the ring has no room in spite of
+    /// [`has_room`](Self::has_room), which only impossible credits bring about.
     fn push(&self, message: &[u8], time_ns: u64) -> bool {
         let record = self.record();
         let memory = Steps(self.ring.clone());
@@ -92,7 +95,8 @@ impl Outlet {
         let Ok(mut producer) = producer else {
             return false;
         };
-        // Room in lines is room for the payload too, but its credit may become visible a moment later.
+        // Room in lines is room for the payload too, but its credit may become visible a moment
+        // later.
         for _ in 0..CREDIT_SPINS {
             match producer.push(&[message], time_ns) {
                 Ok(()) => {
@@ -113,15 +117,17 @@ impl Outlet {
         crash::step("recorded");
         // Before the look at who waits, which `is_anybody_there` orders.
         self.control
-            .word(outlet::PUBLISHED)
+            .word(writer::PUBLISHED)
             .store(position.line, Ordering::Relaxed);
     }
 
-    /// Goes on where the destination stands, if the record is one that its credits make impossible: then a process of this partition has scribbled over
-    /// the channel, or the destination over its credits, and without this nothing would ever pass again.
+    /// Goes on where the destination stands, if the record is one that its credits make impossible:
+    /// then a process of this partition has scribbled over the channel, or the destination over its
+    /// credits, and without this nothing would ever pass again.
     fn settle(&self) {
         let credit = |offset| self.far.word(port::CREDIT + offset).load(Ordering::Acquire);
-        // Lines before data, against the order in which they are written: the payload's credit is never behind.
+        // Lines before data, against the order in which they are written: the payload's credit is
+        // never behind.
         let line = credit(CREDIT_LINES);
         let data = credit(CREDIT_DATA);
         let (ring, stands) = (self.layout.ring, self.record().load());
@@ -136,7 +142,8 @@ impl Outlet {
     /// Puts the record behind a message that a sender had committed when it died.
     fn recover(&self) {
         let position = self.record().load();
-        // Reads the ring as the consumer would. It writes no credits, so the window that it is given for them does not matter.
+        // Reads the ring as the consumer would. It writes no credits, so the window that it is
+        // given for them does not matter.
         let consumer = RingConsumer::resume(self.ring.clone(), self.layout.ring, position, self.ring.clone());
         if let Ok(mut consumer) = consumer
             && let Ok(Some(_)) = consumer.peek()
@@ -150,14 +157,14 @@ impl Outlet {
 
     fn overflow(&self, messages: u64) {
         self.control
-            .word(outlet::OVERFLOWS)
+            .word(writer::OVERFLOWS)
             .fetch_add(messages, Ordering::Relaxed);
     }
 
     /// Wakes whoever waits at the destination for a message.
     fn wake(&self) {
         if is_anybody_there(self.far.word(port::WAITERS)) {
-            sys::futex_wake(self.control.word(outlet::PUBLISHED), i32::MAX);
+            sys::futex_wake(self.control.word(writer::PUBLISHED), i32::MAX);
         }
     }
 }
@@ -167,10 +174,10 @@ fn is_aligned(data: u64) -> bool {
     data.is_multiple_of(LINE_BYTES as u64)
 }
 
-impl Outlets {
-    pub(crate) fn new(outlets: Vec<Outlet>, when_full: WhenFull, clock: Clock) -> Self {
+impl QueueWriters {
+    pub(crate) fn new(writers: Vec<QueueWriter>, when_full: WhenFull, clock: Clock) -> Self {
         Self {
-            outlets,
+            writers,
             when_full,
             clock,
         }
@@ -178,24 +185,25 @@ impl Outlets {
 
     /// Finishes what a dead sender has begun, for whoever took the lock over from it.
     pub(crate) fn recover(&self) {
-        for outlet in &self.outlets {
-            outlet.recover();
-            outlet.wake();
+        for writer in &self.writers {
+            writer.recover();
+            writer.wake();
         }
     }
 
-    /// Puts the ends right that are impossible. For the holder of the port's lock, before it asks for room.
+    /// Puts the ends right that are impossible. For the holder of the port's lock, before it asks
+    /// for room.
     pub(crate) fn settle(&self) {
-        self.outlets.iter().for_each(Outlet::settle);
+        self.writers.iter().for_each(QueueWriter::settle);
     }
 
     /// Whether a message would be taken now.
     pub(crate) fn has_room(&self) -> bool {
-        self.when_full == WhenFull::Overflow || self.outlets.iter().all(Outlet::has_room)
+        self.when_full == WhenFull::Overflow || self.writers.iter().all(QueueWriter::has_room)
     }
 
-    /// Sends `message` to every destination that has room, for the holder of the port's lock, who has asked
-    /// [`has_room`](Self::has_room). Returns how many destinations had none.
+    /// Sends `message` to every destination that has room, for the holder of the port's lock, who
+    /// has asked [`has_room`](Self::has_room). Returns how many destinations had none.
     pub(crate) fn send(&self, message: &[u8]) -> u64 {
         self.send_at(message, self.clock.now_ns())
     }
@@ -204,57 +212,57 @@ impl Outlets {
     pub(crate) fn send_at(&self, message: &[u8], time_ns: i64) -> u64 {
         let time_ns = time_ns as u64;
         let mut overflows = 0;
-        for outlet in &self.outlets {
-            if !(outlet.has_room() && outlet.push(message, time_ns)) {
-                outlet.overflow(1);
+        for writer in &self.writers {
+            if !(writer.has_room() && writer.push(message, time_ns)) {
+                writer.overflow(1);
                 overflows += 1;
             }
         }
         crash::step("sent");
-        self.outlets.iter().for_each(Outlet::wake);
+        self.writers.iter().for_each(QueueWriter::wake);
         overflows
     }
 
     /// Tells every destination that `messages` were lost on their way here. Under the port's lock.
     pub(crate) fn note_lost(&self, messages: u64) {
-        for outlet in &self.outlets {
-            outlet.overflow(messages);
+        for writer in &self.writers {
+            writer.overflow(messages);
         }
     }
 
     /// Messages that the first destination was ever sent. Under the port's lock.
     pub(crate) fn sent_to_first(&self) -> u64 {
-        self.outlets
+        self.writers
             .first()
-            .map_or(0, |outlet| outlet.record().load().line)
+            .map_or(0, |writer| writer.record().load().line)
     }
 
     /// Messages in the fullest queue.
     pub(crate) fn in_queue(&self) -> u64 {
-        self.outlets
+        self.writers
             .iter()
-            .map(Outlet::in_queue)
+            .map(QueueWriter::in_queue)
             .max()
             .unwrap_or_default()
     }
 
-    /// The word that changes when a full queue gets room, and its value now; any queue that is full will do, since the sender
-    /// needs room in all.
+    /// The word that changes when a full queue gets room, and its value now; any queue that is full
+    /// will do, since the sender needs room in all.
     pub(crate) fn full_word(&self) -> Option<(&AtomicU64, u64)> {
-        let outlet = self
-            .outlets
+        let writer = self
+            .writers
             .iter()
-            .find(|outlet| !outlet.has_room())
-            .or(self.outlets.first())?;
-        let word = outlet.far.word(port::CREDIT + CREDIT_LINES);
+            .find(|writer| !writer.has_room())
+            .or(self.writers.first())?;
+        let word = writer.far.word(port::CREDIT + CREDIT_LINES);
         Some((word, word.load(Ordering::Relaxed)))
     }
 }
 
 /// The receiving end.
 #[derive(Debug)]
-pub(crate) struct Inlet {
-    /// The outlet's words, which the other side writes.
+pub(crate) struct QueueReader {
+    /// The writer's words, which the other side writes.
     control: View,
     ring: Window,
     _ring: View,
@@ -274,7 +282,7 @@ pub(crate) struct Taken {
     pub(crate) overflowed: bool,
 }
 
-impl Inlet {
+impl QueueReader {
     pub(crate) fn new(control: View, ring: View, far: View, area: &Area, layout: OutletLayout) -> Self {
         Self {
             control,
@@ -310,8 +318,8 @@ impl Inlet {
         }
     }
 
-    /// Takes the first message into `buffer`, which is as long as the longest, for the holder of the port's lock. `None` if
-    /// there is none, or if the ring is damaged.
+    /// Takes the first message into `buffer`, which is as long as the longest, for the holder of
+    /// the port's lock. `None` if there is none, or if the ring is damaged.
     pub(crate) fn take(&self, buffer: &mut [u8]) -> Option<Taken> {
         let mut consumer = self.consumer()?;
         let Ok(Some(message)) = consumer.peek() else {
@@ -333,8 +341,8 @@ impl Inlet {
         })
     }
 
-    /// Throws away what no receiver can take, if the queue [`is_damaged`](Self::is_damaged), for the holder of the port's lock. The next message tells of
-    /// it as of an overflow.
+    /// Throws away what no receiver can take, if the queue [`is_damaged`](Self::is_damaged), for
+    /// the holder of the port's lock. The next message tells of it as of an overflow.
     pub(crate) fn skip_damage(&self) {
         let Some((lines, there)) = self.damage() else {
             return;
@@ -351,7 +359,8 @@ impl Inlet {
         self.wake();
     }
 
-    /// Whether the sender says to have sent messages, and the first of them is not there: only a sender that has scribbled over the ring leaves that.
+    /// Whether the sender says to have sent messages, and the first of them is not there: only a
+    /// sender that has scribbled over the ring leaves that.
     pub(crate) fn is_damaged(&self) -> bool {
         self.damage().is_some()
     }
@@ -363,16 +372,18 @@ impl Inlet {
         let is_possible = (1..=self.layout.ring.lines() as u64).contains(&lines)
             && there.data.wrapping_sub(here.data) <= self.layout.ring.data_bytes() as u64
             && is_aligned(there.data);
-        // A look at the ring only now: a message before the position that the sender said is there, unless it is damaged.
+        // A look at the ring only now: a message before the position that the sender said is there,
+        // unless it is damaged.
         (is_possible && !self.has_message()).then_some((lines, there))
     }
 
     /// Where the sender says to stand, if it did not move meanwhile.
     fn sent(&self) -> Option<Position> {
-        // Acquire: partner is the Release in `Record::store`, which stands behind the commit words. So a message before this position is there.
+        // Acquire: partner is the Release in `Record::store`, which stands behind the commit words.
+        // So a message before this position is there.
         let word = |offset| {
             self.control
-                .word(outlet::PRODUCER + offset)
+                .word(writer::PRODUCER + offset)
                 .load(Ordering::Acquire)
         };
         let turn = word(0);
@@ -403,9 +414,9 @@ impl Inlet {
         self.wake();
     }
 
-    /// Copies the message at `position`, or the first one, into `buffer`, which is as long as the longest, and leaves it in the
-    /// queue. Returns its length in bytes, its source time in ns and the position behind it; `None` if there is none, or if the ring
-    /// is damaged.
+    /// Copies the message at `position`, or the first one, into `buffer`, which is as long as the
+    /// longest, and leaves it in the queue. Returns its length in bytes, its source time in ns and
+    /// the position behind it; `None` if there is none, or if the ring is damaged.
     pub(crate) fn look(
         &self,
         position: Option<Position>,
@@ -418,7 +429,8 @@ impl Inlet {
         Some((message.len_bytes, message.time_ns as i64, consumer.position()))
     }
 
-    /// The position behind the message at `position`, or the first one, if it is `message` of `time_ns`.
+    /// The position behind the message at `position`, or the first one, if it is `message` of
+    /// `time_ns`.
     pub(crate) fn look_like(
         &self,
         position: Option<Position>,
@@ -451,7 +463,8 @@ impl Inlet {
         self.position_or(position).line.wrapping_add(1)
     }
 
-    /// Takes `messages` out of the queue that were [`look`](Self::look)ed at, for the holder of the port's lock.
+    /// Takes `messages` out of the queue that were [`look`](Self::look)ed at, for the holder of the
+    /// port's lock.
     pub(crate) fn skip(&self, messages: u64) {
         let Some(mut consumer) = self.consumer() else {
             return;
@@ -485,7 +498,7 @@ impl Inlet {
 
     /// Messages lost for want of room, ever.
     pub(crate) fn overflows(&self) -> u64 {
-        self.control.word(outlet::OVERFLOWS).load(Ordering::Relaxed)
+        self.control.word(writer::OVERFLOWS).load(Ordering::Relaxed)
     }
 
     /// Whether a message waits.
@@ -496,9 +509,10 @@ impl Inlet {
 
     /// Messages in the queue.
     pub(crate) fn in_queue(&self) -> u64 {
-        let published = self.control.word(outlet::PUBLISHED).load(Ordering::Relaxed);
+        let published = self.control.word(writer::PUBLISHED).load(Ordering::Relaxed);
         let in_queue = published.wrapping_sub(self.record().load().line);
-        // A sender may have been killed between its commit and this word: then a receiver is ahead of it.
+        // A sender may have been killed between its commit and this word: then a receiver is ahead
+        // of it.
         if in_queue > self.layout.depth as u64 {
             0
         } else {
@@ -508,7 +522,7 @@ impl Inlet {
 
     /// The word that changes when a message comes, and its value now.
     pub(crate) fn published_word(&self) -> (&AtomicU64, u64) {
-        let word = self.control.word(outlet::PUBLISHED);
+        let word = self.control.word(writer::PUBLISHED);
         (word, word.load(Ordering::Relaxed))
     }
 

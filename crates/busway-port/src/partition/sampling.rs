@@ -1,8 +1,9 @@
 //! The two ends of a sampling channel.
 //!
-//! Contract: the writing end is used under its port's lock; the reading end takes no lock that it would wait for, makes no
-//! system call and does not allocate. The register lies in the host's store, or, for messages from another host, where that host's
-//! partitions write it ([`super::far`]). Called by [`crate::apex`].
+//! Contract: the writing end is used under its port's lock; the reading end takes no lock that it
+//! would wait for, makes no system call and does not allocate. The register lies in the host's
+//! store, or, for messages from another host, where that host's partitions write it
+//! ([`super::far`]). Called by [`crate::apex`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,7 +19,8 @@ use crate::crash::{self, Steps};
 use crate::sys::{Area, View};
 use crate::try_cell::{Taken, TryCell};
 
-/// Sequence before the first message. A store's files are made anew for each session, so it need not differ.
+/// Sequence before the first message. A store's files are made anew for each session, so it need
+/// not differ.
 pub(crate) const START: u64 = 0;
 
 /// How far a sequence may be ahead of its session's; further, it is of another session.
@@ -27,11 +29,13 @@ const MAX_ADVANCE: u64 = 1 << 48;
 /// Rounds of a read, each of 17 attempts, before it gives up without a last good copy.
 const ROUNDS: u32 = 64;
 
-/// No register has seen so many messages, and readers take a number up to twice that for one of their session: what is larger was not counted.
+/// No register has seen so many messages, and readers take a number up to twice that for one of
+/// their session: what is larger was not counted.
 const MOST_MESSAGES: u64 = 1 << 47;
 
-/// How far a writer that finds an impossible number goes on behind the last that it knows: more than other processes of the partition, of which it does
-/// not know, can have written and not counted.
+/// How far a writer that finds an impossible number goes on behind the last that it knows: more
+/// than other processes of the partition, of which it does not know, can have written and not
+/// counted.
 const SAFE_DISTANCE: u64 = 4096;
 
 /// The writing end.
@@ -44,12 +48,14 @@ pub(crate) struct Register {
     clock: Clock,
     /// The same channel's registers in other hosts' memory.
     copies: Vec<FarWriter>,
-    /// The highest sequence that this process knows to be written; only grows. Under the port's lock.
+    /// The highest sequence that this process knows to be written; only grows. Under the port's
+    /// lock.
     known: AtomicU64,
 }
 
 impl Register {
-    /// The writing end of the register in `area`, to which `written` messages were written at least.
+    /// The writing end of the register in `area`, to which `written` messages were written at
+    /// least.
     pub(crate) fn new(
         area: Area,
         layout: Layout,
@@ -67,8 +73,8 @@ impl Register {
         }
     }
 
-    /// Writes `message`, for the holder of the port's lock. `false` if the memory did not take it, which a layout of the
-    /// right size excludes.
+    /// Writes `message`, for the holder of the port's lock. `false` if the memory did not take it,
+    /// which a layout of the right size excludes.
     #[inline]
     pub(crate) fn write(&self, message: &[u8]) -> bool {
         self.write_at(message, self.clock.now_ns())
@@ -82,7 +88,8 @@ impl Register {
         };
         let known = self.known.load(Ordering::Relaxed);
         let is_possible = (known..=START + MOST_MESSAGES).contains(&latest);
-        // A process of this partition has scribbled over the register: no reader would take a number behind an impossible one.
+        // A process of this partition has scribbled over the register: no reader would take a
+        // number behind an impossible one.
         let latest = if is_possible {
             latest
         } else {
@@ -127,8 +134,8 @@ pub(crate) struct Latest {
     layout: Layout,
     origin: Origin,
     local: TryCell<Local>,
-    /// Newest number that a thread of this process has read while another had `local`. A last good copy that is older would
-    /// go back in time.
+    /// Newest number that a thread of this process has read while another had `local`. A last good
+    /// copy that is older would go back in time.
     newest: AtomicU64,
 }
 
@@ -143,8 +150,8 @@ struct Local {
     /// The last good copy.
     buffer: Box<[u8]>,
     delivered: Option<Delivered>,
-    /// The same message as the register has it, while it counts from `session` on without a break: if the index still names it, the copy is as good as
-    /// the slot, and needs no second look.
+    /// The same message as the register has it, while it counts from `session` on without a break:
+    /// if the index still names it, the copy is as good as the slot, and needs no second look.
     copied: Option<Sample>,
 }
 
@@ -163,7 +170,8 @@ pub(crate) struct Delivered {
 pub(crate) enum Nothing {
     /// Nothing was ever written.
     Empty,
-    /// The writer was faster than every attempt, and there was no message before that could be returned again.
+    /// The writer was faster than every attempt, and there was no message before that could be
+    /// returned again.
     Contended,
 }
 
@@ -228,7 +236,8 @@ impl Latest {
 
     /// Copies the latest message into `buffer`, which is as long as the longest message.
     ///
-    /// Bounded: at most [`ROUNDS`] times 17 attempts, the first 17 of which decide wherever a good copy is at hand.
+    /// Bounded: at most [`ROUNDS`] times 17 attempts, the first 17 of which decide wherever a good
+    /// copy is at hand.
     #[inline]
     pub(crate) fn read(
         &self,
@@ -326,8 +335,8 @@ impl Latest {
         }
     }
 
-    /// Reads anew from the next read on, if a source that took its index back goes on from there: what was read before was forged. A source that counts
-    /// never takes it back.
+    /// Reads anew from the next read on, if a source that took its index back goes on from there:
+    /// what was read before was forged. A source that counts never takes it back.
     #[cold]
     fn follow_back(&self, local: &mut Local, latest: u64) {
         match local.gone_back_to.take() {
@@ -406,7 +415,8 @@ fn reader(window: &Window, layout: Layout, session: u64) -> RegisterReader {
         .expect("the memory was made, or checked, to be as long as this layout")
 }
 
-/// The header of the latest message; `None` before the first, or if the writer overtakes every attempt.
+/// The header of the latest message; `None` before the first, or if the writer overtakes every
+/// attempt.
 fn peek(window: &Window, layout: Layout, session: u64) -> Option<Sample> {
     let mut reader = reader(window, layout, session);
     for _ in 0..ROUNDS * 17 {

@@ -18,7 +18,8 @@ fn ends() -> (Register, Latest, Area) {
     )
 }
 
-/// Makes the newest message claim to be another, as a writer that breaks the protocol does, so that no attempt to read succeeds.
+/// Makes the newest message claim to be another, as a writer that breaks the protocol does, so that
+/// no attempt to read succeeds.
 fn break_newest(register: &Register) {
     let latest = register.layout.latest(&register.window).expect("in bounds");
     register.window.store(0, latest + 1).expect("in bounds");

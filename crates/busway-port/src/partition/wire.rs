@@ -1,19 +1,20 @@
 //! Connects the ports of a partition with the channels of its module.
 //!
-//! Contract: maps for writing what the partition writes, its own file, the channels of its source ports and their registers in other
-//! hosts' memory, and everything else read-only. Called when a process joins.
+//! Contract: maps for writing what the partition writes, its own file, the channels of its source
+//! ports and their registers in other hosts' memory, and everything else read-only. Called when a
+//! process joins.
 
 use busway_core::{Window, register};
 use busway_transport::one_sided::PortMemory;
 
 use super::far::{FarOrigin, FarWriter};
-use super::queuing::{Inlet, Outlet, Outlets};
+use super::queuing::{QueueReader, QueueWriter, QueueWriters};
 use super::sampling::{Latest, Register};
 use super::{End, Port};
-use crate::bell::Ringers;
 use crate::config::{ChannelConfig, Discipline, FarMemory, ModuleError, PartitionConfig, PortRef};
 use crate::counters::Counting;
-use crate::store::layout::{ChannelLayout, PartitionLayout, SamplingLayout, head, outlet, port};
+use crate::doorbell::Ringers;
+use crate::store::layout::{ChannelLayout, PartitionLayout, SamplingLayout, head, port, writer};
 use crate::store::{Store, StoreError};
 use crate::sys::{Area, View};
 use crate::system::is_other_host;
@@ -32,7 +33,7 @@ pub(super) fn ports(store: &Store, config: &PartitionConfig, body: &Area) -> Res
             table: area.part(port::WAITERS, WAITER_WORDS * 8),
             discipline: discipline(store, &reference),
             ringers: Ringers::of(store, &reference)?,
-            bell_path: is_other_host(&config.name).then(|| store.bell_path(&reference)),
+            doorbell_path: is_other_host(&config.name).then(|| store.doorbell_path(&reference)),
             area,
             end,
         });
@@ -72,14 +73,14 @@ fn connect(store: &Store, reference: &PortRef, area: &Area) -> Result<End, Store
         }),
         (ChannelLayout::Queuing(layouts), true) => {
             let body = opened.area()?;
-            let mut outlets = Vec::with_capacity(layouts.len());
+            let mut writers = Vec::with_capacity(layouts.len());
             for (layout, destination) in layouts.iter().zip(&channel.destinations) {
-                let control = body.part(layout.offset, outlet::BYTES);
-                let ring = body.part(layout.offset + outlet::BYTES, layout.ring.required_bytes());
+                let control = body.part(layout.offset, writer::BYTES);
+                let ring = body.part(layout.offset + writer::BYTES, layout.ring.required_bytes());
                 let far = port_view(store, destination)?;
-                outlets.push(Outlet::new(control, ring, far, *layout));
+                writers.push(QueueWriter::new(control, ring, far, *layout));
             }
-            End::QueuingSource(Outlets::new(outlets, channel.when_full, channel.clock))
+            End::QueuingSource(QueueWriters::new(writers, channel.when_full, channel.clock))
         }
         (ChannelLayout::Queuing(layouts), false) => {
             let view = opened.view()?;
@@ -89,10 +90,10 @@ fn connect(store: &Store, reference: &PortRef, area: &Area) -> Result<End, Store
                 .position(|destination| destination == reference);
             // `uses` has found the port among them.
             let layout = layouts[mine.unwrap_or_default()];
-            let control = view.part(layout.offset, outlet::BYTES);
-            let ring = view.part(layout.offset + outlet::BYTES, layout.ring.required_bytes());
+            let control = view.part(layout.offset, writer::BYTES);
+            let ring = view.part(layout.offset + writer::BYTES, layout.ring.required_bytes());
             let far = port_view(store, &channel.source)?;
-            End::QueuingDestination(Inlet::new(control, ring, far, area, layout))
+            End::QueuingDestination(QueueReader::new(control, ring, far, area, layout))
         }
     })
 }
@@ -113,8 +114,8 @@ fn copies(
     .collect()
 }
 
-/// A register that another host's partitions write: where it lies, and how its messages are read. `host` is the body of the file of the
-/// partition that stands for that host.
+/// A register that another host's partitions write: where it lies, and how its messages are read.
+/// `host` is the body of the file of the partition that stands for that host.
 pub(crate) fn landing(
     channel: &ChannelConfig,
     far: &FarMemory,

@@ -1,7 +1,8 @@
 //! One file of the store: made whole or not at all, and checked before it is believed.
 //!
-//! Contract: a file gets its name only when it is complete (a temporary one is linked to it), so whoever opens it finds
-//! either nothing or everything; of two that make it at once, one wins and the other uses that. Called by the store.
+//! Contract: a file gets its name only when it is complete (a temporary one is linked to it), so
+//! whoever opens it finds either nothing or everything; of two that make it at once, one wins and
+//! the other uses that. Called by the store.
 //!
 //! ```text
 //! offset 0     magic          u64
@@ -251,7 +252,8 @@ fn system(action: &'static str, path: &Path, source: io::Error) -> StoreError {
     }
 }
 
-/// A file name for `name`: letters, digits, `-`, `_` and `.` as they are, everything else as `%` and two digits a byte.
+/// A file name for `name`: letters, digits, `-`, `_` and `.` as they are, everything else as `%`
+/// and two digits a byte.
 pub(crate) fn escape(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     name.bytes()

@@ -1,7 +1,7 @@
 //! Where things lie in the body of a partition's and of a channel's file.
 //!
-//! Contract: offsets in bytes, all of them multiples of 8; what different partitions write never shares 128 bytes (CPUs fetch
-//! lines in pairs). Called by the store and by the ports.
+//! Contract: offsets in bytes, all of them multiples of 8; what different partitions write never
+//! shares 128 bytes (CPUs fetch lines in pairs). Called by the store and by the ports.
 
 use busway_core::ring::{CREDIT_BYTES, Position};
 use busway_core::{register, ring};
@@ -15,7 +15,8 @@ use crate::waiters::WAITER_WORDS;
 /// Most processes that live in a partition at the same time.
 pub(crate) const MAX_MEMBERS: usize = 64;
 
-/// The head of a partition's body. Written by the processes of the partition; everything but `MODE` under the join lock.
+/// The head of a partition's body. Written by the processes of the partition; everything but `MODE`
+/// under the join lock.
 pub(crate) mod head {
     use super::MAX_MEMBERS;
 
@@ -25,7 +26,8 @@ pub(crate) mod head {
     pub(crate) const MODE: usize = 8;
     /// `START_CONDITION_TYPE` of this incarnation.
     pub(crate) const START_CONDITION: usize = 16;
-    /// In a partition that stands for another host: what is known of its clock (module `peer_clock`). Written by the gateway.
+    /// In a partition that stands for another host: what is known of its clock (module
+    /// `peer_clock`). Written by the gateway.
     pub(crate) const PEER_CLOCK: usize = 64;
     /// Length of [`PEER_CLOCK`].
     pub(crate) const PEER_CLOCK_BYTES: usize = 32;
@@ -41,7 +43,8 @@ pub(crate) mod port {
 
     /// The port's lock (module `lock`): guards writing, sending, receiving, creating.
     pub(crate) const LOCK: usize = 0;
-    /// u64, the incarnation in which the port was created; created is what equals the head's incarnation.
+    /// u64, the incarnation in which the port was created; created is what equals the head's
+    /// incarnation.
     pub(crate) const CREATED: usize = 8;
     /// i64 ns, more than 0: what CREATE_SAMPLING_PORT said.
     pub(crate) const REFRESH_PERIOD: usize = 16;
@@ -57,36 +60,41 @@ pub(crate) mod port {
     pub(crate) const CONSUMER: usize = 64;
     /// Counters, one u64 each (module `counters`). Any process of the partition adds.
     pub(crate) const COUNTERS: usize = 128;
-    /// u64, whose numbers the messages carry that cross to another host: at the sending host drawn once for the store, at the
-    /// receiving host that of the sender heard last; 0 before. Written by the gateway, as the words that follow. Under the lock.
+    /// u64, whose numbers the messages carry that cross to another host: at the sending host drawn
+    /// once for the store, at the receiving host that of the sender heard last; 0 before. Written
+    /// by the gateway, as the words that follow. Under the lock.
     pub(crate) const ORIGIN: usize = 208;
     /// u64, number of the last message from the other host that destinations were given.
     pub(crate) const DELIVERED: usize = 216;
-    /// u64, of the messages that the other host's queue had no room for: as many as destinations here were told of.
+    /// u64, of the messages that the other host's queue had no room for: as many as destinations
+    /// here were told of.
     pub(crate) const LOST_TOLD: usize = 224;
-    /// u64, number of the message being given, and [`INTENT_LINE`] what the first destination had been sent before: tells after a
-    /// kill whether it was given.
+    /// u64, number of the message being given, and [`INTENT_LINE`] what the first destination had
+    /// been sent before: tells after a kill whether it was given.
     pub(crate) const INTENT: usize = 232;
     /// See [`INTENT`].
     pub(crate) const INTENT_LINE: usize = 240;
     /// u64, one more counter. Any process of the partition adds.
     pub(crate) const DAMAGED: usize = 248;
-    /// u64 a member place: sampling messages read by the processes that have had the place. Only the holder of the place adds, one
-    /// thread at a time, so that a read costs no locked instruction.
+    /// u64 a member place: sampling messages read by the processes that have had the place. Only
+    /// the holder of the place adds, one thread at a time, so that a read costs no locked
+    /// instruction.
     pub(crate) const READS: usize = 256;
     /// The credit words of a receiving port's ring; the sending partition reads and waits there.
     pub(crate) const CREDIT: usize = READS + MAX_MEMBERS * 8;
-    /// Who waits at the port (module `waiters`). Under the lock; the other side reads its first word.
+    /// Who waits at the port (module `waiters`). Under the lock; the other side reads its first
+    /// word.
     pub(crate) const WAITERS: usize = CREDIT + 2 * CREDIT_BYTES;
-    /// u64 on lines of its own, odd while the gateway that has the port sleeps (module `bell`). Written by the gateway; the other side
-    /// reads it.
-    pub(crate) const BELL: usize = (WAITERS + WAITER_WORDS * 8).next_multiple_of(128);
+    /// u64 on lines of its own, odd while the gateway that has the port sleeps (module `doorbell`).
+    /// Written by the gateway; the other side reads it.
+    pub(crate) const DOORBELL: usize = (WAITERS + WAITER_WORDS * 8).next_multiple_of(128);
     /// Distance of ports.
-    pub(crate) const STRIDE: usize = BELL + 128;
+    pub(crate) const STRIDE: usize = DOORBELL + 128;
 }
 
-/// What stands before each ring in a queuing channel's body. Written by the partition with the source port.
-pub(crate) mod outlet {
+/// What stands before each ring in a queuing channel's body. Written by the partition with the
+/// source port.
+pub(crate) mod writer {
     /// u64, line position behind the last message committed. Receivers sleep on it.
     pub(crate) const PUBLISHED: usize = 0;
     /// u64, messages that this destination had no room for, ever.
@@ -97,8 +105,8 @@ pub(crate) mod outlet {
     pub(crate) const BYTES: usize = 128;
 }
 
-/// What follows the register of a sampling channel whose source's processes write registers of other hosts too. Written by the partition with the
-/// source port, under the port's lock.
+/// What follows the register of a sampling channel whose source's processes write registers of
+/// other hosts too. Written by the partition with the source port, under the port's lock.
 pub(crate) mod copies {
     /// u64, drawn by the first write in this store; 0 before.
     pub(crate) const SESSION: usize = 0;
@@ -131,7 +139,7 @@ impl PartitionLayout {
 pub(crate) enum ChannelLayout {
     /// The register, and what its far copies need.
     Sampling(SamplingLayout),
-    /// For each destination an outlet and a ring.
+    /// For each destination an writer and a ring.
     Queuing(Vec<OutletLayout>),
 }
 
@@ -170,7 +178,7 @@ impl SamplingLayout {
 /// One destination of a queuing channel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OutletLayout {
-    /// Where the outlet begins in the body.
+    /// Where the writer begins in the body.
     pub(crate) offset: usize,
     pub(crate) ring: ring::Layout,
     /// Most messages in the queue: the destination port's, which the ring may exceed.
@@ -198,26 +206,26 @@ impl ChannelLayout {
             }));
         }
         let mut offset = 0_usize;
-        let mut outlets = Vec::new();
+        let mut writers = Vec::new();
         for destination in &channel.destinations {
             let depth = depth(destination).unwrap_or(1);
             let ring =
                 ring::Layout::for_messages(depth, max_size_bytes).map_err(|error| size(error.to_string()))?;
-            outlets.push(OutletLayout { offset, ring, depth });
+            writers.push(OutletLayout { offset, ring, depth });
             offset = ring
                 .required_bytes()
                 .checked_next_multiple_of(128)
-                .and_then(|bytes| bytes.checked_add(offset + outlet::BYTES))
+                .and_then(|bytes| bytes.checked_add(offset + writer::BYTES))
                 .ok_or_else(|| size("its queues are too deep".into()))?;
         }
-        Ok(Self::Queuing(outlets))
+        Ok(Self::Queuing(writers))
     }
 
     pub(crate) fn body_bytes(&self) -> usize {
         match self {
             Self::Sampling(layout) => layout.body_bytes(),
-            Self::Queuing(outlets) => outlets.last().map_or(0, |last| {
-                last.offset + outlet::BYTES + last.ring.required_bytes().next_multiple_of(128)
+            Self::Queuing(writers) => writers.last().map_or(0, |last| {
+                last.offset + writer::BYTES + last.ring.required_bytes().next_multiple_of(128)
             }),
         }
     }
@@ -225,7 +233,8 @@ impl ChannelLayout {
 
 /// A ring position that is never half written: two copies, and a word that says which one counts.
 ///
-/// Words: turn (the low bit chooses the copy), line and data of copy 0, line and data of copy 1. Read and written under a lock.
+/// Words: turn (the low bit chooses the copy), line and data of copy 0, line and data of copy 1.
+/// Read and written under a lock.
 pub(crate) struct Record<'a> {
     pub(crate) area: &'a Area,
     pub(crate) offset: usize,
@@ -247,7 +256,8 @@ impl Record<'_> {
         self.area.word(copy).store(position.line, Ordering::Relaxed);
         crate::crash::step("record-half-written");
         self.area.word(copy + 8).store(position.data, Ordering::Relaxed);
-        // Release: a process that dies behind this store has done those before it. Partner: taking over the dead one's lock.
+        // Release: a process that dies behind this store has done those before it. Partner: taking
+        // over the dead one's lock.
         self.area.word(self.offset).store(turn, Ordering::Release);
     }
 

@@ -1,7 +1,8 @@
 //! The state of a module in shared memory: a directory with one file a channel and one a partition.
 //!
-//! Contract: [`Store::open`] makes what is missing and checks what is there, so that it does not matter who comes first. A
-//! file belongs to one configuration of its channel or partition; another one is an error, never a wrong reading.
+//! Contract: [`Store::open`] makes what is missing and checks what is there, so that it does not
+//! matter who comes first. A file belongs to one configuration of its channel or partition; another
+//! one is an error, never a wrong reading.
 //!
 //! | file | written by | read by |
 //! |---|---|---|
@@ -38,10 +39,12 @@ impl Store {
 
     /// Opens the state of `module` in the directory `root`, and makes what is missing of it.
     ///
-    /// From then on all ports of the module exist, and keep their messages until the directory is removed.
+    /// From then on all ports of the module exist, and keep their messages until the directory is
+    /// removed.
     ///
     /// # Errors
-    /// [`StoreError`]: the module is impossible, the directory can't be written, or it holds another configuration.
+    /// [`StoreError`]: the module is impossible, the directory can't be written, or it holds
+    /// another configuration.
     pub fn open(root: impl Into<PathBuf>, module: Module) -> Result<Self, StoreError> {
         module.validate()?;
         let root = root.into();
@@ -55,7 +58,7 @@ impl Store {
             store.open_partition(partition)?;
             if is_other_host(&partition.name) {
                 for port in &partition.ports {
-                    crate::bell::make(&store.bell_path(&PortRef::new(&partition.name, &port.name)))?;
+                    crate::doorbell::make(&store.doorbell_path(&PortRef::new(&partition.name, &port.name)))?;
                 }
             }
         }
@@ -65,7 +68,8 @@ impl Store {
         Ok(store)
     }
 
-    /// The state of `module` in `root` for looking only: nothing is made, and nothing need be there.
+    /// The state of `module` in `root` for looking only: nothing is made, and nothing need be
+    /// there.
     ///
     /// # Errors
     /// The module is impossible.
@@ -74,8 +78,8 @@ impl Store {
         Ok(Self { root, module })
     }
 
-    /// Joins the partition called `name` as one more process of it. The first process to join while no other lives begins a
-    /// new incarnation of the partition, in the mode `COLD_START`.
+    /// Joins the partition called `name` as one more process of it. The first process to join while
+    /// no other lives begins a new incarnation of the partition, in the mode `COLD_START`.
     ///
     /// # Errors
     /// [`JoinError`].
@@ -96,7 +100,7 @@ impl Store {
     }
 
     /// The FIFO by which the gateway is woken that has the port `reference`.
-    pub(crate) fn bell_path(&self, reference: &PortRef) -> PathBuf {
+    pub(crate) fn doorbell_path(&self, reference: &PortRef) -> PathBuf {
         let [partition, port] = [&reference.partition, &reference.port].map(|name| file::escape(name));
         // An escaped name has no `+`.
         self.root.join(format!("bell-{partition}+{port}"))

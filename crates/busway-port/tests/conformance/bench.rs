@@ -1,23 +1,27 @@
-//! What a rule needs of whatever it is put to: processes of partitions that take services as lines of text.
+//! What a rule needs of whatever it is put to: processes of partitions that take services as lines
+//! of text.
 //!
-//! Contract: the module is that of `examples/shared`, the language that of its `script.rs`. A set of benches has this module at its
-//! root, and a macro `rules!` there that makes tests of the rules. Used by the rules, here and for the C interface.
+//! Contract: the module is that of `examples/shared`, the language that of its `script.rs`. A set
+//! of benches has this module at its root, and a macro `rules!` there that makes tests of the
+//! rules. Used by the rules, here and for the C interface.
 
 /// An hour in ns: nothing of a test grows older.
 pub(crate) const HOUR_NS: &str = "3600000000000";
 
 /// Where rules are put to the test.
 ///
-/// A bench gives a reply only when nothing is under way any more: what was sent has arrived, or waits for room. Within a host that is so by nature;
-/// over a bus the bench waits for it, so that the rules read the same.
+/// A bench gives a reply only when nothing is under way any more: what was sent has arrived, or
+/// waits for room. Within a host that is so by nature; over a bus the bench waits for it, so that
+/// the rules read the same.
 pub(crate) trait Bench {
     type Process: Process;
 
-    /// How many messages the channel `command` holds beside those in its destination's queue: over a bus, those that wait for room on the
-    /// sender's host.
+    /// How many messages the channel `command` holds beside those in its destination's queue: over
+    /// a bus, those that wait for room on the sender's host.
     const HELD_BACK: usize = 0;
 
-    /// How much older than it is a message may be made on its way, in ns: the error to which hosts know each other's clocks.
+    /// How much older than it is a message may be made on its way, in ns: the error to which hosts
+    /// know each other's clocks.
     #[allow(dead_code)] // The rules of Part 2 need it, which not every set of benches has.
     const STAMP_ERROR_NS: i64 = 0;
 
@@ -40,7 +44,8 @@ pub(crate) trait Process {
     fn end(&mut self) -> String;
 }
 
-/// Says each line to its process, and compares the reply: all of it, or its beginning if `...` follows.
+/// Says each line to its process, and compares the reply: all of it, or its beginning if `...`
+/// follows.
 #[track_caller]
 pub(crate) fn script<P: Process>(process: &mut P, lines: &[(&str, &str)]) {
     for (line, expected) in lines {

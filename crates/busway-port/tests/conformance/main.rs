@@ -1,8 +1,9 @@
 //! The rules of ARINC 653 for ports, one test a rule, for anything that has the services.
 //!
-//! A [`Bench`] gives processes of partitions of the shared module; a [`Process`] takes services as lines of text
-//! (`examples/shared/script.rs`), so that another bus, another language or another binding is one more bench. Here: partitions in
-//! one process, and each partition a process of its own.
+//! A [`Bench`] gives processes of partitions of the shared module; a [`Process`] takes services as
+//! lines of text (`examples/shared/script.rs`), so that another bus, another language or another
+//! binding is one more bench. Here: partitions in one process, and each partition a process of its
+//! own.
 #![cfg(not(loom))]
 
 mod bench;

@@ -1,4 +1,5 @@
-//! A process of a partition that is a program: it takes lines on standard input, replies on standard output, and has said `joined` first.
+//! A process of a partition that is a program: it takes lines on standard input, replies on
+//! standard output, and has said `joined` first.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

@@ -293,7 +293,8 @@ fn a_sender_that_waits_sends_when_there_is_room<B: Bench>() {
     receive(&mut sensors, 2..=last);
 }
 
-/// Lets four processes of different priorities wait one after the other, and returns in which order they got messages.
+/// Lets four processes of different priorities wait one after the other, and returns in which order
+/// they got messages.
 fn order_of_service<B: Bench>(discipline: &str) -> Vec<usize> {
     let bench = B::new();
     let (mut navigation, mut watcher) = both(&bench, discipline);
@@ -354,7 +355,8 @@ fn the_status_counts_messages_and_waiting_processes<B: Bench>() {
     let (mut navigation, mut sensors) = both(&bench, "fifo");
     for number in 0..=capacity::<B>() {
         let there = number.min(DEPTH);
-        // The source's status is of its own host: of the queue itself, or of what waits for the way to it.
+        // The source's status is of its own host: of the queue itself, or of what waits for the way
+        // to it.
         let here = if B::HELD_BACK == 0 { there } else { number - there };
         script(
             &mut navigation,

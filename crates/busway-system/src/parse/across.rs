@@ -1,4 +1,5 @@
-//! What several links together may not do: use one piece of memory twice, or meet at one address where they can't be told apart.
+//! What several links together may not do: use one piece of memory twice, or meet at one address
+//! where they can't be told apart.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -22,7 +23,8 @@ struct Use<'a> {
     span: Range<usize>,
 }
 
-/// `links` holds every link of the file, or nothing is checked: what follows from a link that is wrong would only confuse.
+/// `links` holds every link of the file, or nothing is checked: what follows from a link that is
+/// wrong would only confuse.
 pub(super) fn check(root: &Fields<'_, '_>, links: &[Link], notes: &mut Notes<'_>) {
     if notes.has_errors() {
         return;

@@ -1,7 +1,8 @@
 //! The bus tables of a link: `tcp.vision = { listen = ".." }`.
 //!
-//! Each bus reads its own tables ([`registry::parse_host`]) and says in words what is wrong. To find the place in the file, every key
-//! is given to the bus alone first; so all wrong keys of a table are found, not only the first.
+//! Each bus reads its own tables ([`registry::parse_host`]) and says in words what is wrong. To
+//! find the place in the file, every key is given to the bus alone first; so all wrong keys of a
+//! table are found, not only the first.
 
 use std::ops::Range;
 
@@ -155,7 +156,8 @@ fn note_key(
     notes.error(&span, key, problem, mend);
 }
 
-/// The key inside a table that is called `word` (its own place) or has it as its value (the value's place).
+/// The key inside a table that is called `word` (its own place) or has it as its value (the value's
+/// place).
 fn find_inside(value: &Spanned<DeValue<'_>>, word: &str) -> Option<(String, Range<usize>)> {
     value.get_ref().as_table()?.iter().find_map(|(key, value)| {
         let name = key.get_ref().to_string();
@@ -225,8 +227,8 @@ fn explain(message: &str, quoted: &[&str], value: &DeValue<'_>) -> (String, Stri
     }
 }
 
-/// Notes what is wrong with keys that are right alone: in the host's own table if the key stands there, else where it stands for
-/// both, else where the table should be.
+/// Notes what is wrong with keys that are right alone: in the host's own table if the key stands
+/// there, else where it stands for both, else where the table should be.
 fn note_setting(
     error: &SettingError,
     tables: [Option<&Fields<'_, '_>>; 2],

@@ -1,6 +1,8 @@
-//! From a [`Draft`] to partitions and channels: looks names up and judges what can only be judged together.
+//! From a [`Draft`] to partitions and channels: looks names up and judges what can only be judged
+//! together.
 //!
-//! Contract: the same for TOML and XML. Notes everything that is wrong; what it returns is right if nothing was noted as an error.
+//! Contract: the same for TOML and XML. Notes everything that is wrong; what it returns is right if
+//! nothing was noted as an error.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -160,7 +162,8 @@ fn host_of(partition: &DraftPartition, hosts: &[Host], notes: &mut Notes<'_>) ->
     None
 }
 
-/// Gives a channel its name: the written one, unless another channel has it, else that of its source.
+/// Gives a channel its name: the written one, unless another channel has it, else that of its
+/// source.
 fn name_channel(
     channel: &mut Channel,
     written: &DraftChannel,
@@ -523,7 +526,8 @@ impl Module<'_> {
     }
 }
 
-/// What becomes of a message for a full queue: as the file says, else by the number of destinations.
+/// What becomes of a message for a full queue: as the file says, else by the number of
+/// destinations.
 fn when_full(
     kind: &PortKind,
     destinations: usize,

@@ -1,10 +1,11 @@
-//! What the readers of TOML and of XML find, before names are looked up: the one input of [`super::connect`].
+//! What the readers of TOML and of XML find, before names are looked up: the one input of
+//! [`super::connect`].
 //!
-//! Contract: what can be judged of a thing alone has been judged and noted by its reader; places and keys are kept for what can
-//! only be judged together.
+//! Contract: what can be judged of a thing alone has been judged and noted by its reader; places
+//! and keys are kept for what can only be judged together.
 
 use crate::System;
-use crate::diagnostic::{Notes, Place};
+use crate::diagnostic::{Notes, SourceSpan};
 use crate::ports::{Channel, MAX_NAME_BYTES, Port, WhenFull};
 
 /// Everything found in a system file and in the module file that it includes.
@@ -29,12 +30,12 @@ impl Draft {
 /// Where something stands, and how it is called in messages.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Spot {
-    pub(crate) place: Place,
+    pub(crate) place: SourceSpan,
     pub(crate) key: String,
 }
 
 impl Spot {
-    pub(crate) fn new(place: impl Into<Place>, key: impl Into<String>) -> Spot {
+    pub(crate) fn new(place: impl Into<SourceSpan>, key: impl Into<String>) -> Spot {
         Spot {
             place: place.into(),
             key: key.into(),
@@ -65,7 +66,8 @@ pub(crate) struct DraftChannel {
     /// `None`: unreadable, or outside of the system.
     pub(crate) source: Option<DraftEnd>,
     pub(crate) destinations: Vec<DraftEnd>,
-    /// Whether an end could not be read or lies outside of the system: then a channel without ends is no mistake of its own.
+    /// Whether an end could not be read or lies outside of the system: then a channel without ends
+    /// is no mistake of its own.
     pub(crate) ends_elsewhere: bool,
     /// The only bus that may carry it.
     pub(crate) bus: Option<(String, Spot)>,

@@ -70,7 +70,8 @@ pub(super) fn read(root: &Fields<'_, '_>, file: &Path, notes: &mut Notes<'_>) ->
     hosts
 }
 
-/// Whether a bus table has this key: then the bus says of a senseless value something else than that it does not know the key.
+/// Whether a bus table has this key: then the bus says of a senseless value something else than
+/// that it does not know the key.
 fn is_key_of(bus: &str, key: &str) -> bool {
     let senseless = toml::Table::from_iter([(key.to_string(), toml::Value::Array(Vec::new()))]);
     registry::parse_host(bus, senseless.into())

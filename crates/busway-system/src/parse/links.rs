@@ -47,7 +47,8 @@ pub(super) fn read(root: &Fields<'_, '_>, hosts: &[Host], notes: &mut Notes<'_>)
     links
 }
 
-/// Warns of hosts without a link, unless a link is so wrong that it could be theirs, or the one host has partitions to itself.
+/// Warns of hosts without a link, unless a link is so wrong that it could be theirs, or the one
+/// host has partitions to itself.
 fn check_hosts_are_linked(root: &Fields<'_, '_>, hosts: &[Host], links: &[Link], notes: &mut Notes<'_>) {
     let has_partitions = ["partition", "module"]
         .iter()
@@ -144,7 +145,8 @@ fn buses<'a>(link: &Fields<'a, '_>, notes: &mut Notes<'_>) -> Vec<At<&'a str>> {
     bus_list(link, notes)
 }
 
-/// The known buses of the list `buses` of a table, the best first, with their places; none if there is no such list.
+/// The known buses of the list `buses` of a table, the best first, with their places; none if there
+/// is no such list.
 pub(super) fn bus_list<'a>(table: &Fields<'a, '_>, notes: &mut Notes<'_>) -> Vec<At<&'a str>> {
     let Some(names) = table.texts("buses", BUSES_EXAMPLE, notes) else {
         return Vec::new();
@@ -177,7 +179,8 @@ pub(super) fn bus_list<'a>(table: &Fields<'a, '_>, notes: &mut Notes<'_>) -> Vec
     buses
 }
 
-/// `large = { from, buses }`: another order of `known`, the link's buses, for what is large. Those that it does not name follow, in the link's order.
+/// `large = { from, buses }`: another order of `known`, the link's buses, for what is large. Those
+/// that it does not name follow, in the link's order.
 fn large(link: &Fields<'_, '_>, known: &[At<&str>], notes: &mut Notes<'_>) -> Option<Large> {
     let table = Fields::of(link.get("large")?, link.key_of("large"), notes)?;
     table.only(&["from", "buses"], notes);

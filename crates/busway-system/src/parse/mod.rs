@@ -94,7 +94,8 @@ pub(crate) fn system(text: &str, file: &Path, files: &mut Files<'_>) -> Result<S
     Ok(system)
 }
 
-/// A module without a system around it: all on one host. What the file says of hosts and buses is for a system that includes it.
+/// A module without a system around it: all on one host. What the file says of hosts and buses is
+/// for a system that includes it.
 fn xml_alone(text: &str, file: &Path, files: &mut Files<'_>) -> Result<System, SystemError> {
     let mut notes = Notes::new(file, text);
     let mut module = xml::read(file, MAIN, text.into(), files, &mut notes);

@@ -1,6 +1,7 @@
 //! `[module]`: an ARINC 653 XML file that belongs to the system, and where its partitions run.
 //!
-//! The XML file is left as it was made for another system; host and bus are named here where it has no extension elements.
+//! The XML file is left as it was made for another system; host and bus are named here where it has
+//! no extension elements.
 
 use std::path::Path;
 use std::rc::Rc;

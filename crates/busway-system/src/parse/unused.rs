@@ -1,6 +1,8 @@
-//! What a right file names and never uses: buses of a channel, and rules of services between two hosts.
+//! What a right file names and never uses: buses of a channel, and rules of services between two
+//! hosts.
 //!
-//! Contract: warns only, of a file in which everything is right: what follows from a mistake would only confuse.
+//! Contract: warns only, of a file in which everything is right: what follows from a mistake would
+//! only confuse.
 
 use toml::Spanned;
 
@@ -47,7 +49,8 @@ fn warn_of_rules(system: &System, root: &Fields<'_, '_>, notes: &mut Notes<'_>) 
     }
 }
 
-/// Of a sampling channel that is written by the source's own partition, and names buses for a fail-over that it hasn't.
+/// Of a sampling channel that is written by the source's own partition, and names buses for a
+/// fail-over that it hasn't.
 fn warn_of_buses(system: &System, draft: &Draft, notes: &mut Notes<'_>) {
     let names_several = |channel: &&crate::Channel| channel.slots.is_some() && channel.buses.len() > 1;
     for channel in system.channels.iter().filter(names_several) {

@@ -1,4 +1,5 @@
-//! Busway's own elements in an ARINC 653 XML file, which the schema leaves room for (`xs:any` in partition, port and module).
+//! Busway's own elements in an ARINC 653 XML file, which the schema leaves room for (`xs:any` in
+//! partition, port and module).
 //!
 //! ```xml
 //! <ARINC_653_Module xmlns:busway="urn:busway:arinc653" ..>
@@ -14,8 +15,9 @@
 //!       <busway:Queue WhenFull="overflow"/>                    what becomes of a message for a full queue; or "wait"
 //! ```
 //!
-//! Hosts and links are not described here but in the TOML file that includes the module (`[module] xml = ".."`). An XML file that is
-//! a system file by itself describes one host: there, places and buses are read and have no effect.
+//! Hosts and links are not described here but in the TOML file that includes the module
+//! (`[module] xml = ".."`). An XML file that is a system file by itself describes one host: there,
+//! places and buses are read and have no effect.
 
 use super::tree::Element;
 use super::{spot, unknown};
@@ -27,7 +29,8 @@ use crate::slots::{MAX_SLOTS, MIN_SLOTS};
 /// The namespace of the extension elements.
 pub(crate) const NAMESPACE: &str = "urn:busway:arinc653";
 
-/// Whether the element is an extension called `name`; warns of unknown extensions and of elements of other namespaces.
+/// Whether the element is an extension called `name`; warns of unknown extensions and of elements
+/// of other namespaces.
 pub(super) fn is(element: &Element<'_>, name: &str, parent: &str, notes: &mut Notes<'_>) -> bool {
     let own = element.namespace() == NAMESPACE && element.name() == name;
     if !own {

@@ -1,19 +1,23 @@
 //! ARINC 653 XML: a module's partitions, ports and channels, as a [`Draft`].
 //!
-//! Reads what files made for three families of systems have in common, and more words where they differ:
+//! Reads what files made for three families of systems have in common, and more words where they
+//! differ:
 //!
-//! - the `ARINC_653_Module` schema of ARINC 653 Part 1 (Supplement 2, appendix on the configuration schema), as AIR writes it:
-//!   `Partition` with `Sampling_Port` and `Queuing_Port`, `Connection_Table`; several `Module_Schedule`s, AIR's own elements;
-//! - JetOS (CHPOK): the root `chpok-configuration`, partitions in files of their own by XInclude, `Definition`, `ARINC653_Ports`,
-//!   `Queueing_Port`, sizes with `K` and `M`, `Refresh="10ms"`;
+//! - the `ARINC_653_Module` schema of ARINC 653 Part 1 (Supplement 2, appendix on the configuration
+//!   schema), as AIR writes it: `Partition` with `Sampling_Port` and `Queuing_Port`,
+//!   `Connection_Table`; several `Module_Schedule`s, AIR's own elements;
+//! - JetOS (CHPOK): the root `chpok-configuration`, partitions in files of their own by XInclude,
+//!   `Definition`, `ARINC653_Ports`, `Queueing_Port`, sizes with `K` and `M`, `Refresh="10ms"`;
 //! - `Partition_Configuration` in the place of `Partition`.
 //!
-//! Schedules, memory and health monitoring are not Busway's: their elements are known and skipped. Unknown elements and attributes
-//! are warnings. The elements of the namespace [`NAMESPACE`] are Busway's extensions: see [`extension`].
+//! Schedules, memory and health monitoring are not Busway's: their elements are known and skipped.
+//! Unknown elements and attributes are warnings. The elements of the namespace [`NAMESPACE`] are
+//! Busway's extensions: see [`extension`].
 //!
-//! The parser is `roxmltree` (MIT or Apache-2.0, no unsafe code): unlike an event reader it gives the place of each attribute, and it
-//! refuses document type definitions as a whole, so there are no entities to expand. Its tree and the included files are bounded by
-//! [`MAX_NODES`] and [`MAX_FILES`].
+//! The parser is `roxmltree` (MIT or Apache-2.0, no unsafe code): unlike an event reader it gives
+//! the place of each attribute, and it refuses document type definitions as a whole, so there are
+//! no entities to expand. Its tree and the included files are bounded by [`MAX_NODES`] and
+//! [`MAX_FILES`].
 
 mod channels;
 mod extension;
@@ -87,8 +91,8 @@ pub(crate) fn is_xml(text: &str, file: &Path) -> bool {
     named || text.trim_start_matches('\u{feff}').trim_start().starts_with('<')
 }
 
-/// Reads a module. `source` is the number of `file` in `notes`; relative paths of included files are joined to the folder of the
-/// file that includes them.
+/// Reads a module. `source` is the number of `file` in `notes`; relative paths of included files
+/// are joined to the folder of the file that includes them.
 pub(crate) fn read(
     file: &Path,
     source: usize,

@@ -1,8 +1,10 @@
-//! The files of one XML module as one tree: parses each, follows XInclude, and knows the place of everything.
+//! The files of one XML module as one tree: parses each, follows XInclude, and knows the place of
+//! everything.
 //!
-//! Contract: an element whose children are asked for shows the root of an included file in the place of `xi:include`
-//! (<https://www.w3.org/TR/xinclude/>, `parse="xml"`, whole files only). What can't be read or parsed has been noted and is absent.
-//! Nothing here recurses over what a file says, so depth is no danger.
+//! Contract: an element whose children are asked for shows the root of an included file in the
+//! place of `xi:include` (<https://www.w3.org/TR/xinclude/>, `parse="xml"`, whole files only). What
+//! can't be read or parsed has been noted and is absent. Nothing here recurses over what a file
+//! says, so depth is no danger.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +13,7 @@ use std::rc::Rc;
 use roxmltree::{Document, Node, ParsingOptions};
 
 use super::{Files, MAX_FILES, MAX_NODES};
-use crate::diagnostic::{Notes, Place, nearest, one_of};
+use crate::diagnostic::{Notes, SourceSpan, nearest, one_of};
 use crate::parse::draft::Spot;
 
 const XINCLUDE: &str = "http://www.w3.org/2001/XInclude";
@@ -75,7 +77,7 @@ impl Sources {
             }
         };
         for node in document.descendants().filter(is_include) {
-            let place = Place {
+            let place = SourceSpan {
                 source: number,
                 span: node.range(),
             };
@@ -91,7 +93,7 @@ impl Sources {
         &self,
         at: usize,
         node: Node<'_, '_>,
-        place: &Place,
+        place: &SourceSpan,
         files: &mut Files<'_>,
         notes: &mut Notes<'_>,
     ) -> Option<Source> {
@@ -197,7 +199,7 @@ fn is_include(node: &Node<'_, '_>) -> bool {
 fn note_syntax(error: &roxmltree::Error, text: &str, source: usize, notes: &mut Notes<'_>) {
     if matches!(error, roxmltree::Error::DtdDetected) {
         let start = text.find("<!DOCTYPE").unwrap_or(0);
-        let place = Place {
+        let place = SourceSpan {
             source,
             span: start..start + "<!DOCTYPE".len(),
         };
@@ -226,7 +228,7 @@ fn note_syntax(error: &roxmltree::Error, text: &str, source: usize, notes: &mut 
     let said = said
         .strip_suffix(&format!(" at {pos}"))
         .map_or(said.as_str(), |said| said);
-    let place = Place {
+    let place = SourceSpan {
         source,
         span: start..start + 1,
     };
@@ -299,14 +301,14 @@ impl<'a> Element<'a> {
     }
 
     /// The place of its name.
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn place(&self) -> SourceSpan {
         let source = &self.sources.all[self.source];
         let start = self.node.range().start + 1;
         let rest = source.text.get(start..).unwrap_or("");
         let length = rest
             .find(|c: char| c.is_whitespace() || c == '>' || c == '/')
             .unwrap_or(rest.len());
-        Place {
+        SourceSpan {
             source: source.number,
             span: start..start + length,
         }
@@ -323,7 +325,7 @@ impl<'a> Element<'a> {
                 name,
                 value: found.value().trim(),
                 spot: Spot {
-                    place: Place {
+                    place: SourceSpan {
                         source: self.sources.all[self.source].number,
                         span: found.range_value(),
                     },
@@ -333,7 +335,8 @@ impl<'a> Element<'a> {
         })
     }
 
-    /// As [`attribute`](Self::attribute), and notes it if none is there; the first name is the one to write.
+    /// As [`attribute`](Self::attribute), and notes it if none is there; the first name is the one
+    /// to write.
     pub(super) fn required(
         &self,
         names: &[&'a str],
@@ -353,14 +356,15 @@ impl<'a> Element<'a> {
         found
     }
 
-    /// Warns of attributes that nothing reads. Those of a namespace (`xsi:..`, `xml:..`) are others' business.
+    /// Warns of attributes that nothing reads. Those of a namespace (`xsi:..`, `xml:..`) are
+    /// others' business.
     pub(super) fn only(&self, key: &str, known: &[&str], notes: &mut Notes<'_>) {
         for attribute in self.node.attributes().filter(|it| it.namespace().is_none()) {
             let name = attribute.name();
             if known.contains(&name) {
                 continue;
             }
-            let place = Place {
+            let place = SourceSpan {
                 source: self.sources.all[self.source].number,
                 span: attribute.range_qname(),
             };

@@ -159,7 +159,7 @@ fn for_each(legs: &mut [Leg], mut step: impl FnMut(&mut OutboundPort) -> Result<
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use busway_port::carry::Tap;
+    use busway_port::carry::PortSource;
     use busway_port::{
         ChannelConfig, Direction, Discipline, Module, Partition, PartitionConfig, PortConfig, PortKind,
         PortRef, Store, WhenFull,
@@ -305,7 +305,7 @@ mod tests {
 
         fn add(&mut self, at: usize) {
             let partition = Arc::new(self.store.join(HOSTS[at]).expect("a place"));
-            let tap = Tap::open(&partition, "P", 7).expect("configured");
+            let tap = PortSource::open(&partition, "P", 7).expect("configured");
             let sender = Box::new(FakeSender(self.buses[at].clone()));
             let wire = Wire::new(busway_system::Clock::Ptp, &Estimator::default());
             let out = OutboundPort::new(key(at as u32), "c".into(), tap, sender, wire, Arc::default());

@@ -7,7 +7,7 @@
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
-use busway_port::carry::{Bell, Spout};
+use busway_port::carry::{Doorbell, PortReceiver};
 use busway_transport::{ChannelError, Head, Landing, Receiver, Sink, Verdict, WaitFor};
 
 use super::head;
@@ -34,7 +34,7 @@ pub struct InboundPort {
 }
 
 struct PortSink {
-    spout: Spout,
+    spout: PortReceiver,
     wire: Wire,
     counters: Arc<PortCounters>,
     buffer: Box<[u8]>,
@@ -48,7 +48,7 @@ impl InboundPort {
     /// Continues after the last message that the port received.
     pub fn new(
         key: ChannelKey,
-        spout: Spout,
+        spout: PortReceiver,
         receiver: Box<dyn Receiver>,
         wire: Wire,
         counters: Arc<PortCounters>,
@@ -102,7 +102,7 @@ impl InboundPort {
     /// Whether it must be polled since nothing wakes the lane: to return credits, or to look for
     /// room in a queue without doorbell.
     pub fn is_polled(&self) -> bool {
-        self.quiet_polls < AFTER_POLLS || self.waits_for_room() && self.sink.spout.bell().is_none()
+        self.quiet_polls < AFTER_POLLS || self.waits_for_room() && self.sink.spout.doorbell().is_none()
     }
 
     /// Whether a message waits for room in a queue.
@@ -111,8 +111,8 @@ impl InboundPort {
     }
 
     /// Rings when a full queue has room.
-    pub fn doorbell(&self) -> Option<&Bell> {
-        self.sink.spout.bell()
+    pub fn doorbell(&self) -> Option<&Doorbell> {
+        self.sink.spout.doorbell()
     }
 
     /// The doorbell's descriptor.

@@ -8,7 +8,7 @@
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
-use busway_port::carry::{Bell, Tap};
+use busway_port::carry::{Doorbell, PortSource};
 use busway_transport::{ChannelError, Company, Flushed, HEAD_BYTES, Refused, Sender, WaitFor};
 
 use super::buffer_pool::BufferPool;
@@ -27,7 +27,7 @@ pub struct OutboundPort {
     key: ChannelKey,
     /// Its name in the system file: one source, several hosts.
     channel: Arc<str>,
-    tap: Tap,
+    tap: PortSource,
     sender: Box<dyn Sender<Outgoing>>,
     wire: Wire,
     counters: Arc<PortCounters>,
@@ -56,7 +56,7 @@ impl OutboundPort {
     pub fn new(
         key: ChannelKey,
         channel: Arc<str>,
-        tap: Tap,
+        tap: PortSource,
         sender: Box<dyn Sender<Outgoing>>,
         wire: Wire,
         counters: Arc<PortCounters>,
@@ -128,12 +128,12 @@ impl OutboundPort {
             WaitFor::Doorbell => self.awaits_acknowledgement() && self.credit_looks < CREDIT_LOOKS,
             WaitFor::Poll => self.awaits_credit(),
         };
-        credits_are || self.tap.bell().is_none()
+        credits_are || self.tap.doorbell().is_none()
     }
 
     /// Rings when a message waits.
-    pub fn doorbell(&self) -> Option<&Bell> {
-        self.tap.bell()
+    pub fn doorbell(&self) -> Option<&Doorbell> {
+        self.tap.doorbell()
     }
 
     /// The doorbell's descriptor.

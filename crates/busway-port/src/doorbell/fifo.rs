@@ -1,4 +1,4 @@
-//! The FIFOs of bells, and the words in the store's files.
+//! The FIFOs of doorbells, and the words in the store's files.
 
 use std::io;
 use std::path::Path;
@@ -18,7 +18,8 @@ use crate::system::is_other_host;
 
 /// Bytes taken at once; a FIFO that holds more is read in turns.
 const TAKEN_BYTES: usize = 4096;
-/// Turns at most: more than a FIFO holds by default, and an end where somebody writes without pause.
+/// Turns at most: more than a FIFO holds by default, and an end where somebody writes without
+/// pause.
 const TURNS: usize = 16;
 
 /// Makes the FIFO `path`, if it is not there.
@@ -30,7 +31,8 @@ pub(crate) fn make(path: &Path) -> Result<(), StoreError> {
 }
 
 fn open(path: &Path) -> io::Result<OwnedFd> {
-    // For reading and writing at both sides: a sleeper sees no hang-up when a ringer goes, a ringer no SIGPIPE when the sleeper does.
+    // For reading and writing at both sides: a sleeper sees no hang-up when a ringer goes, a ringer
+    // no SIGPIPE when the sleeper does.
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let fifo = rustix::fs::open(path, flags, Mode::empty())?;
     if FileType::from_raw_mode(rustix::fs::fstat(&fifo)?.st_mode) != FileType::Fifo {
@@ -49,36 +51,37 @@ fn system(action: &'static str, path: &Path, source: io::Error) -> StoreError {
 
 /// The gateway's side of one port. Dropping it disarms it.
 #[derive(Debug)]
-pub struct Bell {
+pub struct Doorbell {
     fifo: OwnedFd,
     /// The port's part of its partition's file.
     area: Area,
 }
 
-impl Bell {
+impl Doorbell {
     pub(crate) fn open(path: &Path, area: &Area) -> Result<Self, StoreError> {
         let fifo = open(path).map_err(|source| system("open", path, source))?;
-        let bell = Self {
+        let doorbell = Self {
             fifo,
             area: area.clone(),
         };
         // A gateway that was killed may have left it armed.
-        bell.disarm();
-        bell.clear();
-        Ok(bell)
+        doorbell.disarm();
+        doorbell.clear();
+        Ok(doorbell)
     }
 
     fn word(&self) -> &AtomicU64 {
-        self.area.word(port::BELL)
+        self.area.word(port::DOORBELL)
     }
 
-    /// Becomes readable when the bell is rung.
+    /// Becomes readable when the doorbell is rung.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fifo.as_fd()
     }
 
-    /// From now on processes ring. The caller looks once more for messages, or room, before it sleeps.
+    /// From now on processes ring. The caller looks once more for messages, or room, before it
+    /// sleeps.
     pub fn arm(&self) {
         arm(self.word());
     }
@@ -99,7 +102,7 @@ impl Bell {
     }
 }
 
-impl Drop for Bell {
+impl Drop for Doorbell {
     fn drop(&mut self) {
         self.disarm();
     }
@@ -131,7 +134,7 @@ impl Ringers {
                 continue;
             };
             for end in ends.iter().filter(|end| is_other_host(&end.partition)) {
-                let path = store.bell_path(end);
+                let path = store.doorbell_path(end);
                 ringers.push(Ringer {
                     fifo: open(&path).map_err(|source| system("open", &path, source))?,
                     far: port_view(store, end)?,
@@ -155,7 +158,7 @@ impl Ringers {
 impl Ringer {
     #[inline]
     fn ring(&self) {
-        if is_due(self.far.word(port::BELL), &self.rung) {
+        if is_due(self.far.word(port::DOORBELL), &self.rung) {
             // A full FIFO is as good: its owner has not looked yet.
             let _ = rustix::io::write(&self.fifo, &[1]);
         }
