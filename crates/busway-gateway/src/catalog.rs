@@ -71,7 +71,6 @@ pub struct LocalView<'a> {
     pub census: Census,
 }
 
-/// See the module.
 pub struct Catalog {
     config: Config,
     own_node: UniqueNodeId,
@@ -98,9 +97,6 @@ pub struct CatalogChanges {
 
 impl Catalog {
     /// Of the domain that `config` names, seen by our node.
-    ///
-    /// # Errors
-    /// The domain can't be watched.
     pub fn new(config: &Config, own_node: UniqueNodeId, now: Instant) -> std::io::Result<Catalog> {
         let watch = Watch::new(config)?;
         let looks = watch.list().into_iter().map(|hash| (hash, (now, 0))).collect();

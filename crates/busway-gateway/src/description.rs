@@ -14,13 +14,11 @@ pub(crate) const FLATBUFFER_TYPE: &str = "iox2::Flatbuffer";
 /// A type as iceoryx2 compares it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TypeDescription {
-    /// The type's name.
     pub name: String,
     /// Whether messages are slices of it.
     pub slice: bool,
     /// Size of one element in bytes.
     pub size_bytes: u64,
-    /// Alignment in bytes.
     pub alignment_bytes: u64,
 }
 
@@ -38,11 +36,8 @@ impl fmt::Display for TypeDescription {
 /// The settings that a program can require when it opens the service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
-    /// Most publishers at a time.
     pub max_publishers: u64,
-    /// Most subscribers at a time.
     pub max_subscribers: u64,
-    /// Most nodes that have it open at a time.
     pub max_nodes: u64,
     /// Samples that a late joiner can get.
     pub history_size: u64,
@@ -58,13 +53,10 @@ pub struct Settings {
 /// A publish/subscribe service, without anything local.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceDescription {
-    /// The service's name.
     pub name: String,
-    /// The payload's type.
     pub payload: TypeDescription,
     /// The user header's type; `()` where there is none.
     pub user_header: TypeDescription,
-    /// The settings.
     pub settings: Settings,
     /// Attributes: key and value, in the order of iceoryx2.
     pub attributes: Vec<(String, String)>,
@@ -73,7 +65,6 @@ pub struct ServiceDescription {
 }
 
 impl ServiceDescription {
-    /// Whether the payload is a flatbuffer.
     pub fn is_flatbuffer(&self) -> bool {
         self.payload.name == FLATBUFFER_TYPE
     }
@@ -114,7 +105,6 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The shape of a service's messages.
     pub fn of(description: &ServiceDescription) -> Shape {
         Shape {
             element_bytes: description.payload.size_bytes,

@@ -20,18 +20,18 @@
 //!
 //! Called by `busway gateway` ([`run`]).
 
-pub mod catalog;
-pub mod clock;
-pub mod control;
-pub mod counters;
-pub mod description;
-pub mod faults;
-pub mod gateway;
-pub mod iox;
-pub mod janitor;
-pub mod lane;
-pub mod protocol;
-pub mod status;
+mod catalog;
+mod clock;
+mod control;
+mod counters;
+mod description;
+mod faults;
+mod gateway;
+mod iox;
+mod janitor;
+mod lane;
+mod protocol;
+mod status;
 
 use std::path::PathBuf;
 use std::sync::Arc;

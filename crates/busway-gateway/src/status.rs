@@ -33,7 +33,6 @@ pub struct PortStatus {
     pub peer: String,
     /// Whether messages leave this host by it.
     pub leaves: bool,
-    /// The bus.
     pub bus: String,
     /// Whether messages can pass now.
     pub open: bool,
@@ -55,7 +54,6 @@ pub struct PortStatus {
 pub struct LinkStatus {
     /// The host at the other end.
     pub peer: String,
-    /// The bus.
     pub bus: String,
     /// Whether the conversation stands.
     pub up: bool,

@@ -23,9 +23,6 @@ pub const MAX_EVENT: usize = 63;
 pub type Factory = PortFactory<Service>;
 
 /// Opens the companion of a publish/subscribe service.
-///
-/// # Errors
-/// iceoryx2's reason, in words.
 pub fn open(node: &Node<Service>, service: &str) -> Result<Factory, String> {
     let name = ServiceName::new(service).map_err(|error| format!("{error:?}"))?;
     node.service_builder(&name)

@@ -83,9 +83,6 @@ pub struct SamplePublisher {
 impl SamplePublisher {
     /// A publisher. With `wait` it waits for slow readers (services without safe overflow) until
     /// `backpressure` stops that. `loans`: most messages that may be landing at a time.
-    ///
-    /// # Errors
-    /// iceoryx2's reason, in words.
     pub fn new(
         factory: &Factory,
         shape: Shape,
@@ -123,7 +120,6 @@ impl SamplePublisher {
         })
     }
 
-    /// The shape of this service's messages.
     pub fn shape(&self) -> Shape {
         self.shape
     }
@@ -136,9 +132,6 @@ impl SamplePublisher {
     }
 
     /// Loans a sample for a message of this many elements.
-    ///
-    /// # Errors
-    /// No memory for the loan.
     pub fn loan(&self, elements: usize) -> Result<LoanedSample, LoanError> {
         if elements > self.roomy_elements.get() {
             // The data segment is replaced only here, so that its generation is known: a loan that

@@ -45,7 +45,6 @@ impl LocalSample {
         bytes.get(offset..).unwrap_or(&[])
     }
 
-    /// The user header.
     pub fn user_header(&self) -> &[u8] {
         let header: *const CustomHeaderMarker = self.sample.user_header();
         // SAFETY: the sample's user header area has the size of the service's user header type,
@@ -78,13 +77,11 @@ enum Body {
 
 /// A message on its way to a bus. Dropping it returns the sample to its publisher.
 pub struct Outgoing {
-    /// Its head.
     pub head: Head,
     body: Body,
 }
 
 impl Outgoing {
-    /// A message for one destination.
     pub fn sample(head: Head, sample: LocalSample) -> Outgoing {
         Outgoing {
             head,
@@ -100,7 +97,6 @@ impl Outgoing {
         }
     }
 
-    /// A message of the history.
     pub fn copied(head: Head, copy: Arc<CopiedSample>) -> Outgoing {
         Outgoing {
             head,
@@ -116,7 +112,6 @@ impl Outgoing {
         }
     }
 
-    /// Events without a payload.
     pub fn events(head: Head) -> Outgoing {
         Outgoing {
             head,
@@ -126,7 +121,6 @@ impl Outgoing {
 }
 
 impl CopiedSample {
-    /// Copies a sample.
     pub fn of(sample: &LocalSample) -> CopiedSample {
         CopiedSample {
             user_header: sample.user_header().into(),

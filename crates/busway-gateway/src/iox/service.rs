@@ -69,13 +69,11 @@ impl TypeDescription {
 /// Why a service can't be described or mirrored.
 #[derive(Debug, thiserror::Error)]
 pub enum DescriptionError {
-    /// Not a valid service name here.
     #[error("its name can't be used here")]
     Name,
     /// A type that can't be laid out.
     #[error("its type {name:?} {reason}")]
     Type {
-        /// The type's name.
         name: String,
         /// What is wrong with it.
         reason: &'static str,
@@ -155,17 +153,11 @@ impl ServiceDescription {
     }
 
     /// Opens the service if it exists.
-    ///
-    /// # Errors
-    /// See [`DescriptionError`].
     pub fn open(&self, node: &Node<Service>) -> Result<Factory, DescriptionError> {
         self.builder(node, None)?.open().map_err(DescriptionError::Open)
     }
 
     /// Opens the service, or creates it with just these settings.
-    ///
-    /// # Errors
-    /// See [`DescriptionError`].
     pub fn open_or_create(&self, node: &Node<Service>) -> Result<Factory, DescriptionError> {
         match self.open(node) {
             Err(DescriptionError::Open(PublishSubscribeOpenError::DoesNotExist)) => {}

@@ -29,9 +29,6 @@ pub struct SampleSubscriber {
 
 impl SampleSubscriber {
     /// A subscriber with the service's largest buffer and whole history.
-    ///
-    /// # Errors
-    /// iceoryx2's reason, in words.
     pub fn new(
         factory: &Factory,
         node: &Node<Service>,

@@ -18,29 +18,13 @@ use crate::iox::sample::Outgoing;
 /// A command to a lane.
 pub enum LaneCommand {
     /// For the half of a service that sends to other hosts.
-    Outbound {
-        /// The service.
-        flow: FlowId,
-        /// What to do.
-        command: OutboundCommand,
-    },
+    Outbound { flow: FlowId, command: OutboundCommand },
     /// For the half of a service that receives from other hosts.
-    Inbound {
-        /// The service.
-        flow: FlowId,
-        /// What to do.
-        command: InboundCommand,
-    },
+    Inbound { flow: FlowId, command: InboundCommand },
     /// For a channel of ports.
-    Port {
-        /// The channel.
-        flow: FlowId,
-        /// What to do.
-        command: PortCommand,
-    },
+    Port { flow: FlowId, command: PortCommand },
     /// Sets the doorbell of a link, for channels without descriptor.
     SetDoorbell {
-        /// Index of the link.
         link: usize,
         /// `None` when the link goes down.
         doorbell: Option<Box<dyn Doorbell>>,
@@ -58,9 +42,7 @@ pub enum OutboundCommand {
     End,
     /// Adds a destination.
     AddSender {
-        /// The channel.
         key: ChannelKey,
-        /// This host's end of it.
         sender: Box<dyn Sender<Outgoing>>,
         /// Every message takes this channel, so the bus may send one message to several hosts once.
         may_join: bool,
@@ -69,16 +51,10 @@ pub enum OutboundCommand {
     AddLargeSender {
         /// The destination's main channel.
         main: ChannelKey,
-        /// The channel.
         large: LargeSender,
     },
     /// Ends a channel; the lane reports when it is gone.
-    EndSender {
-        /// The channel.
-        key: ChannelKey,
-        /// How.
-        ending: Ending,
-    },
+    EndSender { key: ChannelKey, ending: Ending },
     /// Sets the listener of the companion event service.
     SetListener(Option<EventListener>),
     /// Local publishers came or went.
@@ -94,9 +70,7 @@ pub enum InboundCommand {
     End,
     /// Adds a channel; the lane reports that it has it.
     AddReceiver {
-        /// The channel.
         key: ChannelKey,
-        /// This host's end of it.
         receiver: Box<dyn Receiver>,
         /// The numbering of messages from the sending host.
         continuity: Arc<Continuity>,
@@ -104,15 +78,9 @@ pub enum InboundCommand {
         keeps_all: bool,
     },
     /// Acknowledges each message as soon as it is taken: the sender is about to end.
-    AcknowledgeReceiver {
-        /// The channel.
-        key: ChannelKey,
-    },
+    AcknowledgeReceiver { key: ChannelKey },
     /// Ends a channel once every message that has arrived is taken; the lane reports it.
-    EndReceiver {
-        /// The channel.
-        key: ChannelKey,
-    },
+    EndReceiver { key: ChannelKey },
     /// Replaces the publisher after a fault.
     ReplacePublisher(Box<SamplePublisher>),
     /// Sets the notifier of the companion event service.

@@ -24,14 +24,12 @@ use crate::iox::sample::Outgoing;
 
 /// A second channel to a host, for large messages.
 pub struct LargeSender {
-    /// Names it.
     pub key: ChannelKey,
     /// Payload in bytes from which on a message takes it.
     pub from_bytes: u64,
     /// Whether the order is kept across both channels. Not so for a service that keeps the latest:
     /// its newest number wins, by whichever channel it came.
     pub in_order: bool,
-    /// Its end.
     pub sender: Box<dyn Sender<Outgoing>>,
 }
 
@@ -87,7 +85,6 @@ struct Large {
     in_order: bool,
 }
 
-/// See the module.
 pub(super) struct Destination {
     main: ChannelSender,
     large: Option<Large>,

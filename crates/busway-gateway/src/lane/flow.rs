@@ -9,7 +9,6 @@ use super::inbound::Inbound;
 use super::interface::{FlowId, Report};
 use super::outbound::Outbound;
 
-/// See the module.
 pub(super) struct Flow {
     pub(super) id: FlowId,
     pub(super) outbound: Option<Outbound>,

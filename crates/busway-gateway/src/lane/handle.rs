@@ -14,7 +14,6 @@ use super::schedule;
 use super::wait::{self, Sleeper};
 use super::worker::Worker;
 
-/// See the module.
 pub struct Lane {
     commands: mpsc::Sender<LaneCommand>,
     has_commands: Arc<AtomicBool>,
@@ -31,7 +30,6 @@ pub(super) struct Inbox {
 /// Where lanes put their reports.
 #[derive(Clone)]
 pub struct ReportSender {
-    /// The queue.
     pub queue: mpsc::Sender<Report>,
     /// Rung after reports were put in.
     pub doorbell: Arc<OwnedFd>,
@@ -39,9 +37,6 @@ pub struct ReportSender {
 
 impl Lane {
     /// Starts a lane's thread.
-    ///
-    /// # Errors
-    /// The system has no thread or descriptor left.
     pub fn start(settings: LaneSettings, reports: ReportSender) -> std::io::Result<Lane> {
         let (commands, receiver) = mpsc::channel();
         let has_commands = Arc::new(AtomicBool::new(false));

@@ -30,13 +30,11 @@ const END_LIMIT: Duration = Duration::from_millis(500);
 
 /// The parts of an inbound half.
 pub struct InboundSetup {
-    /// Our publisher.
     pub publisher: SamplePublisher,
     /// Keeps the publisher from waiting in vain; counts messages that full readers did not get.
     pub backpressure: Arc<Backpressure>,
     /// This gateway's session: a message that carries it is an echo.
     pub own_session: u64,
-    /// Where to count.
     pub counters: Arc<ServiceCounters>,
 }
 
@@ -117,7 +115,6 @@ struct In {
     has_ended: bool,
 }
 
-/// See the module.
 pub struct Inbound {
     setup: InboundSetup,
     /// Raises the events that announced the samples at home, if the service has a companion here.
@@ -129,7 +126,6 @@ pub struct Inbound {
 }
 
 impl Inbound {
-    /// Without sources yet.
     pub fn new(setup: InboundSetup) -> Inbound {
         Inbound {
             setup,
@@ -139,7 +135,6 @@ impl Inbound {
         }
     }
 
-    /// Adds a source.
     pub fn add(
         &mut self,
         key: ChannelKey,

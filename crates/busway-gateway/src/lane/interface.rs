@@ -17,7 +17,6 @@ pub enum FlowId {
 /// Names a channel within this gateway: the link's number and the channel's number in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChannelKey {
-    /// Index of the link.
     pub link: usize,
     /// The link's conversation, counted by this gateway. A peer that starts anew uses channel numbers
     /// again, perhaps before a lane has reported the end of an earlier channel of that number.
@@ -61,9 +60,7 @@ pub enum WhenFull {
 pub enum Report {
     /// The sending end of a channel is gone.
     SenderEnded {
-        /// The flow.
         flow: FlowId,
-        /// The channel.
         key: ChannelKey,
         /// Messages that the receiver had not acknowledged. 0 after a failure, when the lane has
         /// counted them itself, and for ports, whose queues keep such messages.
@@ -72,24 +69,14 @@ pub enum Report {
         failure: Option<String>,
     },
     /// The lane has the receiving end: it will take every message sent from now on.
-    ReceiverAdded {
-        /// The flow.
-        flow: FlowId,
-        /// The channel.
-        key: ChannelKey,
-    },
+    ReceiverAdded { flow: FlowId, key: ChannelKey },
     /// The receiving end is gone, and every message that had arrived was taken.
     ReceiverEnded {
-        /// The flow.
         flow: FlowId,
-        /// The channel.
         key: ChannelKey,
         /// Why, if nobody commanded it.
         failure: Option<String>,
     },
     /// The flow's publisher had no memory behind a sample and must be replaced.
-    PublisherFailed {
-        /// The flow.
-        flow: FlowId,
-    },
+    PublisherFailed { flow: FlowId },
 }

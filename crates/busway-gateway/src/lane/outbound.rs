@@ -31,7 +31,6 @@ const MOVE_LIMIT: Duration = Duration::from_secs(2);
 
 /// The parts of an outbound half.
 pub struct OutboundSetup {
-    /// Our subscriber.
     pub subscriber: SampleSubscriber,
     /// Samples kept for hosts that join late.
     pub history: usize,
@@ -40,13 +39,10 @@ pub struct OutboundSetup {
     /// The last number given to a sample of this service; outlives the outbound half, so that
     /// numbers never come twice.
     pub sequence: Arc<AtomicU64>,
-    /// This gateway's session.
     pub origin: u64,
-    /// Where to count.
     pub counters: Arc<ServiceCounters>,
 }
 
-/// See the module.
 pub struct Outbound {
     setup: OutboundSetup,
     /// Receives the events that announce samples, if the service has a companion.
@@ -75,7 +71,6 @@ pub struct Outbound {
 }
 
 impl Outbound {
-    /// Without destinations yet.
     pub fn new(setup: OutboundSetup) -> Outbound {
         let history = VecDeque::with_capacity(setup.history);
         Outbound {

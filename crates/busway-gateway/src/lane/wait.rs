@@ -31,20 +31,15 @@ const COARSE: Duration = Duration::from_millis(10);
 const BATCH: usize = 64;
 
 /// A doorbell between threads of this process.
-///
-/// # Errors
-/// No descriptor left.
 pub fn doorbell() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
-/// Rings it.
 pub fn ring(doorbell: &OwnedFd) {
     // Fails only if nobody has silenced it for 2^64 rings.
     let _ = rustix::io::write(doorbell, &1u64.to_ne_bytes());
 }
 
-/// Silences it.
 pub fn silence(doorbell: impl AsFd) {
     let mut count = [0u8; 8];
     // Fails if it was silent.
@@ -87,13 +82,11 @@ pub struct Woken {
 }
 
 impl Woken {
-    /// Their names; one may occur twice.
     pub fn flows(&self) -> &[FlowId] {
         &self.flows[..self.count]
     }
 }
 
-/// See the module.
 pub struct Sleeper {
     epoll: OwnedFd,
     doorbell: OwnedFd,
@@ -107,9 +100,6 @@ pub struct Sleeper {
 
 impl Sleeper {
     /// Watches the lane's own doorbell only.
-    ///
-    /// # Errors
-    /// No descriptor left.
     pub fn new(doorbell: &OwnedFd) -> io::Result<Sleeper> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let doorbell = doorbell.try_clone()?;

@@ -32,7 +32,6 @@ const FEW: usize = 32;
 /// A spinning lane asks the kernel about quiet descriptors every so many idle turns.
 const SPIN_ASK: u32 = 256;
 
-/// See the module.
 pub(super) struct Worker {
     wait: Wait,
     inbox: Inbox,

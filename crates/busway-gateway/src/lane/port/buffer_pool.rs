@@ -17,7 +17,6 @@ const POOL_BYTES: usize = 4 << 20;
 /// Most buffers of a new pool.
 const MAX_BUFFERS: usize = 32;
 
-/// See the module.
 #[derive(Default)]
 pub struct BufferPool {
     slots: Vec<Slot>,
@@ -47,7 +46,6 @@ impl BufferPool {
         }
     }
 
-    /// Number of buffers.
     pub fn len(&self) -> usize {
         self.slots.len()
     }

@@ -9,7 +9,6 @@ use super::inbound::InboundPort;
 use super::outbound::OutboundPort;
 use crate::lane::interface::{FlowId, Report};
 
-/// See the module.
 #[derive(Default)]
 pub struct PortChannels {
     fans: Vec<FanOut>,

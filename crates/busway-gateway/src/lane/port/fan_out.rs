@@ -20,7 +20,6 @@ use crate::lane::interface::{FlowId, Report};
 /// Most messages that each channel takes before the other channels of the lane get their turn.
 const BUDGET: usize = 64;
 
-/// See the module.
 #[derive(Default)]
 pub struct FanOut {
     legs: Vec<Leg>,
@@ -70,12 +69,10 @@ impl FanOut {
         self.remove(reports, |leg| (leg.flow == flow).then_some(None));
     }
 
-    /// Whether no channel is left.
     pub fn is_empty(&self) -> bool {
         self.legs.is_empty()
     }
 
-    /// The channels.
     pub fn ports(&self) -> impl Iterator<Item = &OutboundPort> {
         self.legs.iter().map(|leg| &*leg.port)
     }

@@ -20,7 +20,6 @@ const BUDGET: usize = 64;
 /// Polls after the last message, in which the bus returns the credits that it still owes.
 const AFTER_POLLS: u32 = 64;
 
-/// See the module.
 pub struct InboundPort {
     key: ChannelKey,
     receiver: Box<dyn Receiver>,
@@ -71,7 +70,6 @@ impl InboundPort {
         }
     }
 
-    /// The channel.
     pub fn key(&self) -> ChannelKey {
         self.key
     }
@@ -127,9 +125,6 @@ impl InboundPort {
 
     /// Takes messages that have arrived. `eager`: reads descriptors although epoll has reported
     /// none. Returns the number of messages.
-    ///
-    /// # Errors
-    /// The channel has ended or failed.
     pub fn pump(&mut self, eager: bool) -> Result<usize, ChannelError> {
         let is_unfinished = self.waits_for_room() || self.quiet_polls < AFTER_POLLS;
         let is_quiet = !self.is_ready && !eager && !is_unfinished;

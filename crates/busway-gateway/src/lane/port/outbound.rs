@@ -22,7 +22,6 @@ use crate::lane::interface::ChannelKey;
 /// each.
 const CREDIT_LOOKS: u32 = 64;
 
-/// See the module.
 pub struct OutboundPort {
     key: ChannelKey,
     /// Its name in the system file: one source, several hosts.
@@ -81,7 +80,6 @@ impl OutboundPort {
         }
     }
 
-    /// The channel.
     pub fn key(&self) -> ChannelKey {
         self.key
     }
@@ -166,9 +164,6 @@ impl OutboundPort {
     }
 
     /// Starts a turn: sends the message that was refused before.
-    ///
-    /// # Errors
-    /// As those of [`flush`](Self::flush).
     pub fn retry(&mut self) -> Result<(), ChannelError> {
         self.starved = false;
         match self.pending.take() {
@@ -179,9 +174,6 @@ impl OutboundPort {
 
     /// Takes the next message and hands it to the sender. Returns whether there was one, and room
     /// for it. `is_shared`: other channels of the same source use the same memory.
-    ///
-    /// # Errors
-    /// As those of [`flush`](Self::flush).
     pub fn take(&mut self, pool: &mut BufferPool, is_shared: bool) -> Result<bool, ChannelError> {
         if self.pending.is_some() {
             return Ok(false);
