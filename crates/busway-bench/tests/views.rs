@@ -1,4 +1,5 @@
-//! What the views say of runs: text, CSV, HdrHistogram logs, comparisons. The page is tested in a browser by `report.rs`.
+//! What the views say of runs: text, CSV, HdrHistogram logs, comparisons. The page is tested in a
+//! browser by `report.rs`.
 
 mod samples;
 
@@ -68,7 +69,7 @@ fn refused_conditions_come_first_and_warnings_before_the_figures() {
 }
 
 #[test]
-fn a_warning_of_the_machine_that_the_run_repeats_is_said_once() {
+fn warning_of_machine_and_run_appears_once() {
     let mut run = samples::latency();
     run.warnings = run.environment.warnings.clone();
     assert_eq!(text(&run, false).matches("neighbours may take").count(), 1);
@@ -92,7 +93,7 @@ fn latency_has_the_tables_of_its_publications() {
 }
 
 #[test]
-fn a_run_that_left_the_payload_untouched_says_so_before_the_figures() {
+fn untouched_payload_is_a_warning_before_the_figures() {
     let text = text(&samples::single(), false);
     let said = text.find("payload untouched").expect("it says so");
     assert!(
@@ -103,7 +104,7 @@ fn a_run_that_left_the_payload_untouched_says_so_before_the_figures() {
 }
 
 #[test]
-fn a_histogram_is_shown_on_request_only() {
+fn histogram_is_shown_on_request_only() {
     let run = samples::latency();
     assert!(!text(&run, false).contains('█'));
     assert_eq!(
@@ -113,7 +114,7 @@ fn a_histogram_is_shown_on_request_only() {
 }
 
 #[test]
-fn the_other_experiments_have_the_tables_that_their_readers_look_for() {
+fn every_other_experiment_has_its_tables() {
     for (run, parts) in [
         (
             samples::throughput(),
@@ -245,7 +246,7 @@ fn table_of_a_sweep_has_one_row_for_each_technology_without_empty_columns() {
 }
 
 #[test]
-fn csv_has_a_line_for_each_row_under_the_names_of_the_json() {
+fn csv_has_one_line_a_row_with_names_of_the_json() {
     let run = samples::throughput();
     let path = file("throughput.csv");
     Output {
@@ -276,7 +277,7 @@ fn csv_has_a_line_for_each_row_under_the_names_of_the_json() {
 }
 
 #[test]
-fn a_standard_reader_finds_every_histogram_of_the_log_under_its_tag() {
+fn standard_reader_finds_every_histogram_by_its_tag() {
     let run = samples::latency();
     let path = file("latency.hlog");
     Output {
@@ -331,7 +332,7 @@ fn comparison(files: Vec<PathBuf>) -> Result<String, BenchError> {
 }
 
 #[test]
-fn runs_stand_beside_each_other_with_ratios_to_the_first() {
+fn compared_runs_have_ratios_to_the_first() {
     let mut faster = samples::latency();
     for row in &mut faster.rows {
         let times = row.rtt_ns.as_mut().unwrap();
@@ -360,7 +361,7 @@ fn runs_stand_beside_each_other_with_ratios_to_the_first() {
 }
 
 #[test]
-fn runs_of_different_experiments_are_not_compared() {
+fn comparing_different_experiments_is_an_error() {
     let error = comparison(vec![
         saved("one.json", &samples::latency()),
         saved("other.json", &samples::stream()),
@@ -378,7 +379,7 @@ fn runs_of_different_experiments_are_not_compared() {
 }
 
 #[test]
-fn a_file_that_is_no_result_is_named() {
+fn file_that_is_no_result_is_named_in_the_error() {
     let path = file("no-result.json");
     std::fs::write(&path, "{\"schema\":\"something else\"}").unwrap();
     let error = comparison(vec![saved("good.json", &samples::latency()), path]).unwrap_err();
@@ -386,7 +387,7 @@ fn a_file_that_is_no_result_is_named() {
 }
 
 #[test]
-fn a_result_read_back_shows_the_same() {
+fn stored_result_shows_the_same_text() {
     for (name, run) in samples::all() {
         let read = Run::load(&saved(&format!("{name}.again.json"), &run)).unwrap();
         assert_eq!(text(&read, true), text(&run, true), "{name}");
@@ -394,7 +395,7 @@ fn a_result_read_back_shows_the_same() {
 }
 
 #[test]
-fn an_output_that_cannot_be_written_is_named() {
+fn unwritable_output_is_named_in_the_error() {
     let nowhere = file("no such folder").join("x.html");
     let error = Output {
         report: Some(nowhere),
@@ -406,7 +407,7 @@ fn an_output_that_cannot_be_written_is_named() {
 }
 
 #[test]
-fn whether_files_can_be_written_is_known_before_anything_is_measured() {
+fn check_finds_unwritable_files_and_creates_none() {
     let check = |path: PathBuf| {
         let output = Output {
             json: Some(path),
@@ -428,7 +429,7 @@ fn whether_files_can_be_written_is_known_before_anything_is_measured() {
 }
 
 #[test]
-fn a_self_test_that_failed_beside_others_says_that_they_may_be_the_reason() {
+fn failed_self_test_on_a_busy_machine_names_that_as_possible_reason() {
     let mut run = samples::self_test();
     run.rows[0].verdicts[0].passed = false;
     let others = |run: &Run| text(run, false).contains("repeat it on a quiet machine");
@@ -457,7 +458,7 @@ fn fields(value: &serde_json::Value, names: &mut std::collections::BTreeSet<Stri
 }
 
 #[test]
-fn the_documentation_names_every_field_and_every_column() {
+fn documentation_names_every_field_and_column() {
     let page = include_str!("../../../docs/bench-results.md");
     let mut names = std::collections::BTreeSet::new();
     for (_, mut run) in samples::all() {

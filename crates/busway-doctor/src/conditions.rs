@@ -1,9 +1,12 @@
-//! What a measured program asks of the system: a processor of its own, real-time priority, locked memory, no deep idle states.
+//! What a measured program asks of the system: a processor of its own, real-time priority, locked
+//! memory, no deep idle states.
 //!
-//! Contract: a program applies what is [`Wanted`] to itself, in the thread that measures and before it starts others. Nothing that is
-//! refused ends it: each request becomes a [`Condition`] of the result that says whether it was granted, and if not, why and how to
-//! mend it. [`Granted`] is kept for as long as the conditions shall hold. Called by the programs under test (`worker`); the
-//! experiments turn the options ([`Args`]) into what is wanted and [`merge`] what the programs report.
+//! Contract: a program applies what is [`Wanted`] to itself, in the thread that measures and before
+//! it starts others. Nothing that is refused ends it: each request becomes a [`Condition`] of the
+//! result that says whether it was granted, and if not, why and how to mend it. [`Granted`] is kept
+//! for as long as the conditions shall hold. Called by the programs under test (`worker`); the
+//! experiments turn the options ([`Args`]) into what is wanted and [`merge`] what the programs
+//! report.
 #![allow(unsafe_code)] // sched_setscheduler has no safe wrapper in our libraries
 
 use std::fs::{File, OpenOptions};
@@ -15,7 +18,8 @@ use rustix::process::{Pid, Resource, getrlimit};
 use rustix::thread::{CapabilitySet, CpuSet, capabilities, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
-/// Where programs say how long waking a processor may take at most (kernel: Documentation/power/pm_qos_interface.rst).
+/// Where programs say how long waking a processor may take at most (kernel:
+/// Documentation/power/pm_qos_interface.rst).
 const CPU_DMA_LATENCY: &str = "/dev/cpu_dma_latency";
 
 /// Something asked of the system for the programs under test.
@@ -38,7 +42,8 @@ pub struct Condition {
 pub struct Wanted {
     /// Which of the processors that it may use the program keeps to, counted from 0.
     pub processor: Option<usize>,
-    /// The processor by the kernel's number; takes precedence. Also reaches isolated ones, which programs may not use unasked.
+    /// The processor by the kernel's number; takes precedence. Also reaches isolated ones, which
+    /// programs may not use unasked.
     pub cpu: Option<usize>,
     /// Priority under SCHED_FIFO, 1 to 99.
     pub fifo_priority: Option<u8>,
@@ -87,7 +92,8 @@ pub fn apply(wanted: &Wanted) -> (Granted, Vec<Condition>) {
     (granted, conditions)
 }
 
-/// The conditions of a run from those of its programs: granted only if all that asked for it got it.
+/// The conditions of a run from those of its programs: granted only if all that asked for it got
+/// it.
 pub fn merge(programs: Vec<Vec<Condition>>) -> Vec<Condition> {
     let mut merged: Vec<Condition> = Vec::new();
     for condition in programs.into_iter().flatten() {
@@ -142,7 +148,8 @@ fn keep_to(wanted: &Wanted) -> (String, Result<(), Refusal>) {
     (format!("CPU {cpu}"), outcome.map_err(refusal))
 }
 
-/// Keeps every thread of another process to one CPU, by the kernel's number; threads that those start later stay there too.
+/// Keeps every thread of another process to one CPU, by the kernel's number; threads that those
+/// start later stay there too.
 pub fn keep_process_to(process_id: u32, cpu: usize) -> Result<(), Refusal> {
     if cpu >= CpuSet::MAX_CPU {
         return Err(format!("there is no CPU {cpu}"));
@@ -198,7 +205,8 @@ fn become_fifo(priority: u8) -> Result<(), Refusal> {
     if !(1..=99).contains(&priority) {
         return Err(format!("there is no priority {priority}; give one from 1 to 99"));
     }
-    // SAFETY: a zeroed sched_param is a valid one on Linux; pid 0 is the calling thread; the call only reads the structure.
+    // SAFETY: a zeroed sched_param is a valid one on Linux; pid 0 is the calling thread; the call
+    // only reads the structure.
     let failed = unsafe {
         let mut param: libc::sched_param = std::mem::zeroed();
         param.sched_priority = libc::c_int::from(priority);
@@ -209,7 +217,8 @@ fn become_fifo(priority: u8) -> Result<(), Refusal> {
     }
     let error = io::Error::last_os_error();
     if may(CapabilitySet::SYS_NICE) {
-        // With CONFIG_RT_GROUP_SCHED, what is left is the budget of the control group (kernel: scheduler/sched-rt-group.rst).
+        // With CONFIG_RT_GROUP_SCHED, what is left is the budget of the control group (kernel:
+        // scheduler/sched-rt-group.rst).
         return Err(format!(
             "{error}: the control group of this program has no real-time time; write some to its cpu.rt_runtime_us, or boot with \
              rt_group_sched=0"
@@ -235,8 +244,8 @@ fn right(capability: CapabilitySet, name: &str) -> String {
 /// Options with which every experiment can be asked for conditions.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Args {
-    /// Keep the sending and the receiving program to these CPUs (the kernel's numbers), or to none in particular
-    /// [default: CPUs of their own where there are enough]
+    /// Keep the sending and the receiving program to these CPUs (the kernel's numbers), or to none
+    /// in particular [default: CPUs of their own where there are enough]
     #[arg(long, value_name = "CPU,CPU|none", help_heading = "Conditions")]
     pub pin: Option<Pin>,
     /// Run the programs under SCHED_FIFO with this priority, 1 to 99
@@ -277,7 +286,8 @@ impl std::str::FromStr for Pin {
 }
 
 impl Args {
-    /// What the sending program shall ask for (in round trips: the one that asks). `processor` is the default without `--pin`.
+    /// What the sending program shall ask for (in round trips: the one that asks). `processor` is
+    /// the default without `--pin`.
     pub fn sending(&self, processor: Option<usize>) -> Wanted {
         self.wanted(0, processor)
     }

@@ -1,4 +1,5 @@
-//! What the files of a machine say about it. Pure functions over a [`Tree`], used by the record of the environment and by the doctor.
+//! What the files of a machine say about it. Pure functions over a [`Tree`], used by the record of
+//! the environment and by the doctor.
 
 use std::io::Read as _;
 
@@ -285,7 +286,8 @@ const LIBRARIES: [&str; 8] = [
     "usr/local/lib64",
 ];
 
-/// Files of a shared library, `libNAME.so` and what follows, the longest name (which holds the version) last.
+/// Files of a shared library, `libNAME.so` and what follows, the longest name (which holds the
+/// version) last.
 pub fn library(tree: &Tree, name: &str) -> Vec<String> {
     let prefix = format!("{name}.so");
     let mut found = Vec::new();

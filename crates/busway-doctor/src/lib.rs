@@ -1,13 +1,13 @@
 //! What a Linux machine is like for real-time messages: the record of its environment, what spoils
 //! latency and how to mend it, and what a program may ask of the scheduler.
 //!
-//! [`examine`] is `busway doctor`; [`environment::Environment`] goes into every result of `busway bench`;
-//! [`conditions`] are what a measured program asks for itself. All of it reads `/proc` and `/sys` below a
-//! [`tree::Tree`], so that a captured machine is judged like this one. Called by the command line and
-//! `busway-bench`.
+//! [`examine`] is `busway doctor`; [`environment::Environment`] goes into every result of `busway
+//! bench`; [`conditions`] are what a measured program asks for itself. All of it reads `/proc` and
+//! `/sys` below a [`tree::Tree`], so that a captured machine is judged like this one. Called by the
+//! command line and `busway-bench`.
 //!
-//! The files are read by hand: the `procfs` crate rejects a whole file if one field is absent, and a
-//! record needs whatever a kernel tells.
+//! The files are read by hand: the `procfs` crate rejects a whole file if one field is absent, and
+//! a record needs whatever a kernel tells.
 
 mod checks;
 pub mod conditions;

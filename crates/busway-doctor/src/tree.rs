@@ -1,7 +1,8 @@
-//! The files in which Linux describes a machine, below a directory: `/` for this machine, another for one that was captured.
+//! The files in which Linux describes a machine, below a directory: `/` for this machine, another
+//! for one that was captured.
 //!
-//! Contract: paths are relative (`proc/cpuinfo`). What cannot be read or is empty is absent; nothing here fails. Used by the record of
-//! the environment and by the doctor.
+//! Contract: paths are relative (`proc/cpuinfo`). What cannot be read or is empty is absent;
+//! nothing here fails. Used by the record of the environment and by the doctor.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -70,7 +71,8 @@ impl Tree {
     }
 }
 
-/// The CPUs in a list such as `0-3,8` (kernel: admin-guide/kernel-parameters.rst, "cpu lists"); what is no number is left out.
+/// The CPUs in a list such as `0-3,8` (kernel: admin-guide/kernel-parameters.rst, "cpu lists");
+/// what is no number is left out.
 pub fn cpu_list(text: &str) -> Vec<usize> {
     /// Longer lists than any kernel's are not believed.
     const MAX: usize = 8192;
@@ -98,7 +100,8 @@ pub fn field(text: &str, key: &str) -> Option<String> {
 pub(crate) mod testing {
     use super::Tree;
 
-    /// Files with their text below a directory of their own, which goes when the first of the two does.
+    /// Files with their text below a directory of their own, which goes when the first of the two
+    /// does.
     pub(crate) fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Tree) {
         let directory = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -116,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_of_cpus_is_ranges_and_numbers() {
+    fn cpu_list_has_ranges_and_numbers() {
         assert_eq!(cpu_list("0-3,8\n"), [0, 1, 2, 3, 8]);
         assert_eq!(cpu_list("5"), [5]);
         assert!(cpu_list("").is_empty());
@@ -125,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_is_found_by_its_whole_name() {
+    fn field_is_found_by_whole_name() {
         let text = "cpu family\t: 6\nmodel\t\t: 167\nmodel name\t: A: B\nempty:\n";
         assert_eq!(field(text, "model").as_deref(), Some("167"));
         assert_eq!(field(text, "model name").as_deref(), Some("A: B"));

@@ -102,7 +102,8 @@ impl Recorder {
     }
 }
 
-/// Times of one kind, in ns. Percentiles of fewer samples than they need (`p99_99` of less than 10,000) are the longest time.
+/// Times of one kind, in ns. Percentiles of fewer samples than they need (`p99_99` of less than
+/// 10,000) are the longest time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Distribution {
     /// How many.
@@ -140,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_distribution_is_read_back_with_all_its_times() {
+    fn distribution_survives_json_with_all_times() {
         let mut recorder = Recorder::default();
         for ns in 1..=10_000 {
             recorder.record(ns * 100);
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_histogram_is_none() {
+    fn damaged_histogram_is_none() {
         assert!(Recorder::decode("AAAA").is_none());
         assert!(Recorder::decode("no base64!").is_none());
     }

@@ -1,9 +1,9 @@
-//! The result of a run, whatever the experiment: what `--json` writes, and what tables, `--csv`, `--report` and `busway bench compare`
-//! are made from.
+//! The result of a run, whatever the experiment: what `--json` writes, and what tables, `--csv`,
+//! `--report` and `busway bench compare` are made from.
 //!
-//! Contract: field names are stable and carry their units; a field that does not apply to an experiment is absent; a reader
-//! takes fields that it does not know for absent. `docs/bench-results.md` describes every field. Written by the experiments, read by
-//! the views.
+//! Contract: field names are stable and carry their units; a field that does not apply to an
+//! experiment is absent; a reader takes fields that it does not know for absent.
+//! `docs/bench-results.md` describes every field. Written by the experiments, read by the views.
 
 mod distribution;
 mod measured;
@@ -115,9 +115,11 @@ pub struct Settings {
     /// How many messages each measurement sent; absent where it went by time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages: Option<u64>,
-    /// Whether every byte of every payload was written and read; if not, only its first 16 bytes were.
+    /// Whether every byte of every payload was written and read; if not, only its first 16 bytes
+    /// were.
     pub touched: bool,
-    /// Messages a second of an open loop, whose times count from the intended instant of sending; absent in a closed loop.
+    /// Messages a second of an open loop, whose times count from the intended instant of sending;
+    /// absent in a closed loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_loop_hz: Option<f64>,
 }
@@ -129,7 +131,8 @@ pub struct Row {
     pub technology: String,
     /// How the programs waited: `spin`, `adaptive`, `event`.
     pub wait: String,
-    /// What distinguishes rows of the same technology beyond that (gateway: `ping-pong`, `latest`, `lossless`).
+    /// What distinguishes rows of the same technology beyond that (gateway: `ping-pong`, `latest`,
+    /// `lossless`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     /// Size of a message in bytes.
@@ -190,14 +193,16 @@ pub struct Row {
     /// Times in which nothing was measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interruptions: Vec<Interruption>,
-    /// The figure by which technologies are compared, of each round in turn (`null` for a round without one): the median round trip in ns, bytes a second,
-    /// CPU load in percent, the median execution time or observed interval in ns.
+    /// The figure by which technologies are compared, of each round in turn (`null` for a round
+    /// without one): the median round trip in ns, bytes a second, CPU load in percent, the median
+    /// execution time or observed interval in ns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by_round: Vec<Option<f64>>,
     /// That figure over the baseline's at the same size and interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio: Option<Ratio>,
-    /// That figure over the floor's: the sum of the hops of a round trip, or the bare bus (gateway).
+    /// That figure over the floor's: the sum of the hops of a round trip, or the bare bus
+    /// (gateway).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio_to_floor: Option<Ratio>,
     /// That figure over that of iceoryx2's own Zenoh tunnel (gateway).
@@ -219,7 +224,8 @@ pub struct Load {
     pub host_user_percent: f64,
     /// System time of the whole host.
     pub host_system_percent: f64,
-    /// Hardware and soft interrupts of the whole host. 0 where the kernel does not account for them.
+    /// Hardware and soft interrupts of the whole host. 0 where the kernel does not account for
+    /// them.
     pub host_interrupt_percent: f64,
     /// Time of the gateway on that side, user and system; absent without gateways.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -282,7 +288,8 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// It cannot be read, is no result of `busway bench`, or one of a version that this one does not know.
+    /// It cannot be read, is no result of `busway bench`, or one of a version that this one does
+    /// not know.
     pub fn load(path: &Path) -> Result<Self, BenchError> {
         let text =
             std::fs::read_to_string(path).map_err(BenchError::io(format!("read {}", path.display())))?;
@@ -307,7 +314,8 @@ impl Run {
         serde_json::from_str(&text).map_err(|e| unusable(format!("is no whole result: {e}")))
     }
 
-    /// Writes the file that [`load`](Self::load) reads: first beside it, then in its place, so that nobody ever finds half a file.
+    /// Writes the file that [`load`](Self::load) reads: first beside it, then in its place, so that
+    /// nobody ever finds half a file.
     ///
     /// # Errors
     ///

@@ -1,9 +1,10 @@
-//! From the figures of single rounds to one, and how one technology compares with another measured in the same rounds.
+//! From the figures of single rounds to one, and how one technology compares with another measured
+//! in the same rounds.
 
 use serde::{Deserialize, Serialize};
 
-/// Two-sided 95 % quantiles of Student's t distribution for 1 to 30 degrees of freedom (NIST/SEMATECH e-Handbook of Statistical Methods, table
-/// 1.3.6.7.2).
+/// Two-sided 95 % quantiles of Student's t distribution for 1 to 30 degrees of freedom
+/// (NIST/SEMATECH e-Handbook of Statistical Methods, table 1.3.6.7.2).
 const T_95: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
@@ -13,8 +14,9 @@ const T_95_MANY: f64 = 1.96;
 
 /// A figure over the baseline's, with the interval that holds the true ratio with 95 % confidence.
 ///
-/// From the ratios of single rounds, in which both were measured shortly after each other: the geometric mean, and the interval of Student's t
-/// distribution around the mean of the logarithms. It knows of the differences between rounds, not of what is the same in all of them.
+/// From the ratios of single rounds, in which both were measured shortly after each other: the
+/// geometric mean, and the interval of Student's t distribution around the mean of the logarithms.
+/// It knows of the differences between rounds, not of what is the same in all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     /// Geometric mean of the rounds' ratios.
@@ -71,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_rounds_have_an_interval_without_width() {
+    fn interval_of_equal_rounds_has_no_width() {
         let ratio = Ratio::of(&[Some(2.0), Some(4.0)], &[Some(1.0), Some(2.0)]).unwrap();
         assert_eq!(
             (ratio.value.round(), ratio.low, ratio.high),
@@ -80,8 +82,9 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_is_that_of_the_t_distribution_over_the_logarithms() {
-        // Logarithms 0, ln 2, ln 4: mean ln 2, standard deviation ln 2, so the half width is 4.303 ln 2 / sqrt 3.
+    fn interval_is_that_of_t_distribution_over_logarithms() {
+        // Logarithms 0, ln 2, ln 4: mean ln 2, standard deviation ln 2, so the half width is 4.303
+        // ln 2 / sqrt 3.
         let ratio = Ratio::of(&[Some(1.0), Some(2.0), Some(4.0)], &[Some(1.0); 3]).unwrap();
         let half_width = 4.303 * 2f64.ln() / 3f64.sqrt();
         assert!((ratio.value - 2.0).abs() < 1e-9);
@@ -96,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_that_lack_either_figure_do_not_count() {
+    fn rounds_without_either_figure_are_ignored() {
         let ratio = Ratio::of(&[Some(3.0), None, Some(9.0)], &[Some(1.0), Some(1.0), None]).unwrap();
         assert_eq!((ratio.value.round(), ratio.low), (3.0, None));
         assert_eq!(Ratio::of(&[None], &[Some(1.0)]), None);

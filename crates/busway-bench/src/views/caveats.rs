@@ -1,6 +1,8 @@
-//! What a reader must know before believing the figures: refused conditions first, then interruptions, warnings, notes.
+//! What a reader must know before believing the figures: refused conditions first, then
+//! interruptions, warnings, notes.
 //!
-//! Contract: every view shows all of them beside the figures, and none of them twice. Called by the terminal view and the report.
+//! Contract: every view shows all of them beside the figures, and none of them twice. Called by the
+//! terminal view and the report.
 
 use crate::record::{Run, Settings};
 

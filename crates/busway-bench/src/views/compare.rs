@@ -1,9 +1,9 @@
 //! `busway bench compare`: stored runs of one experiment, alone or beside each other.
 //!
 //! Contract: runs of different experiments are an error; whatever else makes runs hard to compare
-//! (machines, kernels, how they were measured) is a warning before the figures. Ratios between runs have
-//! no interval: their rounds did not alternate, and nothing is known of what changed between them.
-//! Called by the command line.
+//! (machines, kernels, how they were measured) is a warning before the figures. Ratios between runs
+//! have no interval: their rounds did not alternate, and nothing is known of what changed between
+//! them. Called by the command line.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,8 @@ use crate::record::Run;
 /// Which results are compared, and where the comparison goes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Results that `busway bench … --json FILE` wrote: one is shown again, several beside each other with ratios to the first
+    /// Results that `busway bench … --json FILE` wrote: one is shown again, several beside each
+    /// other with ratios to the first
     #[arg(required = true, num_args = 1.., value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Write the figures of all runs as comma-separated values
@@ -34,7 +35,8 @@ pub struct Args {
 ///
 /// # Errors
 ///
-/// A file cannot be read, is no result of this version, or of another experiment than the first; a file cannot be written.
+/// A file cannot be read, is no result of this version, or of another experiment than the first; a
+/// file cannot be written.
 pub fn run(args: &Args) -> Result<String, BenchError> {
     let loaded = args
         .files
@@ -156,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_as_short_as_they_can_be_and_never_the_same() {
+    fn run_names_are_short_and_unique() {
         let files = ["a/x.json", "b/x.json", "y.json", "z.json", "z.json"].map(PathBuf::from);
         let names = names(&files);
         assert_eq!(names, ["a/x.json", "b/x.json", "y", "z.json (4)", "z.json (5)"]);

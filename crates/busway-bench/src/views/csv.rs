@@ -1,8 +1,9 @@
 //! A run as comma-separated values: a line for each row.
 //!
-//! Contract: names of columns are those of the JSON, joined by `_` where one field lies in another (`rtt_ns_p50`, `sender_host_user_percent`);
-//! every file has every column, in the same order, whatever the experiment; a figure that a row lacks is empty. Lists and histograms are only in the
-//! JSON. RFC 4180 with a header. Called by `--csv`.
+//! Contract: names of columns are those of the JSON, joined by `_` where one field lies in another
+//! (`rtt_ns_p50`, `sender_host_user_percent`); every file has every column, in the same order,
+//! whatever the experiment; a figure that a row lacks is empty. Lists and histograms are only in
+//! the JSON. RFC 4180 with a header. Called by `--csv`.
 
 use crate::record::{Calls, Distribution, Load, Row, Run};
 

@@ -1,8 +1,10 @@
-//! The histograms of a run as an HdrHistogram interval log (`.hlog`), which HistogramLogProcessor, HdrHistogram's plotter and hdr-plot read.
+//! The histograms of a run as an HdrHistogram interval log (`.hlog`), which HistogramLogProcessor,
+//! HdrHistogram's plotter and hdr-plot read.
 //!
-//! Contract: one tagged histogram for each row and kind of time that has one, in ns; the tag is technology, wait, mode, size, interval and kind, joined
-//! by `-`, in letters, digits, `.`, `_` and `-`. All intervals begin with the run and last as long as it did, because rounds alternate. The column of maxima
-//! is in µs. Called by `--hdr`.
+//! Contract: one tagged histogram for each row and kind of time that has one, in ns; the tag is
+//! technology, wait, mode, size, interval and kind, joined by `-`, in letters, digits, `.`, `_` and
+//! `-`. All intervals begin with the run and last as long as it did, because rounds alternate. The
+//! column of maxima is in µs. Called by `--hdr`.
 
 use std::io;
 use std::time::{Duration, UNIX_EPOCH};
@@ -75,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_would_break_the_log_is_made_harmless() {
+    fn tag_replaces_characters_that_would_break_the_log() {
         let row = Row {
             technology: "a,b\nc d".into(),
             wait: "spin".into(),

@@ -9,7 +9,8 @@ use super::series::{Entry, Set, half, load_percent, marked};
 use super::{threshold, units};
 use crate::record::{Experiment, Row};
 
-/// Messages are seen in time if the median interval between those seen is at most this much longer than the one asked for.
+/// Messages are seen in time if the median interval between those seen is at most this much longer
+/// than the one asked for.
 const IN_TIME: f64 = 1.1;
 /// From here on others explain why the self-test fails, in percent of the processors.
 const BUSY_PERCENT: f64 = 5.0;
@@ -142,7 +143,8 @@ fn percent_longer(value: f64, than: f64) -> String {
     format!("{:.2} % {word}", percent.abs())
 }
 
-/// From which interval on messages are seen in time: a sentence for each size and interval, with all to whom it applies.
+/// From which interval on messages are seen in time: a sentence for each size and interval, with
+/// all to whom it applies.
 fn timeliness(set: &Set<'_>) -> Vec<String> {
     let mut all = Vec::new();
     for bytes in set.sizes() {

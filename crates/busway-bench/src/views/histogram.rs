@@ -1,7 +1,8 @@
-//! A histogram in characters, as `scipp -hist` shows it: a line for each range of times, as long as the logarithm of its count.
+//! A histogram in characters, as `scipp -hist` shows it: a line for each range of times, as long as
+//! the logarithm of its count.
 //!
-//! Contract: ranges are equally wide on a logarithmic scale and cover every time from the shortest to the longest, so that a single outlier
-//! is seen. Called by the terminal view.
+//! Contract: ranges are equally wide on a logarithmic scale and cover every time from the shortest
+//! to the longest, so that a single outlier is seen. Called by the terminal view.
 
 use std::fmt::Write;
 
@@ -91,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_time_is_in_a_range_and_a_single_outlier_is_seen() {
+    fn every_time_is_in_a_range_and_single_outlier_is_drawn() {
         let mut recorder = Recorder::default();
         (0..10_000).for_each(|at| recorder.record(1_000 + at % 100));
         recorder.record(5_000_000);
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn one_time_alone_and_none_at_all_are_drawn() {
+    fn empty_and_single_value_histograms_are_drawn() {
         let mut recorder = Recorder::default();
         assert!(log_ranges(&recorder, RANGES, 1.0).is_empty());
         recorder.record(0);

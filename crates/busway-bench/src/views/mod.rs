@@ -1,10 +1,10 @@
 //! How results are shown: text, comma-separated values, HdrHistogram logs, a report page, and runs
 //! beside each other.
 //!
-//! Contract: every view is made from [`Run`]s alone, so that a file read back shows what the run did;
-//! what takes away from the figures (refused conditions, warnings, more busy threads than cores) always
-//! stands beside them; text from files is never trusted to be harmless. Called by every experiment,
-//! through [`Output`] and [`text`], and by `busway bench compare`.
+//! Contract: every view is made from [`Run`]s alone, so that a file read back shows what the run
+//! did; what takes away from the figures (refused conditions, warnings, more busy threads than
+//! cores) always stands beside them; text from files is never trusted to be harmless. Called by
+//! every experiment, through [`Output`] and [`text`], and by `busway bench compare`.
 
 mod caveats;
 pub mod compare;
@@ -30,10 +30,12 @@ pub use terminal::{Columns, Show};
 /// Where results go beside the terminal.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Output {
-    /// Write the result as JSON (docs/bench-results.md describes every field; `busway bench compare` reads it)
+    /// Write the result as JSON (docs/bench-results.md describes every field; `busway bench
+    /// compare` reads it)
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Write the figures as comma-separated values, a line for each technology, way of waiting and size
+    /// Write the figures as comma-separated values, a line for each technology, way of waiting and
+    /// size
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
     /// Write all histograms as an HdrHistogram log
@@ -48,7 +50,8 @@ pub struct Output {
 }
 
 impl Output {
-    /// Checks that the files can be written, before hours are spent on what goes into them. Touches none.
+    /// Checks that the files can be written, before hours are spent on what goes into them. Touches
+    /// none.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Which rows belong together: a line of a figure, or a row of a table, is one technology in one way
-//! of waiting and one mode, of one run.
+//! Which rows belong together: a line of a figure, or a row of a table, is one technology in one
+//! way of waiting and one mode, of one run.
 //!
 //! Contract: the order is that of the rows in the file, so that a technology has the same place and
 //! colour in every view. Called by tables and figures.
@@ -12,7 +12,8 @@ pub(super) const CROWDED_MARK: &str = "†";
 pub(super) const CROWDED: &str =
     "† more busy threads than cores: these figures show the scheduler as much as the mechanism";
 
-/// Runs of one experiment that are shown together. One run has no label; several are compared with the first.
+/// Runs of one experiment that are shown together. One run has no label; several are compared with
+/// the first.
 #[derive(Clone, Copy)]
 pub(super) struct Set<'a> {
     runs: &'a [(String, &'a Run)],
@@ -134,7 +135,8 @@ impl<'a> Set<'a> {
         distinct(self.entries().map(|entry| entry.row.payload_bytes))
     }
 
-    /// All intervals of rows, ascending; one absent interval if no row has any. Rows without one belong to each of them.
+    /// All intervals of rows, ascending; one absent interval if no row has any. Rows without one
+    /// belong to each of them.
     pub fn intervals_ns(&self) -> Vec<Option<u64>> {
         let all = distinct(self.entries().filter_map(|entry| entry.row.interval_ns));
         if all.is_empty() {
@@ -206,7 +208,8 @@ pub(super) fn receiver(row: &Row) -> Option<&Load> {
     row.receiver.as_ref()
 }
 
-/// The figure by which rows of an experiment are compared: that of [`Row::by_round`], over all rounds.
+/// The figure by which rows of an experiment are compared: that of [`Row::by_round`], over all
+/// rounds.
 pub(super) fn headline(experiment: Experiment, row: &Row) -> Option<f64> {
     let median = |times: &Option<Distribution>| times.as_ref().map(|it| it.p50 as f64);
     match experiment {

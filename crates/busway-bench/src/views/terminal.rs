@@ -1,8 +1,9 @@
 //! A run as text: warnings, tables, on request histograms, and a few sentences.
 //!
-//! Contract: everything that takes away from the figures stands before them, refused conditions first.
-//! No table is wider than the terminal: columns are dropped by rank, and a line below the table names
-//! them; if those that must stay are too wide, their cells wrap. Called by [`super::text`] and `compare`.
+//! Contract: everything that takes away from the figures stands before them, refused conditions
+//! first. No table is wider than the terminal: columns are dropped by rank, and a line below the
+//! table names them; if those that must stay are too wide, their cells wrap. Called by
+//! [`super::text`] and `compare`.
 
 use std::fmt::Write;
 use std::str::FromStr;

@@ -1,6 +1,8 @@
-//! From which size on another bus is the faster one: what `large` of a link in the system file wants to know.
+//! From which size on another bus is the faster one: what `large` of a link in the system file
+//! wants to know.
 //!
-//! Contract: a bus is called faster at a size only if the 95 % interval of the ratio of both, over the rounds, says so. Called by [`super::headline`].
+//! Contract: a bus is called faster at a size only if the 95 % interval of the ratio of both, over
+//! the rounds, says so. Called by [`super::headline`].
 
 use busway_transport::registry::BUS_NAMES;
 
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_threshold_is_the_first_size_at_which_the_other_one_is_faster_for_good() {
+    fn threshold_is_first_size_from_which_the_other_bus_is_faster() {
         use Faster::{First, Second, Undecided};
         assert_eq!(
             judged(&[First, Undecided, Second, Undecided]),
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_that_is_said_is_one_of_the_system_file_and_means_the_same() {
+    fn recommended_line_parses_as_system_file_and_orders_the_buses() {
         let row = |technology: &str, payload_bytes, half_ns| Row {
             technology: technology.into(),
             payload_bytes,
@@ -193,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_none_where_one_is_never_slower_or_they_change_places_often() {
+    fn no_threshold_if_one_bus_is_never_slower_or_they_alternate() {
         use Faster::{First, Second, Undecided};
         assert_eq!(judged(&[First, Undecided]), Some(Verdict::Always(First)));
         assert_eq!(judged(&[Undecided]), Some(Verdict::Always(Undecided)));

@@ -1,7 +1,8 @@
 //! Figures as people read them.
 //!
-//! Contract: a table gives all times in µs, so that a column can be compared by eye; captions and axes take the unit that fits. Sizes
-//! are binary (KiB) where they are whole, rates are decimal (MB/s), as their publications have them. Called by all views.
+//! Contract: a table gives all times in µs, so that a column can be compared by eye; captions and
+//! axes take the unit that fits. Sizes are binary (KiB) where they are whole, rates are decimal
+//! (MB/s), as their publications have them. Called by all views.
 
 /// A time in ns as µs: three digits after the point below 10 µs, fewer above, none from 1 ms on.
 pub(super) fn micros(ns: f64) -> String {
@@ -82,7 +83,8 @@ pub(super) fn grouped(value: f64) -> String {
 
 /// Seconds since 1970-01-01 UTC as a date and time of day.
 ///
-/// The day count is turned into a date by the algorithm `civil_from_days` (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+/// The day count is turned into a date by the algorithm `civil_from_days` (Howard Hinnant,
+/// "chrono-Compatible Low-Level Date Algorithms").
 pub(super) fn date(unix_s: u64) -> String {
     let (days, second) = (unix_s / 86_400 + 719_468, unix_s % 86_400);
     let era = days / 146_097;
@@ -106,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_have_the_digits_and_units_that_people_read() {
+    fn figures_are_rounded_with_the_unit_that_fits() {
         assert_eq!(micros(540.0), "0.540");
         assert_eq!(micros(35_000.0), "35.00");
         assert_eq!(micros(1_234_567.0), "1,235");
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn unix_seconds_become_calendar_dates() {
         assert_eq!(date(0), "1970-01-01 00:00 UTC");
         assert_eq!(date(951_782_400), "2000-02-29 00:00 UTC");
         assert_eq!(date(1_798_761_599), "2026-12-31 23:59 UTC");

@@ -1,8 +1,11 @@
-//! A headless Chromium, driven over the Chrome DevTools Protocol: enough of it to open a page as a phone, a desktop, in the dark and on paper.
+//! A headless Chromium, driven over the Chrome DevTools Protocol: enough of it to open a page as a
+//! phone, a desktop, in the dark and on paper, and to use it.
 //!
-//! Protocol: <https://chromedevtools.github.io/devtools-protocol/>. The browser writes its address into `DevToolsActivePort` in its profile.
-//! Everything that a page logs, throws, requests or fails to load is kept.
+//! Protocol: <https://chromedevtools.github.io/devtools-protocol/>. The browser writes its address
+//! into `DevToolsActivePort` in its profile. Everything that a page logs, throws, requests or fails
+//! to load is kept.
 
+use std::io::ErrorKind;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -104,6 +107,35 @@ impl Browser {
 
     /// Loads a file as this view would.
     pub fn open(&mut self, file: &Path, view: View) {
+        self.open_address(&format!("file://{}", file.display()), view);
+    }
+
+    /// Whether pages may run scripts; [`evaluate`](Self::evaluate) always may.
+    pub fn allow_scripts(&mut self, allowed: bool) {
+        self.call("Emulation.setScriptExecutionDisabled", json!({"value": !allowed}));
+    }
+
+    /// Presses a key and lets it go.
+    pub fn key(&mut self, key: &str, code: &str, number: u32) {
+        let text = if key.len() == 1 { key } else { "" };
+        for (kind, text) in [("keyDown", text), ("keyUp", "")] {
+            self.call(
+                "Input.dispatchKeyEvent",
+                json!({"type": kind, "key": key, "code": code, "text": text, "windowsVirtualKeyCode": number}),
+            );
+        }
+    }
+
+    /// Moves the pointer to a place in the window.
+    pub fn move_pointer(&mut self, x: f64, y: f64) {
+        self.call(
+            "Input.dispatchMouseEvent",
+            json!({"type": "mouseMoved", "x": x, "y": y}),
+        );
+    }
+
+    /// Loads an address as this view would.
+    pub fn open_address(&mut self, address: &str, view: View) {
         self.call(
             "Emulation.setDeviceMetricsOverride",
             json!({"width": view.width, "height": view.height, "deviceScaleFactor": 1, "mobile": view.phone}),
@@ -115,10 +147,7 @@ impl Browser {
         );
         // It may have loaded before the browser has answered.
         let before = self.loads;
-        self.call(
-            "Page.navigate",
-            json!({"url": format!("file://{}", file.display())}),
-        );
+        self.call("Page.navigate", json!({"url": address}));
         while self.loads == before {
             self.next();
         }
@@ -186,8 +215,13 @@ impl Browser {
 
     fn next(&mut self) -> Value {
         loop {
-            let message = self.socket.read().expect("the browser answers in time");
-            let Message::Text(text) = message else { continue };
+            let text = match self.socket.read() {
+                Ok(Message::Text(text)) => text,
+                Ok(_) => continue,
+                // A signal, or a machine that stood still.
+                Err(tungstenite::Error::Io(error)) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => panic!("the browser does not answer: {error}"),
+            };
             let message: Value = serde_json::from_str(&text).expect("the browser speaks JSON");
             self.note(&message);
             return message;

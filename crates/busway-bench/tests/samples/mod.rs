@@ -1,4 +1,5 @@
-//! Runs of every experiment as they could have been measured: real recorders filled from a fixed sequence of pseudo-random numbers.
+//! Runs of every experiment as they could have been measured: real recorders filled from a fixed
+//! sequence of pseudo-random numbers.
 //!
 //! Used by the tests of the views and of the report page.
 
@@ -10,7 +11,8 @@ use busway_bench::record::{
     SCHEMA, Settings, Verdict,
 };
 
-/// Lines of a large latency run: technology, wait, median half round trip of a small message in ns, ns for each 1,024 bytes.
+/// Lines of a large latency run: technology, wait, median half round trip of a small message in ns,
+/// ns for each 1,024 bytes.
 const TECHNOLOGIES: [(&str, &str, f64, f64); 20] = [
     ("two-lines", "spin", 85.0, 0.0),
     ("begin-end-flags", "spin", 140.0, 40.0),
@@ -430,7 +432,8 @@ pub fn single() -> Run {
     run
 }
 
-/// What someone could write into a file to have it run in a reader's browser, and figures that no measurement gives.
+/// What someone could write into a file to have it run in a reader's browser, and figures that no
+/// measurement gives.
 pub const HOSTILE: &str =
     "</style></title><script>document.title='taken'</script><img src=x onerror=alert(1)>\" onload=\"alert(2)";
 

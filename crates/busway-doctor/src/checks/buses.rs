@@ -28,7 +28,8 @@ pub(super) fn try_tipc() -> Result<(), String> {
         .map_err(|error| error.to_string())
 }
 
-/// What to do about a part of the kernel: load it, or take another kernel if this one was built without.
+/// What to do about a part of the kernel: load it, or take another kernel if this one was built
+/// without.
 fn module(tree: &Tree, option: &str, modules: &str) -> String {
     let unset = format!("# {option} is not set");
     let config = facts::kernel_config(tree)

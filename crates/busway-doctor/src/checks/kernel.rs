@@ -1,6 +1,6 @@
 //! The kernel and its scheduler.
 
-use super::{Finding, Group, Subject};
+use super::{Finding, Group, Subject, settings};
 use crate::facts::{self, Preemption};
 use crate::tree::Tree;
 
@@ -8,29 +8,10 @@ use crate::tree::Tree;
 const SLACK_GOOD_NS: u64 = 1000;
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    [
-        Some(preemption(tree)),
-        Some(throttling(tree)),
-        switch(
-            tree,
-            "watchdog",
-            "the kernel looks on every CPU whether it hangs, by a thread of highest priority every 4 s and, where it can, by non-maskable interrupts",
-        ),
-        switch(
-            tree,
-            "numa_balancing",
-            "the kernel takes pages away to see who touches them: page faults of some µs at random",
-        ),
-        switch(
-            tree,
-            "sched_autogroup_enabled",
-            "programs of one terminal share one portion of the CPU, whatever their niceness",
-        ),
-        Some(timer_slack(tree)),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    let mut findings = vec![preemption(tree), throttling(tree)];
+    findings.extend(settings::check(tree, Group::Kernel));
+    findings.push(timer_slack(tree));
+    findings
 }
 
 fn subject(name: &'static str, source: impl Into<String>) -> Subject {
@@ -71,7 +52,8 @@ fn preemption(tree: &Tree) -> Finding {
     )
 }
 
-/// kernel: scheduler/sched-rt-group.rst; from 6.12 on the same share is kept for other programs by a deadline server.
+/// kernel: scheduler/sched-rt-group.rst; from 6.12 on the same share is kept for other programs by
+/// a deadline server.
 fn throttling(tree: &Tree) -> Finding {
     const RUNTIME: &str = "proc/sys/kernel/sched_rt_runtime_us";
     let subject = subject("rt-throttling", format!("/{RUNTIME}"));
@@ -99,27 +81,6 @@ fn throttling(tree: &Tree) -> Finding {
              leave other programs a CPU of their own then",
         ),
     }
-}
-
-/// A setting below `kernel.` that should be 0; none where this kernel does not have it.
-fn switch(tree: &Tree, name: &'static str, costs: &str) -> Option<Finding> {
-    let path = format!("proc/sys/kernel/{name}");
-    let value = tree.read(&path)?;
-    let shown = match name {
-        "numa_balancing" => "numa-balancing",
-        "sched_autogroup_enabled" => "autogroup",
-        _ => name,
-    };
-    let subject = subject(shown, format!("/{path}"));
-    Some(if value == "0" {
-        subject.good("off")
-    } else {
-        subject.spoils(
-            format!("on ({value})"),
-            costs,
-            format!("sysctl -w kernel.{name}=0"),
-        )
-    })
 }
 
 fn timer_slack(tree: &Tree) -> Finding {

@@ -2,8 +2,7 @@
 
 use rustix::fs::statvfs;
 
-use super::{Capability, Finding, Group, Subject, limit, may};
-use crate::facts;
+use super::{Capability, Finding, Group, Subject, limit, may, settings};
 use crate::tree::Tree;
 
 /// What a container has by default is too little for programs with messages of some MiB.
@@ -14,16 +13,10 @@ const MESSAGE_BYTES_WANTED: u64 = 4 << 20;
 const QUEUE_OVERHEAD_BYTES: u64 = 64;
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    [
-        Some(swap(tree)),
-        huge_pages(tree),
-        same_page_merging(tree),
-        Some(shared_memory(tree)),
-        Some(message_queues(tree)),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    let mut findings = vec![swap(tree)];
+    findings.extend(settings::check(tree, Group::Memory));
+    findings.extend([shared_memory(tree), message_queues(tree)]);
+    findings
 }
 
 fn subject(name: &'static str, source: impl Into<String>) -> Subject {
@@ -48,36 +41,6 @@ fn swap(tree: &Tree) -> Finding {
         "memory that was not used for a while is read back from the disk: 0.1 to 10 ms",
         "swapoff -a (and out of /etc/fstab), or lock the memory: `lock_memory = true` of a lane, busway bench … --lock-memory",
     )
-}
-
-fn huge_pages(tree: &Tree) -> Option<Finding> {
-    const FILE: &str = "sys/kernel/mm/transparent_hugepage/enabled";
-    let chosen = facts::transparent_huge_pages(tree)?;
-    let subject = subject("transparent-huge-pages", format!("/{FILE}"));
-    Some(if chosen == "always" {
-        subject.spoils(
-            chosen,
-            "the kernel clears 2 MiB at a touch (some 100 µs), and moves pages of running programs to make room",
-            format!("echo madvise > /{FILE}; for good: boot option transparent_hugepage=madvise"),
-        )
-    } else {
-        subject.good(chosen)
-    })
-}
-
-fn same_page_merging(tree: &Tree) -> Option<Finding> {
-    const FILE: &str = "sys/kernel/mm/ksm/run";
-    let run = tree.read(FILE)?;
-    let subject = subject("same-page-merging", format!("/{FILE}"));
-    Some(if run == "1" {
-        subject.spoils(
-            "on",
-            "the kernel merges equal pages; writing one of them costs a page fault and a copy, some µs",
-            format!("echo 2 > /{FILE}"),
-        )
-    } else {
-        subject.good("off")
-    })
 }
 
 fn shared_memory(tree: &Tree) -> Finding {
@@ -118,7 +81,8 @@ fn message_queues(tree: &Tree) -> Finding {
             "use a kernel with CONFIG_POSIX_MQUEUE",
         );
     };
-    // The kernel asks nobody with CAP_SYS_RESOURCE for msgsize_max, up to 16 MiB (HARD_MSGSIZEMAX); the limit holds for all.
+    // The kernel asks nobody with CAP_SYS_RESOURCE for msgsize_max, up to 16 MiB (HARD_MSGSIZEMAX);
+    // the limit holds for all.
     let one_bytes = if may(tree, Capability::SysResource) {
         longest.max(16 << 20)
     } else {

@@ -1,8 +1,9 @@
-//! `busway doctor`: what on this host will spoil real-time latency, what it lacks for buses, and how to mend each.
+//! `busway doctor`: what on this host will spoil real-time latency, what it lacks for buses, and
+//! how to mend each.
 //!
-//! Contract: every check is a function over the files in which Linux describes a machine (a [`Tree`]), so that it judges a captured
-//! machine as it judges this one; what only a system call can tell comes in as [`Probes`]. Nothing is changed, and nothing fails:
-//! what cannot be found out is [`State::Unknown`]. One file for each group of checks. Called by the command line.
+//! Contract: every check is a function over the files of a [`Tree`]; only what a system call alone
+//! can tell comes in as [`Probes`]. Nothing is changed, and nothing fails: a fact that no file
+//! tells is [`State::Unknown`]. One file for each group of checks.
 
 mod buses;
 mod interrupts;
@@ -10,6 +11,7 @@ mod kernel;
 mod memory;
 mod processors;
 mod rights;
+mod settings;
 
 use serde::{Deserialize, Serialize};
 
@@ -174,36 +176,39 @@ impl Subject {
     }
 
     fn good(self, found: impl Into<String>) -> Finding {
-        self.finding(State::Good, found, None, None)
-    }
-
-    fn spoils(self, found: impl Into<String>, costs: impl Into<String>, mend: impl Into<String>) -> Finding {
-        self.finding(State::Spoils, found, Some(costs.into()), Some(mend.into()))
-    }
-
-    fn missing(self, found: impl Into<String>, costs: impl Into<String>, mend: impl Into<String>) -> Finding {
-        self.finding(State::Missing, found, Some(costs.into()), Some(mend.into()))
-    }
-
-    fn unknown(self, found: impl Into<String>, costs: impl Into<String>, mend: impl Into<String>) -> Finding {
-        self.finding(State::Unknown, found, Some(costs.into()), Some(mend.into()))
-    }
-
-    fn finding(
-        self,
-        state: State,
-        found: impl Into<String>,
-        costs: Option<String>,
-        mend: Option<String>,
-    ) -> Finding {
         Finding {
             group: self.group,
             name: self.name.to_owned(),
-            state,
+            state: State::Good,
             found: found.into(),
             source: self.source,
-            costs,
-            mend,
+            costs: None,
+            mend: None,
+        }
+    }
+
+    fn spoils(self, found: impl Into<String>, costs: impl Into<String>, mend: impl Into<String>) -> Finding {
+        Finding {
+            state: State::Spoils,
+            costs: Some(costs.into()),
+            mend: Some(mend.into()),
+            ..self.good(found)
+        }
+    }
+
+    fn missing(self, found: impl Into<String>, costs: impl Into<String>, mend: impl Into<String>) -> Finding {
+        let state = State::Missing;
+        Finding {
+            state,
+            ..self.spoils(found, costs, mend)
+        }
+    }
+
+    fn unknown(self, found: impl Into<String>, costs: impl Into<String>, mend: impl Into<String>) -> Finding {
+        let state = State::Unknown;
+        Finding {
+            state,
+            ..self.spoils(found, costs, mend)
         }
     }
 }
@@ -226,7 +231,8 @@ fn may(tree: &Tree, capability: Capability) -> bool {
     effective.is_some_and(|bits| bits & (1 << capability as u32) != 0)
 }
 
-/// The soft limit called `name` in `/proc/self/limits`: outer `None`, it does not stand there; inner `None`, unlimited.
+/// The soft limit called `name` in `/proc/self/limits`: outer `None`, it does not stand there;
+/// inner `None`, unlimited.
 #[expect(clippy::option_option, reason = "unlimited is not unknown")]
 fn limit(tree: &Tree, name: &str) -> Option<Option<u64>> {
     let limits = tree.read("proc/self/limits")?;

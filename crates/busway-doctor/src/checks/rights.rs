@@ -55,7 +55,8 @@ fn priority(tree: &Tree) -> Finding {
     }
 }
 
-/// The directory of this program's control group for `controller`: version 1, or (without a controller) version 2.
+/// The directory of this program's control group for `controller`: version 1, or (without a
+/// controller) version 2.
 fn control_group(tree: &Tree, controller: &str) -> Option<String> {
     let groups = tree.read("proc/self/cgroup")?;
     let path = groups.lines().find_map(|line| {
@@ -74,7 +75,8 @@ fn control_group(tree: &Tree, controller: &str) -> Option<String> {
     Some(format!("sys/fs/cgroup{mount}{path}"))
 }
 
-/// With CONFIG_RT_GROUP_SCHED a group without budget gets no real-time priority at all (kernel: scheduler/sched-rt-group.rst).
+/// With CONFIG_RT_GROUP_SCHED a group without budget gets no real-time priority at all (kernel:
+/// scheduler/sched-rt-group.rst).
 fn real_time_budget(tree: &Tree) -> Option<Finding> {
     let file = format!("{}/cpu.rt_runtime_us", control_group(tree, "cpu")?);
     let budget: i64 = tree.number(&file)?;

@@ -1,4 +1,5 @@
-//! Machines as their files describe them: one captured, a laptop as it comes, and a machine made ready.
+//! Machines as their files describe them: one captured, a laptop as it comes, and a machine made
+//! ready.
 
 use super::*;
 use crate::tree::testing::tree;
@@ -185,7 +186,7 @@ fn finding<'a>(diagnosis: &'a Diagnosis, name: &str) -> &'a Finding {
 }
 
 #[test]
-fn a_captured_virtual_machine_is_told_what_spoils_it() {
+fn captured_virtual_machine_has_these_findings() {
     let diagnosis = diagnosis(CAPTURED, Some(Err("not supported".into())));
     let spoils = [
         "cores",
@@ -234,7 +235,7 @@ fn a_captured_virtual_machine_is_told_what_spoils_it() {
 }
 
 #[test]
-fn a_laptop_as_it_comes_spoils_latency_in_most_ways() {
+fn untuned_laptop_has_these_findings() {
     let diagnosis = diagnosis(LAPTOP, None);
     let spoils = [
         "smt",
@@ -275,7 +276,7 @@ fn a_laptop_as_it_comes_spoils_latency_in_most_ways() {
 }
 
 #[test]
-fn a_machine_made_ready_has_nothing_that_spoils_and_lacks_nothing() {
+fn tuned_machine_has_only_good_findings() {
     let diagnosis = diagnosis(READY, Some(Ok(())));
     for state in [State::Spoils, State::Missing, State::Unknown] {
         assert!(names(&diagnosis, state).is_empty(), "{:#?}", diagnosis.findings);
@@ -283,7 +284,7 @@ fn a_machine_made_ready_has_nothing_that_spoils_and_lacks_nothing() {
 }
 
 #[test]
-fn a_group_without_real_time_budget_is_told_even_if_the_priority_is_allowed() {
+fn control_group_without_real_time_budget_is_reported_even_with_priority() {
     let (directory, tree) = tree(CAPTURED);
     std::fs::write(
         directory.path().join("sys/fs/cgroup/cpu/cpu.rt_runtime_us"),
@@ -296,7 +297,7 @@ fn a_group_without_real_time_budget_is_told_even_if_the_priority_is_allowed() {
 }
 
 #[test]
-fn an_interrupt_at_an_isolated_cpu_is_named() {
+fn interrupt_at_isolated_cpu_is_named() {
     let (directory, tree) = tree(READY);
     std::fs::write(
         directory.path().join("proc/irq/24/effective_affinity_list"),
@@ -310,7 +311,7 @@ fn an_interrupt_at_an_isolated_cpu_is_named() {
 }
 
 #[test]
-fn a_machine_that_says_nothing_is_unknown_and_no_failure() {
+fn machine_without_files_is_unknown_and_no_failure() {
     let diagnosis = diagnosis(&[], None);
     assert_eq!(finding(&diagnosis, "preemption").state, State::Unknown);
     assert_eq!(finding(&diagnosis, "cores").state, State::Unknown);
@@ -318,7 +319,7 @@ fn a_machine_that_says_nothing_is_unknown_and_no_failure() {
 }
 
 #[test]
-fn whatever_is_wrong_is_found_somewhere_costs_something_and_can_be_mended() {
+fn every_bad_finding_has_source_cost_and_mend() {
     let diagnoses = [
         diagnosis(CAPTURED, None),
         diagnosis(LAPTOP, None),
@@ -338,7 +339,7 @@ fn whatever_is_wrong_is_found_somewhere_costs_something_and_can_be_mended() {
 }
 
 #[test]
-fn names_are_unique_and_a_diagnosis_is_read_back_as_it_was_written() {
+fn finding_names_are_unique_and_diagnosis_survives_json() {
     let here = examine();
     let mut all: Vec<&str> = here.findings.iter().map(|it| it.name.as_str()).collect();
     all.sort_unstable();

@@ -21,13 +21,13 @@ fn scheduling_policy() -> i32 {
 }
 
 #[test]
-fn nothing_wanted_is_nothing_done() {
+fn empty_request_changes_nothing() {
     let (granted, conditions) = apply(&Wanted::default());
     assert!(granted._cpu_dma_latency.is_none() && conditions.is_empty());
 }
 
 #[test]
-fn a_program_keeps_to_the_processor_that_it_asked_for_by_place_or_by_number() {
+fn pinned_program_runs_on_requested_cpu_by_index_or_number() {
     let allowed = sched_getaffinity(None).unwrap();
     let last = (0..CpuSet::MAX_CPU).rfind(|cpu| allowed.is_set(*cpu)).unwrap();
     let by_place = Wanted {
@@ -48,7 +48,7 @@ fn a_program_keeps_to_the_processor_that_it_asked_for_by_place_or_by_number() {
 }
 
 #[test]
-fn a_processor_that_is_not_there_is_refused_with_those_that_are() {
+fn absent_cpu_is_refused_with_list_of_allowed_ones() {
     for (processor, cpu) in [
         (Some(100_000), None),
         (None, Some(CpuSet::MAX_CPU - 1)),
@@ -67,7 +67,7 @@ fn a_processor_that_is_not_there_is_refused_with_those_that_are() {
 }
 
 #[test]
-fn root_gets_real_time_priority_and_a_dma_latency_that_lasts_as_long_as_what_was_granted() {
+fn root_gets_fifo_priority_and_dma_latency_while_granted_lives() {
     if !is_root() {
         eprintln!("skipped: needs root");
         return;
@@ -96,7 +96,7 @@ fn root_gets_real_time_priority_and_a_dma_latency_that_lasts_as_long_as_what_was
 
 /// One test, because locked memory belongs to the whole process.
 #[test]
-fn memory_is_locked_for_root_and_refused_to_others_who_also_get_no_priority_each_with_the_mend() {
+fn memory_lock_and_priority_are_refused_without_rights_with_the_mend() {
     if !is_root() {
         eprintln!("skipped: needs root");
         return;
@@ -148,7 +148,7 @@ fn memory_is_locked_for_root_and_refused_to_others_who_also_get_no_priority_each
 }
 
 #[test]
-fn every_thread_of_another_process_is_kept_to_a_cpu() {
+fn keep_process_to_pins_every_thread_of_another_process() {
     let allowed = sched_getaffinity(None).unwrap();
     let last = (0..CpuSet::MAX_CPU).rfind(|cpu| allowed.is_set(*cpu)).unwrap();
     let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
@@ -173,7 +173,7 @@ fn condition(name: &str, asked: &str, reason: Option<&str>) -> Condition {
 }
 
 #[test]
-fn a_condition_is_granted_only_if_every_program_got_it() {
+fn merged_condition_is_granted_only_if_every_program_got_it() {
     let merged = merge(vec![
         vec![
             condition("pinning", "CPU 0", None),
@@ -196,7 +196,7 @@ fn a_condition_is_granted_only_if_every_program_got_it() {
 }
 
 #[test]
-fn options_are_turned_into_what_each_side_wants() {
+fn options_become_requests_of_each_side() {
     let args = |pin: Option<&str>| Args {
         pin: pin.map(|text| text.parse().unwrap()),
         ..Args::default()

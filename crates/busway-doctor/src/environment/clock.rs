@@ -17,7 +17,8 @@ fn now_ns() -> u64 {
 /// What the clock (`CLOCK_MONOTONIC`) can tell apart, and what looking at it costs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Clock {
-    /// Shortest time between two readings that differ, in ns: no shorter time can be told apart. At least what a reading costs.
+    /// Shortest time between two readings that differ, in ns: no shorter time can be told apart. At
+    /// least what a reading costs.
     pub resolution_ns: u64,
     /// What a reading costs in ns: the least mean of several rows of readings.
     pub read_ns: f64,
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_tells_times_apart_and_costs_something() {
+    fn clock_has_resolution_and_cost() {
         let clock = measure();
         assert!(clock.resolution_ns > 0, "{clock:?}");
         assert!(clock.read_ns > 0.0 && clock.read_ns.is_finite(), "{clock:?}");

@@ -1,4 +1,5 @@
-//! Who used the processors between the beginning and the end of a run: the run itself, or others, whom its figures then show.
+//! Who used the processors between the beginning and the end of a run: the run itself, or others,
+//! whom its figures then show.
 
 use std::time::Instant;
 
@@ -14,7 +15,8 @@ pub struct During {
     pub seconds: f64,
     /// Share of all processors' time in which one was busy, in percent.
     pub busy_percent: f64,
-    /// Share that programs other than those of the run used, interrupts included, in percent. Known to a tick (10 ms) of each processor.
+    /// Share that programs other than those of the run used, interrupts included, in percent. Known
+    /// to a tick (10 ms) of each processor.
     pub others_percent: f64,
     /// Share that the hypervisor gave to others while this machine wanted it, in percent.
     pub stolen_percent: f64,
@@ -49,7 +51,8 @@ impl Begun {
         })
     }
 
-    /// What happened since. Programs of the run that have not ended yet, or whose end this process has not waited for, count as others.
+    /// What happened since. Programs of the run that have not ended yet, or whose end this process
+    /// has not waited for, count as others.
     pub(super) fn end(&self, tree: &Tree) -> Option<During> {
         let (then, now) = (self.ticks, ticks(tree)?);
         Some(During {
@@ -81,7 +84,8 @@ fn ticks(tree: &Tree) -> Option<Ticks> {
     Some(ticks)
 }
 
-/// proc_stat(5): user nice system idle iowait irq softirq steal; guest time is contained in user time.
+/// proc_stat(5): user nice system idle iowait irq softirq steal; guest time is contained in user
+/// time.
 fn of_all_cpus(stat: &str) -> Option<Ticks> {
     let mut numbers = stat
         .lines()
@@ -101,7 +105,8 @@ fn of_all_cpus(stat: &str) -> Option<Ticks> {
     })
 }
 
-/// proc_pid_stat(5): utime, stime, cutime and cstime are the 12th to 15th field after the name in parentheses, which may hold anything.
+/// proc_pid_stat(5): utime, stime, cutime and cstime are the 12th to 15th field after the name in
+/// parentheses, which may hold anything.
 fn own(stat: &str) -> Option<u64> {
     let fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11).take(4);
     fields.map(|field| field.parse::<u64>().ok()).sum()
@@ -112,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_used_is_what_was_used_less_our_own() {
+    fn load_of_others_is_all_load_less_our_own() {
         let then = of_all_cpus("cpu  100 0 50 800 50 0 0 0 0 0\n").unwrap();
         let now = of_all_cpus("cpu  160 10 70 860 50 5 5 40 9 9\n").unwrap();
         let during = shares(then, Ticks { own: 75, ..now });
@@ -123,14 +128,14 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_parentheses_does_not_mislead() {
+    fn process_name_with_parentheses_is_skipped() {
         let stat = "7 (a) b (c) R 1 1 1 0 -1 4194304 100 0 0 0 11 12 13 14 20 0 1 0 5 0 0";
         assert_eq!(own(stat), Some(50));
         assert_eq!(own("nothing"), None);
     }
 
     #[test]
-    fn own_work_is_busy_time_of_this_machine() {
+    fn own_work_counts_as_busy_but_not_as_others() {
         let begun = Begun::now(&Tree::here()).expect("this is Linux");
         let since = Instant::now();
         while since.elapsed().as_millis() < 60 {

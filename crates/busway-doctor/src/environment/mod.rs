@@ -1,7 +1,8 @@
 //! On what machine and under which circumstances figures were taken; goes into every result.
 //!
-//! Contract: [`Environment::record`] looks before a run and measures the clock, [`Environment::finish`] looks again after it, when the
-//! programs of the run have ended. What cannot be found out is absent. Called by every experiment; read by the views.
+//! Contract: [`Environment::record`] looks before a run and measures the clock,
+//! [`Environment::finish`] looks again after it, when the programs of the run have ended. What
+//! cannot be found out is absent. Called by every experiment; read by the views.
 
 pub mod clock;
 
@@ -111,7 +112,8 @@ pub struct Environment {
     beginning: Beginning,
 }
 
-/// The sums at the beginning of a run. No part of the record: two records are the same whenever they were begun.
+/// The sums at the beginning of a run. No part of the record: two records are the same whenever
+/// they were begun.
 #[derive(Clone, Debug, Default)]
 struct Beginning(Option<Begun>);
 
@@ -165,8 +167,8 @@ impl Environment {
         }
     }
 
-    /// Looks at who used the processors since [`record`](Self::record), and warns if it was not the run. The first call counts; of a
-    /// record that was read from a file none does.
+    /// Looks at who used the processors since [`record`](Self::record), and warns if it was not the
+    /// run. The first call counts; of a record that was read from a file none does.
     pub fn finish(&mut self) {
         let Some(begun) = self.beginning.0.take() else {
             return;

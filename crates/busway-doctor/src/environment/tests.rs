@@ -2,7 +2,7 @@ use super::*;
 use crate::tree::testing::tree;
 
 #[test]
-fn the_record_of_this_machine_has_what_every_linux_tells() {
+fn record_of_this_machine_has_what_every_linux_has() {
     let environment = Environment::record("none");
     assert!(
         environment.cores > 0 && environment.cores_online > Some(0),
@@ -23,7 +23,7 @@ fn the_record_of_this_machine_has_what_every_linux_tells() {
 }
 
 #[test]
-fn the_end_of_a_run_says_who_used_the_processors_and_only_once() {
+fn finish_records_processor_use_once() {
     let mut environment = Environment::record("none");
     environment.finish();
     let during = environment.during.clone().expect("/proc/stat is there");
@@ -34,7 +34,7 @@ fn the_end_of_a_run_says_who_used_the_processors_and_only_once() {
 }
 
 #[test]
-fn a_record_is_read_back_as_it_was_written() {
+fn record_survives_json() {
     let mut environment = Environment::record("none");
     environment.finish();
     let text = serde_json::to_string(&environment).unwrap();
@@ -43,14 +43,14 @@ fn a_record_is_read_back_as_it_was_written() {
 }
 
 #[test]
-fn a_record_of_an_older_version_lacks_fields_and_is_read() {
+fn record_of_older_version_is_read_without_its_missing_fields() {
     let text = r#"{"cores":2,"busway":"0.1.0","iceoryx2":"0.10.0","isolation":"none","warnings":["busy"],"unknown":1}"#;
     let read: Environment = serde_json::from_str(text).unwrap();
     assert_eq!((read.cores, read.warnings.len(), read.clock), (2, 1, None));
 }
 
 #[test]
-fn what_makes_figures_worth_less_is_a_warning() {
+fn every_disturbance_of_the_machine_is_a_warning() {
     let (_directory, tree) = tree(&[
         ("proc/loadavg", "3.10 2.00 1.00 2/100 4242\n"),
         ("proc/cpuinfo", "model name : Some CPU\nflags : fpu hypervisor\n"),
@@ -101,7 +101,7 @@ fn what_makes_figures_worth_less_is_a_warning() {
 }
 
 #[test]
-fn a_quiet_tuned_machine_gives_no_warning() {
+fn quiet_tuned_machine_gives_no_warning() {
     let (_directory, tree) = tree(&[
         ("proc/loadavg", "0.01 0.00 0.00 1/100 4242\n"),
         ("proc/cpuinfo", "model name : Some CPU\nflags : fpu\n"),

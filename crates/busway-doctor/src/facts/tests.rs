@@ -1,4 +1,5 @@
-//! Machines as their files describe them: this kind of virtual machine as it was found, and others as the kernel's documents say.
+//! Machines as their files describe them: this kind of virtual machine as it was found, and others
+//! as the kernel's documents say.
 
 use std::io::Write as _;
 
@@ -15,7 +16,7 @@ fn model(files: &[(&str, &str)]) -> Option<Preemption> {
 }
 
 #[test]
-fn a_real_time_kernel_is_known_by_its_flag_or_its_version() {
+fn real_time_kernel_is_known_by_flag_or_version() {
     let version = (
         "proc/sys/kernel/version",
         "#1 SMP PREEMPT_RT Debian 6.1.90-1 (2024-05-03)\n",
@@ -26,13 +27,13 @@ fn a_real_time_kernel_is_known_by_its_flag_or_its_version() {
 }
 
 #[test]
-fn the_model_in_force_is_the_one_in_parentheses() {
+fn preemption_model_is_the_one_in_parentheses() {
     let debug = ("sys/kernel/debug/sched/preempt", "none (voluntary) full lazy \n");
     assert_eq!(model(&[DYNAMIC, debug]), Some(Preemption::Voluntary));
 }
 
 #[test]
-fn a_dynamic_kernel_goes_by_its_boot_option_and_else_by_its_configuration() {
+fn dynamic_preemption_follows_boot_option_then_configuration() {
     let boot = ("proc/cmdline", "quiet preempt=full root=/dev/vda\n");
     let release = ("proc/sys/kernel/osrelease", "6.1.0-21-amd64\n");
     let config = (
@@ -45,7 +46,7 @@ fn a_dynamic_kernel_goes_by_its_boot_option_and_else_by_its_configuration() {
 }
 
 #[test]
-fn a_compressed_configuration_is_read_and_a_damaged_one_is_not_there() {
+fn compressed_configuration_is_read_and_damaged_one_is_absent() {
     let (directory, tree) = tree(&[DYNAMIC]);
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(b"CONFIG_PREEMPT_LAZY=y\n").unwrap();
@@ -62,7 +63,7 @@ fn a_compressed_configuration_is_read_and_a_damaged_one_is_not_there() {
 }
 
 #[test]
-fn a_kernel_that_preempts_and_cannot_change_it_is_full() {
+fn static_preempt_kernel_is_full() {
     let version = (
         "proc/sys/kernel/version",
         "#42 SMP PREEMPT Mon Jan 1 00:00:00 UTC 2024\n",
@@ -71,7 +72,7 @@ fn a_kernel_that_preempts_and_cannot_change_it_is_full() {
 }
 
 #[test]
-fn idle_states_come_in_their_order_and_count_as_disabled_only_on_all_cpus() {
+fn idle_states_are_in_order_and_disabled_only_if_on_all_cpus() {
     let (_directory, tree) = tree(&[
         ("sys/devices/system/cpu/online", "0-1\n"),
         ("sys/devices/system/cpu/cpu0/cpuidle/state0/name", "POLL\n"),
@@ -95,7 +96,7 @@ fn idle_states_come_in_their_order_and_count_as_disabled_only_on_all_cpus() {
 }
 
 #[test]
-fn threads_that_share_a_core_are_seen_with_and_without_the_kernels_switch() {
+fn smt_is_seen_with_and_without_kernel_switch() {
     let switch = ("sys/devices/system/cpu/smt/active", "0\n");
     assert_eq!(smt(&tree(&[switch]).1), Some(false));
     let cpus = ("sys/devices/system/cpu/online", "0-1\n");
@@ -108,7 +109,7 @@ fn threads_that_share_a_core_are_seen_with_and_without_the_kernels_switch() {
 }
 
 #[test]
-fn no_cpus_without_a_tick_is_said_in_two_ways() {
+fn both_spellings_of_no_tickless_cpus_are_none() {
     for text in ["(null)\n", "\n"] {
         let file = ("sys/devices/system/cpu/nohz_full", text);
         assert_eq!(nohz_full_cpus(&tree(&[file]).1), None);
@@ -118,7 +119,7 @@ fn no_cpus_without_a_tick_is_said_in_two_ways() {
 }
 
 #[test]
-fn a_virtual_machine_names_whose_it_is() {
+fn virtual_machine_names_its_hypervisor() {
     let flags = ("proc/cpuinfo", "flags\t\t: fpu tsc hypervisor avx\n");
     assert_eq!(hypervisor(&tree(&[flags]).1).as_deref(), Some("unnamed"));
     let vendor = ("sys/class/dmi/id/sys_vendor", "QEMU\n");
@@ -128,7 +129,7 @@ fn a_virtual_machine_names_whose_it_is() {
 }
 
 #[test]
-fn the_version_of_a_library_is_that_of_its_longest_name() {
+fn library_version_comes_from_longest_file_name() {
     let (_directory, tree) = tree(&[
         ("usr/lib/x86_64-linux-gnu/libiceoryx_binding_c.so.2", ""),
         ("usr/lib/x86_64-linux-gnu/libiceoryx_binding_c.so.2.0.3", ""),

@@ -1,7 +1,8 @@
 //! Axes: a range, and where it is labelled with what.
 //!
-//! Contract: every axis has at least two labels with units inside its range, whatever the figures; those that a scale cannot show (not positive on
-//! a logarithmic one, not finite) are left out. Called by the charts.
+//! Contract: every axis has at least two labels with units inside its range, whatever the figures;
+//! those that a scale cannot show (not positive on a logarithmic one, not finite) are left out.
+//! Called by the charts.
 
 use crate::views::units;
 
@@ -22,6 +23,20 @@ pub(super) enum Unit {
     Seconds,
 }
 
+impl Unit {
+    /// The word by which `script.js` knows it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Time => "time",
+            Self::Bytes => "bytes",
+            Self::Rate => "rate",
+            Self::Percent => "percent",
+            Self::Count => "count",
+            Self::Seconds => "seconds",
+        }
+    }
+}
+
 /// An axis before its figures are known.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Axis {
@@ -38,7 +53,7 @@ pub(super) struct Axis {
 pub(super) struct Scale {
     pub low: f64,
     pub high: f64,
-    /// Where, and what it says there.
+    /// Where, and with what text.
     pub labels: Vec<(f64, String)>,
     log: bool,
 }
@@ -58,10 +73,9 @@ impl Axis {
 
     pub fn linear(label: impl Into<String>, unit: Unit) -> Self {
         Self {
-            label: label.into(),
-            unit,
             log: false,
             from_zero: true,
+            ..Self::log(label, unit)
         }
     }
 
@@ -78,7 +92,8 @@ impl Axis {
         value.is_finite() && value < ABSURD && if self.log { value > 0.0 } else { value >= 0.0 }
     }
 
-    /// The scale for figures, with about as many labels as there is room for; `None` if it has none to show.
+    /// The scale for figures, with about as many labels as there is room for; `None` if it has none
+    /// to show.
     pub fn scale(&self, values: impl Iterator<Item = f64>, most: usize) -> Option<Scale> {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(|value| self.shows(*value)) {
@@ -105,40 +120,35 @@ impl Axis {
             high: high.log10(),
             labels: labelled
                 .into_iter()
-                .map(|value| (value.log10(), self.says(value)))
+                .map(|value| (value.log10(), self.text(value)))
                 .collect(),
             log: true,
         }
     }
 
     fn log_labels(&self, low: f64, high: f64, most: usize) -> Vec<f64> {
-        let inside = |value: &f64| (low..=high).contains(value);
-        if self.unit == Unit::Bytes {
-            let powers: Vec<f64> = (0..60).map(|at| 2f64.powi(at)).filter(inside).collect();
-            let step = powers.len().div_ceil(most).max(1);
-            return powers.into_iter().step_by(step).collect();
-        }
-        if self.unit == Unit::Seconds {
-            const CLOCK: [f64; 12] = [
-                1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 36_000.0, 360_000.0,
-            ];
-            let told: Vec<f64> = CLOCK.into_iter().filter(inside).collect();
-            let step = told.len().div_ceil(most).max(1);
-            return told.into_iter().step_by(step).collect();
-        }
+        const CLOCK: [f64; 12] = [
+            1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 36_000.0, 360_000.0,
+        ];
         let decades = |digits: &[f64]| -> Vec<f64> {
             let each = (-3..19).flat_map(|at| digits.iter().map(move |digit| digit * 10f64.powi(at)));
-            each.filter(inside).collect()
+            each.collect()
         };
-        [&[1.0, 2.0, 5.0][..], &[1.0, 3.0], &[1.0]]
-            .into_iter()
-            .map(decades)
-            .find(|labels| labels.len() <= most)
-            .unwrap_or_else(|| {
-                let all = decades(&[1.0]);
-                let step = all.len().div_ceil(most).max(1);
-                all.into_iter().step_by(step).collect()
-            })
+        let sets = match self.unit {
+            Unit::Bytes => vec![(0..60).map(|at| 2f64.powi(at)).collect()],
+            Unit::Seconds => vec![CLOCK.to_vec()],
+            _ => [&[1.0, 2.0, 5.0][..], &[1.0, 3.0], &[1.0]].map(decades).to_vec(),
+        };
+        let mut labels = Vec::new();
+        for mut set in sets {
+            set.retain(|value| (low..=high).contains(value));
+            labels = set;
+            if labels.len() <= most {
+                break;
+            }
+        }
+        let step = labels.len().div_ceil(most).max(1);
+        labels.into_iter().step_by(step).collect()
     }
 
     fn linear_scale(&self, low: f64, high: f64, most: usize) -> Scale {
@@ -151,7 +161,7 @@ impl Axis {
         Scale {
             low: first * step,
             high: last * step,
-            labels: labels.map(|value| (value, self.says(value))).collect(),
+            labels: labels.map(|value| (value, self.text(value))).collect(),
             log: false,
         }
     }
@@ -181,7 +191,7 @@ impl Axis {
     }
 
     /// The label of a value.
-    fn says(&self, value: f64) -> String {
+    fn text(&self, value: f64) -> String {
         let scaled = |value: f64, units: &[(f64, &str)]| {
             let (factor, unit) = units
                 .iter()
@@ -272,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_those_that_people_count_in() {
+    fn labels_are_round_numbers_of_their_unit() {
         assert_eq!(
             labels(&Axis::log("t", Unit::Time), &[120.0, 90_000.0]),
             ["300 ns", "1 µs", "3 µs", "10 µs", "30 µs"]
@@ -296,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_figures_there_are_labels_inside_the_range() {
+    fn any_figures_get_two_to_twelve_labels_inside_the_range() {
         for unit in [
             Unit::Time,
             Unit::Bytes,
@@ -336,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_that_have_no_place_are_left_out() {
+    fn figures_without_a_place_have_no_scale() {
         assert_eq!(
             Axis::log("x", Unit::Time).scale([0.0, -1.0, f64::NAN, f64::INFINITY].into_iter(), 7),
             None

@@ -1,46 +1,48 @@
 //! Figures as inline SVG with an HTML legend below.
 //!
-//! Contract: each figure has a title, axes with units, a legend with a sample of each line, and a description for screen readers. The drawing is small
-//! (460 by 300), so that its text stays legible when a phone shrinks it. Text goes through maud or the SVG writer, which both
-//! escape. Called by the page.
+//! Contract: each figure has a title, axes with units, a legend with a sample of each line, and a
+//! description for screen readers. The drawing is small (460 by 300), so that its text stays
+//! legible when a phone shrinks it. Each line is an element of its own with the class of its box,
+//! so that a reader can choose lines; `data-` attributes tell the page's script what a pixel means.
+//! All text goes through maud, which escapes. Called by the page.
 
-use maud::{Markup, PreEscaped, html};
-use plotters::coord::Shift;
-use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use maud::{Markup, html};
 
 use super::axis::{Axis, Scale};
-use super::palette::{self, Style};
+use super::palette::Style;
 use crate::views::units;
 
-const WIDTH: u32 = 460;
-const HEIGHT: u32 = 300;
-/// Pixels of text.
-const TEXT_PX: i32 = 17;
+const WIDTH: f64 = 460.0;
+const HEIGHT: f64 = 300.0;
+/// Edges of the plot; `script.js` knows them too.
+const LEFT: f64 = 110.0;
+const RIGHT: f64 = 424.0;
+const TOP: f64 = 10.0;
+const BOTTOM: f64 = 244.0;
 /// So many labels have room below and beside the drawing.
 const LABELS_ACROSS: usize = 5;
 const LABELS_UP: usize = 7;
 /// More markers on a line hide it.
 const MOST_MARKERS: usize = 20;
-/// Pixels of text for numbers at bars.
-const SMALL_PX: i32 = 13;
-/// So many bars have room for their numbers.
-const MOST_NUMBERED_BARS: usize = 16;
+/// Narrower bars have no room for their numbers, in pixels.
+const NUMBERED_BAR: f64 = 30.0;
 
 /// One line.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Line {
     pub name: String,
     pub style: Style,
+    /// The number of the box that chooses it; `None`: always shown.
+    pub choice: Option<usize>,
     pub points: Vec<(f64, f64)>,
-    /// Whether each point is marked.
-    pub marked: bool,
 }
 
-/// Groups of bars: one bar for each line in each category; its points are (category, height).
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Categories(pub Vec<&'static str>);
+impl Line {
+    fn class(&self) -> String {
+        let choice = self.choice.map_or_else(String::new, |at| format!("l{at} "));
+        format!("{choice}{}", self.style.class())
+    }
+}
 
 /// A figure before it is drawn.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,250 +53,165 @@ pub(super) struct Figure {
     pub x: Axis,
     pub y: Axis,
     pub lines: Vec<Line>,
-    /// Bars instead of lines.
-    pub bars: Option<Categories>,
+    /// Whether each point is marked.
+    pub marked: bool,
+    /// Groups of bars instead of lines: a bar for each line in each category; points are (category,
+    /// height).
+    pub bars: Option<Vec<&'static str>>,
     /// Below the legend.
     pub footnote: Option<String>,
 }
 
-/// The ranges of figures that are beside each other, so that they can be compared by eye.
-#[derive(Clone, Debug)]
-pub(super) struct Ranges {
-    x: Option<Scale>,
-    y: Option<Scale>,
-}
-
-impl Ranges {
-    /// Of all figures, which have the same axes.
-    pub fn of(figures: &[Figure]) -> Option<Self> {
-        let first = figures.first()?;
-        let shown = || figures.iter().flat_map(Figure::points);
-        Some(Self {
-            x: first.x.scale(shown().map(|at| at.0), LABELS_ACROSS),
-            y: first.y.scale(shown().map(|at| at.1), LABELS_UP),
-        })
-    }
-}
-
 impl Figure {
-    /// Points that have a place on both axes.
-    fn points(&self) -> impl Iterator<Item = (f64, f64)> {
-        self.lines.iter().flat_map(|line| self.shown(line))
-    }
-
-    fn shown(&self, line: &Line) -> impl Iterator<Item = (f64, f64)> {
-        line.points
-            .iter()
-            .copied()
-            .filter(|(x, y)| self.x.shows(*x) && self.y.shows(*y))
-    }
-
-    /// The figure with its caption and legend; nothing if it has no point to show.
-    pub fn draw(&self, ranges: &Ranges) -> Markup {
-        let (Some(x), Some(y)) = (&ranges.x, &ranges.y) else {
-            return html! {};
-        };
-        if self.points().next().is_none() {
-            return html! {};
+    pub fn new(title: impl Into<String>, x: Axis, y: Axis) -> Self {
+        Self {
+            title: title.into(),
+            published: None,
+            x,
+            y,
+            lines: Vec::new(),
+            marked: true,
+            bars: None,
+            footnote: None,
         }
-        let mut svg = String::new();
-        let drawn = {
-            let root = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
-            match &self.bars {
-                Some(categories) => self.draw_bars(&root, y, categories),
-                None => self.draw_lines(&root, x, y),
-            }
-            .and_then(|()| root.present())
+    }
+
+    /// Points that have a place on both axes.
+    fn shown(&self, line: &Line) -> impl Iterator<Item = (f64, f64)> {
+        let all = line.points.iter().copied();
+        all.filter(|(x, y)| self.x.shows(*x) && self.y.shows(*y))
+    }
+
+    /// The figure with its caption and legend; `None` if it has no point to show.
+    pub fn draw(&self) -> Option<Markup> {
+        let points = || self.lines.iter().flat_map(|line| self.shown(line));
+        let x = match &self.bars {
+            Some(names) => Scale::of_categories(names),
+            None => self.x.scale(points().map(|at| at.0), LABELS_ACROSS)?,
         };
-        let inner = svg
-            .find("<svg")
-            .and_then(|at| Some(&svg[at + svg[at..].find('>')? + 1..]));
-        html! {
+        let y = self.y.scale(points().map(|at| at.1), LABELS_UP)?;
+        let (wide, high) = (&self.x.label, &self.y.label);
+        let described = format!(
+            "{}. Across: {wide}. Up: {high}. {} lines.",
+            self.title,
+            self.lines.len()
+        );
+        Some(html! {
             figure {
                 figcaption {
                     strong { (self.title) }
                     @if let Some(published) = self.published { span.published { " As published: " (published) "." } }
                 }
-                @match (drawn, inner) {
-                    (Ok(()), Some(inner)) => {
-                        svg.chart viewBox={"0 0 " (WIDTH) " " (HEIGHT)} role="img" aria-label=(self.described()) {
-                            title { (self.described()) }
-                            // What plotters wrote; it escapes text, and all of it is ours.
-                            (PreEscaped(inner.replacen("</svg>", "", 1)))
+                svg.chart viewBox={"0 0 " (WIDTH) " " (HEIGHT)} role="img" aria-label=(described)
+                    data-x=[self.bars.is_none().then(|| meaning(&self.x, &x))] data-y=(meaning(&self.y, &y)) {
+                    title { (described) }
+                    (self.mesh(&x, &y))
+                    @for (at, line) in self.lines.iter().enumerate() {
+                        g class={"line " (line.class())} data-name=(line.name) {
+                            @match &self.bars {
+                                Some(names) => (self.bars(line, at, names.len(), &y)),
+                                None => (self.line(line, &x, &y)),
+                            }
                         }
                     }
-                    (Err(error), _) => p.warning { "This figure cannot be drawn: " (error) },
-                    (_, None) => p.warning { "This figure cannot be drawn." },
                 }
                 ul.legend {
                     @for line in self.lines.iter().filter(|line| self.shown(line).next().is_some()) {
-                        li { (self.swatch(line)) " " (line.name) }
+                        li class=(line.class()) {
+                            label for=[line.choice.map(|at| format!("l{at}"))] {
+                                (swatch(line.style, self.bars.is_some(), self.marked)) " " span { (line.name) }
+                            }
+                        }
                     }
                 }
                 @if let Some(footnote) = &self.footnote { p.footnote { (footnote) } }
             }
+        })
+    }
+
+    /// Axes with their labels, and the grid.
+    fn mesh(&self, x: &Scale, y: &Scale) -> Markup {
+        let across = x.labels.iter().map(|(at, text)| (across(x, *at), text));
+        let up: Vec<(f64, &String)> = y.labels.iter().map(|(at, text)| (up(y, *at), text)).collect();
+        let (middle, centre) = ((LEFT + RIGHT) / 2.0, (TOP + BOTTOM) / 2.0);
+        html! {
+            @for (at, text) in across {
+                @if self.bars.is_none() { path.grid d={"M" (px(at)) "," (TOP) "V" (BOTTOM)} {} }
+                text.across x=(px(at)) y=(BOTTOM + 24.0) { (text) }
+            }
+            @for (at, text) in up {
+                path.grid d={"M" (LEFT) "," (px(at)) "H" (RIGHT)} {}
+                text.up x=(LEFT - 6.0) y=(px(at + 5.0)) { (text) }
+            }
+            path.axis d={"M" (LEFT) "," (TOP) "V" (BOTTOM) "H" (RIGHT)} {}
+            text.across x=(middle) y=(HEIGHT - 8.0) { (self.x.label) }
+            text.across transform={"translate(18," (centre) ") rotate(-90)"} { (self.y.label) }
         }
     }
 
-    fn described(&self) -> String {
-        format!(
-            "{}. Across: {}. Up: {}. {} lines.",
-            self.title,
-            self.x.label,
-            self.y.label,
-            self.lines.len()
-        )
+    fn line(&self, line: &Line, x: &Scale, y: &Scale) -> Markup {
+        let place = |(px, py): (f64, f64)| (across(x, x.place(px)), up(y, y.place(py)));
+        let points: Vec<(f64, f64)> = self.shown(line).map(place).collect();
+        let corners: Vec<String> = points
+            .iter()
+            .map(|(x, y)| format!("{},{}", px(*x), px(*y)))
+            .collect();
+        // A line of a single point is a point.
+        let is_marked = self.marked || points.len() == 1;
+        let step = points.len().div_ceil(MOST_MARKERS).max(1);
+        let markers = points.iter().step_by(step).filter(|_| is_marked);
+        html! {
+            polyline points=(corners.join(" ")) {}
+            @for marker in markers.filter_map(|at| line.style.marker(*at)) { polygon points=(marker) {} }
+        }
     }
 
-    /// A sample of a line for the legend.
-    fn swatch(&self, line: &Line) -> Markup {
-        let colour = line.style.attribute();
-        let corners: Vec<String> = line
-            .style
-            .marker()
-            .iter()
-            .map(|(x, y)| format!("{},{}", x + 17, y + 6))
-            .collect();
+    /// A bar of one line in each category.
+    fn bars(&self, line: &Line, index: usize, categories: usize, y: &Scale) -> Markup {
+        let room = (RIGHT - LEFT) / categories as f64;
+        let width = room * 0.84 / self.lines.len() as f64;
+        let is_numbered = width >= NUMBERED_BAR;
         html! {
-            svg.swatch viewBox="0 0 34 12" aria-hidden="true" {
-                @if self.bars.is_some() {
-                    rect x="10" y="0" width="14" height="12" fill=(colour) {}
+            @for (category, height) in self.shown(line) {
+                @let (left, top) = (LEFT + room * (category + 0.08) + width * index as f64, up(y, y.place(height)));
+                rect x=(px(left)) y=(px(top)) width=(px(width * 0.9)) height=(px(BOTTOM - top)) { title { (line.name) ": " (units::digits(height)) } }
+                @if is_numbered { text.small x=(px(left + width * 0.45)) y=(px(top - 3.0)) { (units::digits(height)) } }
+            }
+        }
+    }
+}
+
+/// A sample of a line.
+pub(super) fn swatch(style: Style, is_bar: bool, is_marked: bool) -> Markup {
+    html! {
+        svg.swatch viewBox="0 0 34 12" aria-hidden="true" {
+            g class=(style.class()) {
+                @if is_bar {
+                    rect x="10" y="0" width="14" height="12" {}
                 } @else {
-                    polyline fill="none" stroke=(colour) stroke-width="2" points="0,6 34,6" {}
-                    @if line.marked { polygon fill=(colour) points=(corners.join(" ")) {} }
+                    polyline points="0,6 34,6" {}
+                    @if let Some(marker) = style.marker((17.0, 6.0)).filter(|_| is_marked) { polygon points=(marker) {} }
                 }
             }
         }
     }
-
-    fn draw_lines(
-        &self,
-        root: &DrawingArea<SVGBackend<'_>, Shift>,
-        x: &Scale,
-        y: &Scale,
-    ) -> Result<(), Failure> {
-        let mut chart = builder(root).build_cartesian_2d(Bound(x.clone()), Bound(y.clone()))?;
-        self.mesh(&mut chart, true)?;
-        for line in &self.lines {
-            let points: Vec<(f64, f64)> = self
-                .shown(line)
-                .map(|(px, py)| (x.place(px), y.place(py)))
-                .collect();
-            let colour = line.style.colour();
-            chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?;
-            // A line of a single point is a point.
-            if line.marked || points.len() == 1 {
-                let marker = |at: &(f64, f64)| {
-                    EmptyElement::at(*at) + Polygon::new(line.style.marker().to_vec(), colour.filled())
-                };
-                let step = points.len().div_ceil(MOST_MARKERS).max(1);
-                chart.draw_series(points.iter().step_by(step).map(marker))?;
-            }
-        }
-        Ok(())
-    }
-
-    fn draw_bars(
-        &self,
-        root: &DrawingArea<SVGBackend<'_>, Shift>,
-        y: &Scale,
-        categories: &Categories,
-    ) -> Result<(), Failure> {
-        let count = categories.0.len();
-        let x = Scale::of_categories(&categories.0);
-        let mut chart = builder(root).build_cartesian_2d(Bound(x), Bound(y.clone()))?;
-        self.mesh(&mut chart, false)?;
-        let width = 0.84 / self.lines.len().max(1) as f64;
-        for (index, line) in self.lines.iter().enumerate() {
-            let left = |category: f64| category + 0.08 + width * index as f64;
-            let bar = |(category, height): (f64, f64)| {
-                let corners = [
-                    (left(category), y.low),
-                    (left(category) + width * 0.9, y.place(height)),
-                ];
-                Rectangle::new(corners, line.style.colour().filled())
-            };
-            chart.draw_series(self.shown(line).map(bar))?;
-            if count * self.lines.len() <= MOST_NUMBERED_BARS {
-                let centre = HPos::Center;
-                let small = ("sans-serif", SMALL_PX).into_font().color(&palette::text());
-                let small = small.pos(Pos::new(centre, VPos::Bottom));
-                let number = |(category, height): (f64, f64)| {
-                    let place = (left(category) + width * 0.45, y.place(height));
-                    Text::new(units::digits(height), place, small.clone())
-                };
-                chart.draw_series(self.shown(line).map(number))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Axes with their labels, and the grid.
-    fn mesh(&self, chart: &mut Chart<'_, '_>, upright: bool) -> Result<(), Failure> {
-        let mut mesh = chart.configure_mesh();
-        if !upright {
-            mesh.disable_x_mesh();
-        }
-        mesh.x_desc(&self.x.label).y_desc(&self.y.label);
-        mesh.bold_line_style(palette::grid())
-            .light_line_style(TRANSPARENT)
-            .axis_style(palette::axis());
-        mesh.label_style(font()).axis_desc_style(font()).draw()
-    }
 }
 
-type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Bound, Bound>>;
-type Failure = DrawingAreaErrorKind<std::io::Error>;
-
-fn builder<'a, 'b>(root: &'a DrawingArea<SVGBackend<'b>, Shift>) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
-    let mut builder = ChartBuilder::on(root);
-    builder
-        .margin(6)
-        .margin_right(36)
-        .margin_top(10)
-        .x_label_area_size(50)
-        .y_label_area_size(96);
-    builder
+/// What the pixels along an axis mean, for the script.
+fn meaning(axis: &Axis, scale: &Scale) -> String {
+    let kind = if axis.log { "log" } else { "linear" };
+    format!("{} {kind} {} {}", axis.unit.word(), scale.low, scale.high)
 }
 
-fn font() -> TextStyle<'static> {
-    ("sans-serif", TEXT_PX).into_font().color(&palette::text())
+fn across(scale: &Scale, at: f64) -> f64 {
+    LEFT + (at - scale.low) / (scale.high - scale.low) * (RIGHT - LEFT)
 }
 
-/// A [`Scale`] as plotters sees it.
-#[derive(Clone)]
-struct Bound(Scale);
-
-impl Ranged for Bound {
-    type FormatOption = NoDefaultFormatting;
-    type ValueType = f64;
-
-    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
-        let share = (value - self.0.low) / (self.0.high - self.0.low);
-        limit.0 + (share * f64::from(limit.1 - limit.0)).round() as i32
-    }
-
-    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
-        self.0.labels.iter().map(|(at, _)| *at).collect()
-    }
-
-    fn range(&self) -> std::ops::Range<f64> {
-        self.0.low..self.0.high
-    }
+fn up(scale: &Scale, at: f64) -> f64 {
+    BOTTOM - (at - scale.low) / (scale.high - scale.low) * (BOTTOM - TOP)
 }
 
-impl ValueFormatter<f64> for Bound {
-    fn format(value: &f64) -> String {
-        value.to_string()
-    }
-
-    fn format_ext(&self, value: &f64) -> String {
-        let nearest = |label: &&(f64, String)| (label.0 - value).abs();
-        let label = self
-            .0
-            .labels
-            .iter()
-            .min_by(|a, b| nearest(a).total_cmp(&nearest(b)));
-        label.map_or_else(String::new, |(_, says)| says.clone())
-    }
+/// A coordinate to a tenth of a pixel.
+fn px(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
 }

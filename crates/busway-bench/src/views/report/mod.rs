@@ -1,11 +1,13 @@
 //! `--report`: one page that opens offline, on a screen, on paper and on a phone.
 //!
-//! Contract: the page is self-contained (no script, no font, no address); every text that came from a file is escaped; warnings stand before the
-//! figures. Called by [`super::Output`] and `compare`.
+//! Contract: the page is self-contained (no font, no address, no script but its own) and whole
+//! without scripts: boxes choose the lines of all figures by style rules. Every text that came from
+//! a file is escaped; warnings stand before the figures. Called by [`super::Output`] and `compare`.
 
 mod axis;
 mod chart;
 mod figures;
+mod lines;
 mod palette;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -19,6 +21,7 @@ use crate::environment::Environment;
 use crate::record::Run;
 
 const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("script.js");
 /// Tables of more rows are folded on the screen.
 const LONG_TABLE: usize = 40;
 
@@ -28,6 +31,7 @@ const SENTENCES: usize = 10;
 /// The whole page.
 pub(super) fn page(set: &Set<'_>) -> String {
     let title = format!("busway bench {}", set.experiment().word());
+    let lines = lines::of(set);
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -36,7 +40,7 @@ pub(super) fn page(set: &Set<'_>) -> String {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { (title) }
-                style { (PreEscaped(STYLE)) (PreEscaped(palette::css())) }
+                style { (PreEscaped(STYLE)) (PreEscaped(palette::css(lines.len()))) }
             }
             body {
                 h1 { (title) }
@@ -47,10 +51,12 @@ pub(super) fn page(set: &Set<'_>) -> String {
                 (in_short(set))
                 nav { a href="#figures" { "Figures" } " " a href="#tables" { "Tables" } " " a href="#environment" { "Environment" } }
                 h2 id="figures" { "Figures" }
-                @for block in figures::of(set) { (block.draw()) }
+                (lines::chooser(&lines))
+                @for block in figures::of(set, &lines) { (block.draw()) }
                 h2 id="tables" { "Tables" }
                 @for table in tables::of(set, Detail::Full) { (drawn(&table)) }
                 div id="environment" { @for (label, run) in set.runs() { (machines(label, run)) } }
+                script { (PreEscaped(SCRIPT)) }
             }
         }
     };
@@ -179,7 +185,8 @@ fn environment(environment: &Environment) -> Markup {
     }
 }
 
-/// Names and values of all fields, those of nested ones joined by a dot. The warnings are shown elsewhere.
+/// Names and values of all fields, those of nested ones joined by a dot. The warnings are shown
+/// elsewhere.
 fn flatten(name: &str, value: &Value, rows: &mut Vec<(String, String)>) {
     match value {
         Value::Object(fields) => {

@@ -1,9 +1,9 @@
 //! The tables of each experiment, made once for the terminal and for the report page.
 //!
-//! Contract: a row is one technology in one way of waiting and one mode, of one run. Key columns come
-//! first and are aligned left, figures are aligned right. No table has an empty column or row. Each
-//! column has a name for `--columns` ([`NAMES`]) and a rank, by which narrow terminals drop columns.
-//! [`Table::published`] names the published table that one repeats.
+//! Contract: a row is one technology in one way of waiting and one mode, of one run. Key columns
+//! come first and are aligned left, figures are aligned right. No table has an empty column or row.
+//! Each column has a name for `--columns` ([`NAMES`]) and a rank, by which narrow terminals drop
+//! columns. [`Table::published`] names the published table that one repeats.
 
 mod intervals;
 mod others;

@@ -1,197 +1,156 @@
 //! Figures of one direction: rates, loads, packets; of calls, which are bars too.
 
-use super::latency::plain;
-use super::{Block, Crew, for_each_crew, sweep};
+use super::{Block, fill, sized, sweep};
 use crate::record::{Load, Row};
 use crate::views::report::axis::{Axis, Unit};
-use crate::views::report::chart::{Categories, Figure};
-use crate::views::series::Set;
+use crate::views::report::chart::Figure;
+use crate::views::report::lines::Choice;
+use crate::views::series::{Set, receiver, sender};
 use crate::views::units;
 
 /// The TIPC evaluation's largest message in bytes.
 const TIPC_BYTES: u64 = 40_448;
 
 /// All of a throughput run.
-pub(super) fn blocks(_set: &Set<'_>, crews: &[Crew<'_>]) -> Vec<Block> {
-    let mut blocks = sweeps(crews);
-    let by_size = |title: &str, published, unit_axis: Axis, figure: &dyn Fn(&Row) -> Option<f64>| {
-        let of = Figure {
-            published: Some(published),
-            ..plain(title, Axis::linear("Payload", Unit::Bytes), unit_axis)
-        };
-        for_each_crew(crews, &of, |series| {
-            sweep(series, |row| {
-                (row.payload_bytes <= TIPC_BYTES).then_some(())?;
-                Some((row.payload_bytes as f64, figure(row)?))
-            })
-        })
-    };
-    let load = |title: &str, side: fn(&Row) -> Option<&Load>| {
-        let axis = Axis::linear("CPU load, % of one core", Unit::Percent);
-        by_size(title, "TIPC evaluation, “(1) CPU load”", axis, &|row| {
-            side(row).map(Load::total_percent)
-        })
-    };
-    let packets = |title: &str, side: fn(&Row) -> Option<&Load>, pick: fn(&Load) -> Option<f64>| {
-        let axis = Axis::linear("Packets for each message", Unit::Count);
-        by_size(title, "TIPC evaluation, “Packets observance”", axis, &|row| {
-            side(row).and_then(pick)
-        })
-    };
-    let rate = by_size(
-        "Throughput up to 40,448 B",
+pub(super) fn throughput(lines: &[Choice<'_>]) -> Vec<Block> {
+    type Pick = fn(&Row) -> Option<f64>;
+    let load = || Axis::linear("CPU load, % of one core", Unit::Percent);
+    let packets = || Axis::linear("Packets for each message", Unit::Count);
+    let (rates, loads, observed) = (
         "TIPC evaluation, “(1) Max throughput”",
-        Axis::linear("Received", Unit::Rate),
-        &|row| row.bytes_per_s,
+        "TIPC evaluation, “(1) CPU load”",
+        "TIPC evaluation, “Packets observance”",
     );
-    blocks.push(Block::open(
-        "As in the TIPC evaluation",
-        vec![
-            rate,
-            load("CPU load of the sender", sender),
-            load("CPU load of the receiver", receiver),
-            packets("Packets sent by the sender", sender, |it| {
-                it.packets_sent_per_message
-            }),
-            packets(
-                "Packets received by the sender (acknowledgements)",
-                sender,
-                |it| it.packets_received_per_message,
-            ),
-        ],
-    ));
-    blocks.extend(losses(crews));
+    let figures: [(&str, &str, Axis, Pick); 5] = [
+        (
+            "Throughput up to 40,448 B",
+            rates,
+            Axis::linear("Received", Unit::Rate),
+            |row| row.bytes_per_s,
+        ),
+        ("CPU load of the sender", loads, load(), |row| {
+            sender(row).map(Load::total_percent)
+        }),
+        ("CPU load of the receiver", loads, load(), |row| {
+            receiver(row).map(Load::total_percent)
+        }),
+        ("Packets sent by the sender", observed, packets(), |row| {
+            sender(row)?.packets_sent_per_message
+        }),
+        (
+            "Packets received by the sender (acknowledgements)",
+            observed,
+            packets(),
+            |row| sender(row)?.packets_received_per_message,
+        ),
+    ];
+    let figures = figures.map(|(title, published, y, pick)| {
+        let figure = Figure {
+            published: Some(published),
+            ..Figure::new(title, Axis::linear("Payload", Unit::Bytes), y)
+        };
+        let small = |row: &Row| row.payload_bytes <= TIPC_BYTES;
+        fill(lines, figure, |series| {
+            sweep(series, |row| sized(row, pick(row).filter(|_| small(row))))
+        })
+    });
+    let mut blocks = vec![
+        by_size(lines),
+        Block::open("As in the TIPC evaluation", figures.into()),
+    ];
+    blocks.extend(losses(lines));
     blocks
 }
 
 /// Shares of messages lost, if any was.
-fn losses(crews: &[Crew<'_>]) -> Option<Block> {
-    let any = |crew: &Crew<'_>| {
-        crew.series
-            .iter()
-            .any(|(_, series)| series.rows.iter().any(|row| row.lost > 0))
-    };
-    if !crews.iter().any(any) {
+fn losses(lines: &[Choice<'_>]) -> Option<Block> {
+    let mut rows = lines.iter().flat_map(|line| &line.series.rows);
+    if !rows.any(|row| row.lost > 0) {
         return None;
     }
-    let lost = plain(
+    let figure = Figure::new(
         "Lost",
         Axis::log("Payload", Unit::Bytes),
         Axis::linear("Lost, % of messages sent", Unit::Percent),
     );
-    let lost = for_each_crew(crews, &lost, |series| {
+    let lost = fill(lines, figure, |series| {
         sweep(series, |row| {
             let percent = row.lost as f64 / row.sent.max(1) as f64 * 100.0;
-            (row.sent > 0).then_some((row.payload_bytes as f64, percent))
+            sized(row, (row.sent > 0).then_some(percent))
         })
     });
     Some(Block::open("Losses by size", vec![lost]))
 }
 
-fn sender(row: &Row) -> Option<&Load> {
-    row.sender.as_ref()
-}
-
-fn receiver(row: &Row) -> Option<&Load> {
-    row.receiver.as_ref()
-}
-
 /// Bytes and messages a second by size.
-pub(super) fn sweeps(crews: &[Crew<'_>]) -> Vec<Block> {
-    let by_size = |title: &str, published, y: Axis, figure: fn(&Row) -> Option<f64>| {
-        let of = Figure {
-            published,
-            ..plain(title, Axis::log("Payload", Unit::Bytes), y)
-        };
-        for_each_crew(crews, &of, |series| {
-            sweep(series, |row| Some((row.payload_bytes as f64, figure(row)?)))
-        })
+pub(super) fn by_size(lines: &[Choice<'_>]) -> Block {
+    let figure = |title: &str, y: Axis, pick: fn(&Row) -> Option<f64>| {
+        let figure = Figure::new(title, Axis::log("Payload", Unit::Bytes), y);
+        fill(lines, figure, |series| sweep(series, |row| sized(row, pick(row))))
     };
-    vec![Block::open(
-        "Throughput by size",
-        vec![
-            by_size(
-                "Throughput",
-                Some("p3com, “Initial benchmarking results”"),
-                Axis::log("Received", Unit::Rate),
-                |row| row.bytes_per_s,
-            ),
-            by_size(
-                "Messages a second",
-                None,
-                Axis::log("Messages received in a second", Unit::Count),
-                |row| row.messages_per_s,
-            ),
-        ],
-    )]
+    let rate = figure("Throughput", Axis::log("Received", Unit::Rate), |row| {
+        row.bytes_per_s
+    });
+    let messages = Axis::log("Messages a second", Unit::Count);
+    let messages = figure("Messages a second", messages, |row| row.messages_per_s);
+    let published = Some("p3com, “Initial benchmarking results”");
+    Block::open("Throughput by size", vec![Figure { published, ..rate }, messages])
+}
+
+/// Bars of each line: its values in their categories.
+fn bars(
+    lines: &[Choice<'_>],
+    figure: Figure,
+    names: Vec<&'static str>,
+    values: impl Fn(&Row) -> Option<Vec<Option<f64>>>,
+) -> Figure {
+    let figure = Figure {
+        bars: Some(names),
+        ..figure
+    };
+    fill(lines, figure, |series| {
+        let values = series.rows.iter().find_map(|row| values(row));
+        let at = |(at, value): (usize, Option<f64>)| Some((at as f64, value?));
+        values.into_iter().flatten().enumerate().filter_map(at).collect()
+    })
 }
 
 /// Loads at a constant rate as bars.
-pub(super) fn stream(set: &Set<'_>, crews: &[Crew<'_>]) -> Vec<Block> {
-    let mut streams: Vec<(u64, Option<u64>)> = set
-        .entries()
-        .map(|entry| (entry.row.payload_bytes, entry.row.interval_ns))
-        .collect();
-    streams.sort_unstable();
-    streams.dedup();
+pub(super) fn stream(set: &Set<'_>, lines: &[Choice<'_>]) -> Vec<Block> {
     let of_stream = |(bytes, interval_ns): (u64, Option<u64>)| {
-        let what = match interval_ns {
-            Some(ns) => format!("{} every {}", units::size(bytes), units::time(ns as f64)),
-            None => units::size(bytes),
-        };
-        let bars = Figure {
+        let every = interval_ns.map(|ns| format!(" every {}", units::time(ns as f64)));
+        let what = units::size(bytes) + &every.unwrap_or_default();
+        let figure = Figure {
             published: Some("TIPC evaluation, “(3) CPU load in sending streaming data”"),
-            bars: Some(Categories(vec!["sender", "receiver"])),
-            ..plain(
+            ..Figure::new(
                 format!("CPU load, {what}"),
                 Axis::linear("Side", Unit::Count),
                 Axis::linear("CPU load, % of one core", Unit::Percent),
             )
         };
-        let figures = for_each_crew(crews, &bars, |series| {
-            let row = series
-                .rows
-                .iter()
-                .find(|row| (row.payload_bytes, row.interval_ns) == (bytes, interval_ns));
-            let load = |at: f64, side: Option<&Load>| side.map(|load| (at, load.total_percent()));
-            row.map(|row| {
-                [load(0.0, row.sender.as_ref()), load(1.0, row.receiver.as_ref())]
-                    .into_iter()
-                    .flatten()
-                    .collect()
-            })
-            .unwrap_or_default()
+        let figure = bars(lines, figure, vec!["sender", "receiver"], |row| {
+            let is_it = (row.payload_bytes, row.interval_ns) == (bytes, interval_ns);
+            let loads = [sender(row), receiver(row)].map(|side| side.map(Load::total_percent));
+            is_it.then(|| loads.into())
         });
-        Block::open(format!("Stream of {what}"), vec![figures])
+        Block::open(format!("Stream of {what}"), vec![figure])
     };
-    streams.into_iter().map(of_stream).collect()
+    set.streams().into_iter().map(of_stream).collect()
 }
 
 /// Costs of calls as bars.
-pub(super) fn calls(set: &Set<'_>, crews: &[Crew<'_>]) -> Vec<Block> {
+pub(super) fn calls(set: &Set<'_>, lines: &[Choice<'_>]) -> Vec<Block> {
     let of_size = |bytes: &u64| {
-        let bars = Figure {
-            bars: Some(Categories(vec!["write", "read again", "write + read", "clock"])),
-            ..plain(
-                format!("Calls with {}", units::size(*bytes)),
-                Axis::linear("Call", Unit::Count),
-                Axis::linear("Time of a call", Unit::Time),
-            )
-        };
-        for_each_crew(crews, &bars, |series| {
-            let calls = series
-                .rows
-                .iter()
-                .find(|row| row.payload_bytes == *bytes)
-                .and_then(|row| row.calls);
-            calls.map_or_else(Vec::new, |it| {
-                vec![
-                    (0.0, it.write_ns),
-                    (1.0, it.read_ns),
-                    (2.0, it.write_and_read_ns),
-                    (3.0, it.clock_ns),
-                ]
-            })
+        let figure = Figure::new(
+            format!("Calls with {}", units::size(*bytes)),
+            Axis::linear("Call", Unit::Count),
+            Axis::linear("Time of a call", Unit::Time),
+        );
+        let names = vec!["write", "read again", "write + read", "clock"];
+        bars(lines, figure, names, |row| {
+            let it = row.calls.filter(|_| row.payload_bytes == *bytes)?;
+            let costs = [it.write_ns, it.read_ns, it.write_and_read_ns, it.clock_ns];
+            Some(costs.map(Some).into())
         })
     };
     vec![Block::open("Calls", set.sizes().iter().map(of_size).collect())]
