@@ -7,8 +7,10 @@
 
 use std::path::PathBuf;
 
+use super::caveats;
+use super::output::{write_csv, write_report};
 use super::series::Set;
-use super::{Show, caveats, terminal, write_csv, write_report};
+use super::terminal::{self, Show};
 use crate::BenchError;
 use crate::environment::Environment;
 use crate::record::Run;
@@ -72,7 +74,7 @@ pub fn run(args: &Args) -> Result<String, BenchError> {
     if let Some(path) = &args.report {
         write_report(path, &set)?;
     }
-    Ok(terminal::text(&set, &args.show, super::width()))
+    Ok(terminal::text(&set, &args.show, terminal::width()))
 }
 
 /// The stem of each file name; the path where two stems are the same, numbered if a file is given

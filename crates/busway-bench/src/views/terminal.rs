@@ -196,3 +196,10 @@ fn too_wide(table: &Table, shown: &[usize], width: usize) -> Option<usize> {
         .max_by_key(|(_, rank)| *rank)?;
     (is_too_wide && rank > 0).then_some(at)
 }
+
+/// Columns of the terminal, if standard output is one.
+pub(super) fn width() -> Option<usize> {
+    let out = std::io::stdout();
+    let size = rustix::termios::tcgetwinsize(out).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}

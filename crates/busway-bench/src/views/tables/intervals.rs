@@ -1,6 +1,6 @@
 //! Experiments with a sending interval: interference and timeliness.
 
-use super::{Detail, Table, column, distribution_columns, fault_columns, listing, matrix, percent};
+use super::build::{Detail, Table, column, distribution_columns, fault_columns, listing, matrix, percent};
 use crate::record::{Distribution, Row};
 use crate::views::series::{Entry, Set};
 use crate::views::units;

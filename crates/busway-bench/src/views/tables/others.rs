@@ -1,8 +1,8 @@
 //! The long run, gateways, calls, and the self-test.
 
+use super::build::{Column, Detail, Table, column, footnotes, listing, payload_column, plain, sizes};
 use super::round_trips::{self, columns};
 use super::throughput::{self, loads};
-use super::{Column, Detail, Table, column, footnotes, listing, payload_column, plain, sizes};
 use crate::record::{Calls, Row};
 use crate::views::series::{Entry, Set, half, marked};
 use crate::views::units;

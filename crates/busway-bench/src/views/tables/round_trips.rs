@@ -2,7 +2,9 @@
 
 use crate::record::Row;
 
-use super::{Column, Detail, Table, distribution_columns, fault_columns, listing, matrix, size_steps, sizes};
+use super::build::{
+    Column, Detail, Table, distribution_columns, fault_columns, listing, matrix, size_steps, sizes,
+};
 use crate::views::series::{Entry, Set, half};
 use crate::views::units;
 

@@ -1,6 +1,6 @@
 //! One direction: what crosses, and what it costs.
 
-use super::{
+use super::build::{
     Column, Detail, Head, Table, column, fault_columns, listing, matrix, payload_column, percent, size_steps,
     sizes,
 };

@@ -1,7 +1,7 @@
 //! Figures of interference and timeliness.
 
+use super::block::{Block, fill, paper, sweep};
 use super::round_trips::{cumulative, pair};
-use super::{Block, fill, paper, sweep};
 use crate::record::Row;
 use crate::views::report::axis::{Axis, Unit};
 use crate::views::report::chart::{Figure, Line};

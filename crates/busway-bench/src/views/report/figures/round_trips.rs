@@ -1,6 +1,6 @@
 //! Figures of round trips.
 
-use super::{Block, fill, paper, sized, sweep};
+use super::block::{Block, fill, paper, sized, sweep};
 use crate::record::{Distribution, Maximum, Recorder, Row};
 use crate::views::histogram::{log_ranges, times};
 use crate::views::report::axis::{Axis, Unit};
@@ -83,15 +83,16 @@ fn published(set: &Set<'_>, lines: &[Choice<'_>]) -> Block {
 
 /// Best, average and worst by size; a figure for each technology.
 fn extremes(lines: &[Choice<'_>]) -> Block {
+    type Pick = (&'static str, fn(&Distribution) -> f64);
     let figure = |line: &Choice<'_>| {
         let series = &line.series;
-        let line = |(at, (name, pick)): (usize, (&str, fn(&Distribution) -> f64))| Line {
+        let line = |(at, (name, pick)): (usize, Pick)| Line {
             name: name.to_owned(),
             style: Style::Line(at),
             choice: None,
             points: sweep(series, |row| sized(row, half(row).map(|it| pick(&it)))),
         };
-        let picks: [(&str, fn(&Distribution) -> f64); 3] = [
+        let picks: [Pick; 3] = [
             ("average", |it| it.mean),
             ("worst", |it| it.max as f64),
             ("best", |it| it.min as f64),

@@ -1,6 +1,6 @@
 //! Figures of one direction: rates, loads, packets; of calls, which are bars too.
 
-use super::{Block, fill, sized, sweep};
+use super::block::{Block, fill, sized, sweep};
 use crate::record::{Load, Row};
 use crate::views::report::axis::{Axis, Unit};
 use crate::views::report::chart::Figure;
