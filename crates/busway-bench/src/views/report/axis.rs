@@ -224,7 +224,7 @@ impl Axis {
             ),
             Unit::Percent => format!("{} %", short(value)),
             Unit::Seconds => scaled(value, &[(1e-3, "ms"), (1.0, "s"), (60.0, "min"), (3_600.0, "h")]),
-            Unit::Count if value >= 1e7 => format!("10{}", superscript(value.log10())),
+            Unit::Count if value >= 1e6 => scaled(value, &[(1e6, "M"), (1e9, "G"), (1e12, "T")]),
             Unit::Count if value < 10.0 => short(value),
             Unit::Count => units::grouped(value),
         }
@@ -256,16 +256,6 @@ impl Scale {
 fn short(value: f64) -> String {
     let rounded = (value * 1e4).round() / 1e4;
     format!("{rounded}")
-}
-
-/// A power of ten's exponent, rounded.
-fn superscript(exponent: f64) -> String {
-    let digits = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
-    let text = format!("{exponent:.0}");
-    text.chars()
-        .filter_map(|c| c.to_digit(10))
-        .map(|digit| digits[digit as usize])
-        .collect()
 }
 
 #[cfg(test)]
