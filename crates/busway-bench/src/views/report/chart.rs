@@ -137,7 +137,7 @@ impl Figure {
         html! {
             @for (at, text) in across {
                 @if self.bars.is_none() { path.grid d={"M" (px(at)) "," (TOP) "V" (BOTTOM)} {} }
-                text.across x=(px(at)) y=(BOTTOM + 24.0) { (text) }
+                text class=(if self.bars.is_none() { "across" } else { "small" }) x=(px(at)) y=(BOTTOM + 24.0) { (text) }
             }
             @for (at, text) in up {
                 path.grid d={"M" (LEFT) "," (px(at)) "H" (RIGHT)} {}
