@@ -6,17 +6,17 @@
 //!               gateway (control thread): facts -> control (decides) -> actions
 //! ```
 //!
-//! * [`iox`]: everything that touches iceoryx2.
-//! * [`description`]: a service's types and settings, without iceoryx2.
-//! * [`catalog`]: the services of this host.
-//! * [`clock`]: brings time stamps of ports to another host's clock.
-//! * [`control`]: decides what crosses, over which bus, and when it moves; pure.
-//! * [`gateway`]: the control thread, which carries that out.
-//! * [`protocol`]: the control messages that gateways send each other.
-//! * [`lane`]: the threads that move data.
-//! * [`janitor`]: removes what dead programs left behind.
-//! * [`counters`], [`status`]: what is counted, and the file that shows it.
-//! * [`faults`]: survives sample memory that the kernel can't supply.
+//! * `iox`: everything that touches iceoryx2.
+//! * `description`: a service's types and settings, without iceoryx2.
+//! * `catalog`: the services of this host.
+//! * `clock`: brings time stamps of ports to another host's clock.
+//! * `control`: decides what crosses, over which bus, and when it moves; pure.
+//! * `gateway`: the control thread, which carries that out.
+//! * `protocol`: the control messages that gateways send each other.
+//! * `lane`: the threads that move data.
+//! * `janitor`: removes what dead programs left behind.
+//! * `counters`, `status`: what is counted, and the file that shows it.
+//! * `faults`: survives sample memory that the kernel can't supply.
 //!
 //! Called by `busway gateway` ([`run`]).
 

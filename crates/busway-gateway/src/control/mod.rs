@@ -8,7 +8,7 @@
 //! their order.
 //!
 //! ```text
-//!  links, programs, lanes ── Fact ──> Core::handle ─> dirty flows ─> Core::decide ── Action ──> shell
+//!  links, programs, lanes ─ Fact ─> Core::handle ─> Core::decide ─ Action ─> shell
 //! ```
 //!
 //! * [`fact`]: facts and actions.

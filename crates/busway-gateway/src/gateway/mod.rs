@@ -9,6 +9,7 @@
 //! * [`services`]: the gateway's parts in iceoryx2 services.
 //! * [`ports`], [`clocks`]: channels of ARINC 653 ports, and the peers' clocks.
 //! * [`cores`]: queues to and from real-time cores, which have no gateway.
+//! * [`status`]: what the status file says of links and services.
 
 mod clocks;
 mod cores;
@@ -16,6 +17,7 @@ mod lanes;
 mod links;
 mod ports;
 mod services;
+mod status;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,7 +36,6 @@ use crate::control::endpoint::Endpoint;
 use crate::control::fact::LocalEvents;
 use crate::control::flow::Flow;
 use crate::control::link::LinkProfile;
-use crate::control::shared::Part;
 use crate::control::{Action, Core, Fact, LocalService};
 use crate::iox::domain;
 use crate::iox::sample::Outgoing;
@@ -43,7 +44,7 @@ use crate::lane::destination::LargeSender;
 use crate::lane::wait::{doorbell, silence};
 use crate::lane::{ChannelKey, FlowId, InboundCommand, OutboundCommand, Report, ReportSender};
 use crate::protocol::ControlMessage;
-use crate::status::{LinkStatus, ServiceStatus, Status, StatusFile};
+use crate::status::{Status, StatusFile};
 use crate::{GatewayError, Options, protocol};
 use cores::Cores;
 use lanes::Lanes;
@@ -470,46 +471,21 @@ impl<'a> Gateway<'a> {
         let Some(mut file) = self.status.take() else {
             return;
         };
-        file.write(&self.status_now(), is_last);
-        self.status = Some(file);
-    }
-
-    fn status_now(&self) -> Status {
-        let links = self.core.links().iter().map(|link| LinkStatus {
-            peer: link.profile.peer.clone(),
-            bus: link.profile.bus.to_string(),
-            up: link.up_since.is_some(),
-            reason: link.reason.clone(),
-            offers: link.offers.len(),
-        });
-        let flows = self.core.flows();
-        let services = flows.filter_map(|flow| self.service_status(flow));
-        let ports = self.ports.status(&self.core);
-        Status {
+        let status = Status {
             host: self.host.clone(),
             pid: std::process::id(),
             session: self.session,
-            links: links.collect(),
-            services: services.collect(),
-            ports: ports.into_iter().chain(self.cores.status()).collect(),
-        }
-    }
-
-    fn service_status(&self, flow: &Flow) -> Option<ServiceStatus> {
-        let service = flow.service()?;
-        let bus = |key: &ChannelKey| self.core.links()[key.link].profile.bus;
-        let sends = flow.outbound.values().filter(|channel| channel.is_main());
-        let receives = flow.inbound.values().filter(|channel| !channel.is_large());
-        let counters = self.services.counters(flow.id);
-        Some(ServiceStatus {
-            name: flow.name.clone(),
-            mirror: service.held == Part::Ready,
-            sends_to: sends.map(|channel| channel.peer.clone()).collect(),
-            receives_from: receives.map(|channel| channel.peer.clone()).collect(),
-            over: flow.outbound.keys().chain(flow.inbound.keys()).map(bus).collect(),
-            complaint: flow.complaint.clone(),
-            counters: counters.map_or_else(Default::default, |counters| counters.snapshot()),
-        })
+            links: status::links(&self.core),
+            services: status::services(&self.core, &self.services),
+            ports: self
+                .ports
+                .status(&self.core)
+                .into_iter()
+                .chain(self.cores.status())
+                .collect(),
+        };
+        file.write(&status, is_last);
+        self.status = Some(file);
     }
 
     fn wait(&self, now: Instant) {

@@ -9,7 +9,7 @@ use busway_system::Lane as LaneSettings;
 use rustix::fd::OwnedFd;
 
 use super::command::LaneCommand;
-use super::interface::Report;
+use super::queues::{Inbox, ReportSender};
 use super::schedule;
 use super::wait::{self, Sleeper};
 use super::worker::Worker;
@@ -19,20 +19,6 @@ pub struct Lane {
     has_commands: Arc<AtomicBool>,
     doorbell: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
-}
-
-/// The lane's end of the command queue.
-pub(super) struct Inbox {
-    pub(super) commands: mpsc::Receiver<LaneCommand>,
-    has_commands: Arc<AtomicBool>,
-}
-
-/// Where lanes put their reports.
-#[derive(Clone)]
-pub struct ReportSender {
-    pub queue: mpsc::Sender<Report>,
-    /// Rung after reports were put in.
-    pub doorbell: Arc<OwnedFd>,
 }
 
 impl Lane {
@@ -87,27 +73,5 @@ impl Lane {
     /// Whether the thread has ended.
     pub fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
-    }
-}
-
-impl Inbox {
-    /// Whether commands came since the last call.
-    pub(super) fn has_new(&self) -> bool {
-        // Acquire: pairs with the release in `Lane::send`.
-        self.has_commands.load(Ordering::Relaxed) && self.has_commands.swap(false, Ordering::Acquire)
-    }
-}
-
-impl ReportSender {
-    /// Sends the reports and empties the list.
-    pub(super) fn send_all(&self, reports: &mut Vec<Report>) {
-        if reports.is_empty() {
-            return;
-        }
-        for report in reports.drain(..) {
-            // The control thread is gone only when the process ends.
-            let _ = self.queue.send(report);
-        }
-        wait::ring(&self.doorbell);
     }
 }

@@ -17,10 +17,12 @@ pub mod inbound;
 mod interface;
 pub mod outbound;
 pub mod port;
+mod queues;
 pub mod schedule;
 pub mod wait;
 mod worker;
 
 pub use command::{InboundCommand, LaneCommand, OutboundCommand, PortCommand, PortEnd};
-pub use handle::{Lane, ReportSender};
+pub use handle::Lane;
 pub use interface::{ChannelKey, Ending, FlowId, Report, WhenFull};
+pub use queues::ReportSender;

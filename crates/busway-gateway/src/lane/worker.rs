@@ -7,7 +7,8 @@ use busway_transport::WaitFor;
 
 use super::command::{LaneCommand, PortCommand, PortEnd};
 use super::flow::Flow;
-use super::handle::{Inbox, ReportSender};
+use super::queues::{Inbox, ReportSender};
+
 use super::inbound::Inbound;
 use super::interface::{FlowId, Report};
 use super::outbound::Outbound;
