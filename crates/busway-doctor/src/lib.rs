@@ -6,8 +6,8 @@
 //! `/sys` below a [`tree::Tree`], so that a captured machine is judged like this one. Called by the
 //! command line and `busway-bench`.
 //!
-//! The files are read by hand: the `procfs` crate rejects a whole file if one field is absent, and
-//! a record needs whatever a kernel tells.
+//! The files are read by hand, field by field, since a record needs whatever a kernel tells. The
+//! `procfs` crate was not tried.
 
 mod checks;
 pub mod conditions;
