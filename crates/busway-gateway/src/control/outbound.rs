@@ -16,17 +16,15 @@ use crate::protocol::{CloseReason, ControlMessage};
 impl Flow {
     /// A peer wants the messages over this channel.
     pub fn sender_requested(&mut self, key: ChannelKey, channel: OutChannel, shared: &mut Shared) {
+        let mut replaced = Vec::new();
         if self.endpoint.source_is_exclusive() {
             // The receiving side has left every other link, whether this side has noticed or not.
-            let others: Vec<_> = self.outbound.keys().copied().collect();
-            self.outbound.insert(key, channel);
-            shared.index.insert((Direction::Send, key), self.id);
-            for other in others {
-                self.end_replaced(other, shared);
-            }
-        } else {
-            self.outbound.insert(key, channel);
-            shared.index.insert((Direction::Send, key), self.id);
+            replaced.extend(self.outbound.keys().copied());
+        }
+        self.outbound.insert(key, channel);
+        shared.index.insert((Direction::Send, key), self.id);
+        for other in replaced {
+            self.end_replaced(other, shared);
         }
         self.open_requested(shared);
     }

@@ -23,7 +23,6 @@ const TRACE: usize = 100_000;
 #[derive(Default)]
 pub struct Checks {
     pub violations: Vec<String>,
-    pub has_cut: bool,
     /// Messages that programs got, over all streams and ports.
     pub delivered: u64,
     /// Messages missing, all of them accounted.

@@ -147,7 +147,6 @@ impl World<'_> {
             return;
         }
         self.wires[wire].is_cut = true;
-        self.checks.has_cut = true;
         let epoch = self.wires[wire].epoch;
         for end in 0..2 {
             let after = self.delay(1500);
