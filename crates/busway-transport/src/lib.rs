@@ -11,13 +11,9 @@
 //!
 //! The contract of every bus is written down as tests in `tests/contract/`, generic over the bus.
 
-pub mod channel;
-pub mod link;
-pub mod message;
+pub mod contract;
 
 // Under loom only the parts that make no system call exist, see `tests/loom.rs`.
-#[cfg(not(loom))]
-mod attic;
 #[cfg(not(loom))]
 pub mod core_queue;
 #[cfg(fuzzing)]
@@ -31,8 +27,6 @@ pub mod one_sided;
 #[cfg(not(loom))]
 pub mod pci;
 #[cfg(not(loom))]
-mod place;
-#[cfg(not(loom))]
 mod rdma;
 #[cfg(not(loom))]
 pub(crate) use rdma::send as rdma_send;
@@ -42,6 +36,8 @@ pub(crate) use rdma::write as rdma_write;
 pub mod registry;
 mod remote_write;
 #[cfg(not(loom))]
+mod session;
+#[cfg(not(loom))]
 mod stream;
 #[cfg(not(loom))]
 pub mod tcp;
@@ -50,14 +46,4 @@ pub mod tipc;
 #[cfg(not(loom))]
 pub mod udp;
 
-pub use channel::{
-    ChannelEnd, ChannelError, Flushed, Landing, Receiver, Refused, Sender, Sink, Verdict, WaitFor,
-};
-pub use link::{
-    ChannelId, ChannelSpec, Direction, Doorbell, Keep, LINGER, Link, LinkEvent, LinkIdentity, OpenError,
-    PeerHello,
-};
-#[cfg(not(loom))]
-pub use udp::Company;
-
-pub use message::{HEAD_BYTES, Head, Kind, Message, SegmentId};
+pub use contract::*;

@@ -9,8 +9,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::link::{Link, LinkIdentity, OpenError};
-use crate::message::Message;
+use crate::contract::{Link, LinkIdentity, Message, OpenError};
 use crate::network::{Addresses, Network};
 use crate::one_sided::{OneSided, PortPlace, Role};
 

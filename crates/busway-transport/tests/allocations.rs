@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use busway_transport::registry::{Buses, link_settings, parse_host};
 use busway_transport::{
-    ChannelEnd, ChannelId, ChannelSpec, Company, Head, Keep, Kind, Landing, Link, LinkEvent, LinkIdentity,
-    Message, Receiver, Sender, Sink, Verdict,
+    ChannelEnd, ChannelId, ChannelSpec, Head, Keep, Kind, Landing, Link, LinkEvent, LinkIdentity, Message,
+    Receiver, Sender, SenderGroup, Sink, Verdict,
 };
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -170,11 +170,11 @@ fn join(buses: &Buses, peer: &str, bus: &str, hosts: [&str; 2]) -> [BoxedLink; 2
 /// What two hosts are given leaves once, from the first invitation on.
 fn measure_shared(hosts: [&str; 2]) {
     let buses = Buses::new(identity("one", 1));
-    let mut company = Company::default();
+    let mut group = SenderGroup::default();
     let mut links = ["two", "three"].map(|peer| join(&buses, peer, "udp", hosts));
     let mut ends = links.each_mut().map(|links| {
         let (mut sender, receiver) = open(links, 1, Keep::All { depth: 16 });
-        sender.join(&mut company);
+        sender.join(&mut group);
         (sender, receiver, Place(vec![0; 1 << 20], 0, 0))
     });
     let before = ALLOCATIONS.load(Ordering::Relaxed);

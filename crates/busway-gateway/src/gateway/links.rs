@@ -60,7 +60,7 @@ impl Links {
             link: index,
             application,
             may_lose: link.may_lose(),
-            silence_timeout: link.patience(),
+            silence_timeout: link.silence_timeout(),
         }
     }
 

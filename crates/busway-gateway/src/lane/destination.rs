@@ -16,7 +16,7 @@
 
 use std::time::{Duration, Instant};
 
-use busway_transport::{ChannelError, Company, Flushed, Head, Kind, Message, Refused, Sender, WaitFor};
+use busway_transport::{ChannelError, Flushed, Head, Kind, Message, Refused, Sender, SenderGroup, WaitFor};
 
 use super::interface::{ChannelKey, Ending, WhenFull};
 use crate::counters::{ServiceCounters, add};
@@ -235,8 +235,8 @@ impl Destination {
     }
 
     /// The bus may send a message that several members are given at once.
-    pub(super) fn join(&mut self, company: &mut Company<Outgoing>) {
-        self.main.sender.join(company);
+    pub(super) fn join(&mut self, group: &mut SenderGroup) {
+        self.main.sender.join(group);
     }
 
     /// The main channel.

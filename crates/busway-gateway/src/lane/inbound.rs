@@ -191,7 +191,7 @@ impl Inbound {
     pub fn acknowledge(&mut self, key: ChannelKey) {
         for input in self.ins.iter_mut().filter(|input| input.key == key) {
             input.acknowledges = true;
-            input.receiver.confirm();
+            input.receiver.acknowledge();
         }
     }
 
@@ -264,7 +264,7 @@ impl Inbound {
             };
             taken += moved;
             if input.acknowledges && moved > 0 {
-                input.receiver.confirm();
+                input.receiver.acknowledge();
             }
             // Another channel may wait for a message that this one does not carry any more.
             taken += usize::from(input.beyond > beyond);

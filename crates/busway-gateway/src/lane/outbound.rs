@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use busway_transport::{Company, Head, Kind, Sender, WaitFor};
+use busway_transport::{Head, Kind, Sender, SenderGroup, WaitFor};
 
 use super::destination::{Destination, LargeSender};
 use super::interface::{ChannelKey, Ending, FlowId, Report, WhenFull};
@@ -49,7 +49,7 @@ pub struct Outbound {
     listener: Option<EventListener>,
     destinations: Vec<Destination>,
     /// The senders of all of them: a bus may send one message to several hosts at once.
-    company: Company<Outgoing>,
+    group: SenderGroup,
     history: VecDeque<(Head, Arc<CopiedSample>)>,
     /// Events received that have not been sent on.
     events: u64,
@@ -77,7 +77,7 @@ impl Outbound {
             setup,
             listener: None,
             destinations: Vec::new(),
-            company: Company::default(),
+            group: SenderGroup::default(),
             history,
             events: 0,
             unannounced: false,
@@ -111,7 +111,7 @@ impl Outbound {
     pub fn add(&mut self, key: ChannelKey, sender: Box<dyn Sender<Outgoing>>, may_join: bool) {
         let mut destination = Destination::new(key, sender);
         if may_join {
-            destination.join(&mut self.company);
+            destination.join(&mut self.group);
         }
         for (head, copy) in &self.history {
             destination.offer(

@@ -9,8 +9,7 @@ use busway_core::ring::{CREDIT_BYTES, Layout, Message as Front, Position, RingCo
 use busway_core::{OutOfBounds, RemoteWrite, Window};
 
 use super::{END_BYTES, Ends, Meeting, Tally, start, too_short};
-use crate::channel::{ChannelError, Receiver, Sink, Verdict, WaitFor};
-use crate::message::{Head, Kind};
+use crate::contract::{ChannelError, Head, Kind, Receiver, Sink, Verdict, WaitFor};
 
 /// See the module.
 #[derive(Debug)]

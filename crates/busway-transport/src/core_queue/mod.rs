@@ -37,7 +37,7 @@ pub use destination::Destination;
 pub use source::Source;
 pub use watch::{State, Watch};
 
-use crate::channel::ChannelError;
+use crate::contract::ChannelError;
 use crate::memory::mapping::MapError;
 use crate::one_sided::{PortMemory, PortPlace};
 

@@ -10,8 +10,7 @@ use busway_core::ring::{CREDIT_BYTES, Layout, PushError, RingProducer};
 use busway_core::{OutOfBounds, Window};
 
 use super::{ECHO, END_BYTES, Ends, Meeting, Tally, start, too_short};
-use crate::channel::{ChannelError, Flushed, Refused, Sender, WaitFor};
-use crate::message::Message;
+use crate::contract::{ChannelError, Flushed, Message, Refused, Sender, WaitFor};
 
 /// See the module.
 #[derive(Debug)]

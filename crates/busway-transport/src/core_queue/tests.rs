@@ -7,10 +7,9 @@ use busway_core::ring::{CREDIT_BYTES, Layout};
 use tempfile::TempDir;
 
 use super::*;
-use crate::channel::{Landing, Receiver, Refused, Sender, Sink, Verdict};
+use crate::contract::{HEAD_BYTES, Head, Kind, Landing, Message, Receiver, Refused, Sender, Sink, Verdict};
 use crate::memory;
 use crate::memory::settings::{Medium, Place};
-use crate::message::{HEAD_BYTES, Head, Kind, Message};
 use crate::one_sided::Role;
 
 const KEY_OF_IT: u64 = 77;

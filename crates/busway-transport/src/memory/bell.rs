@@ -24,7 +24,7 @@ use super::armed::{Armed, Watch};
 use super::layout::WindowLayout;
 use super::mapping::Mapped;
 use super::tables::DoorbellPlace;
-use crate::link::Doorbell;
+use crate::contract::Doorbell;
 use crate::pci::doorbell::{Interrupts, Lease, Register};
 
 /// Suffix of the control thread's FIFO.

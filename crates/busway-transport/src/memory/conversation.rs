@@ -19,9 +19,9 @@ use super::mapping::{Mapped, Trouble};
 use super::place::LandingPlace;
 use super::talk::{Heard, Talk};
 use super::way::{Homeward, Outward, ReceiverBell, SenderBell};
-use crate::channel::{ChannelEnd, WaitFor};
-use crate::link::{ChannelId, ChannelSpec, Direction, Keep, LinkEvent, OpenError, PeerHello};
-use crate::message::Message;
+use crate::contract::{
+    ChannelEnd, ChannelId, ChannelSpec, Direction, Keep, LinkEvent, Message, OpenError, PeerHello, WaitFor,
+};
 use crate::pci::ALL_ONES;
 use crate::remote_write::receiver::{Bank, LatestReceiver, QueueReceiver, ReceiverBase};
 use crate::remote_write::sender::{LatestSender, QueueSender, SenderBase};

@@ -11,7 +11,7 @@ use super::layout::{
     CONVERSATION_AT, ECHO_AT, HEARTBEAT_AT, HELLO_AT, HELLO_CHECK_AT, HELLO_LENGTH_AT, HELLO_MAX_BYTES,
     LENGTH_AT, MAGIC, MAGIC_AT, PROTOCOL_VERSION, RINGS_AT, VERSION_AT,
 };
-use crate::link::{LinkIdentity, PeerHello};
+use crate::contract::{LinkIdentity, PeerHello};
 
 /// The header that this host writes.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::allocator::Allocator;
 use super::layout::WindowLayout;
 use super::place::LandingPlace;
-use crate::link::{ChannelId, ChannelSpec};
+use crate::contract::{ChannelId, ChannelSpec};
 use crate::remote_write::shape::{Parts, Shape};
 
 /// No place gets a smaller budget than this, in bytes.
@@ -144,7 +144,7 @@ impl Landings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::Keep;
+    use crate::contract::Keep;
 
     fn landings(length: usize) -> Landings {
         let layout = WindowLayout::new(length).expect("long enough");

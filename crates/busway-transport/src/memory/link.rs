@@ -21,8 +21,9 @@ use super::header::{OwnHeader, PeerHeader, PeerPulse};
 use super::layout::{WindowLayout, drawn};
 use super::mapping::{MapError, Mapped, Role, Trouble};
 use super::tables::{LinkSettings, Resolved, Table};
-use crate::link::{ChannelId, ChannelSpec, Direction, Doorbell, Link, LinkEvent, LinkIdentity, OpenError};
-use crate::message::Message;
+use crate::contract::{
+    ChannelId, ChannelSpec, Direction, Doorbell, Link, LinkEvent, LinkIdentity, Message, OpenError,
+};
 
 /// First wait after the windows could not be mapped; doubles up to [`LONGEST_RETRY`].
 const FIRST_RETRY: Duration = Duration::from_millis(50);
@@ -281,7 +282,7 @@ impl<M: Message> Link<M> for MemoryLink<M> {
         self.bus
     }
 
-    fn patience(&self) -> Duration {
+    fn silence_timeout(&self) -> Duration {
         self.settings.timeout
     }
 

@@ -34,8 +34,7 @@ mod sync;
 mod talk;
 mod way;
 
-use crate::link::{Link, LinkIdentity, OpenError};
-use crate::message::Message;
+use crate::contract::{Link, LinkIdentity, Message, OpenError};
 
 pub use link::MemoryLink;
 

@@ -10,7 +10,7 @@ use busway_core::Window;
 use busway_core::ring::{PushError, RingConsumer, RingProducer};
 
 use super::layout::ENTRY_BYTES;
-use crate::link::ChannelId;
+use crate::contract::ChannelId;
 
 /// Longest message taken from the peer, in bytes.
 const LONGEST_BYTES: usize = 16 << 20;

@@ -13,7 +13,7 @@ use super::bell::Wake;
 use super::gate::{Gate, Inside};
 use super::landings::Lease;
 use super::mapping::Mapped;
-use crate::channel::ChannelError;
+use crate::contract::ChannelError;
 use crate::remote_write::{self, Bell, SENDER_WANTS_AT, Way, link_went_down};
 
 /// From a sender to its receiver.

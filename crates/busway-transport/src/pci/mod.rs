@@ -22,9 +22,8 @@ use std::sync::Arc;
 
 use rustix::fd::OwnedFd;
 
-use crate::link::{Link, LinkIdentity, OpenError};
+use crate::contract::{Link, LinkIdentity, Message, OpenError};
 use crate::memory::MemoryLink;
-use crate::message::Message;
 use crate::one_sided::Role;
 
 pub(crate) use error::ALL_ONES;

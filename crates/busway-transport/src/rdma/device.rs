@@ -22,7 +22,7 @@ use super::error::RdmaError;
 use super::registration::{Purpose, Registration, Registrations};
 use super::siw_gap::SiwGap;
 use super::sys::{self, Libraries};
-use crate::message::SegmentId;
+use crate::contract::SegmentId;
 
 /// Memory is registered in whole pages.
 const PAGE_BYTES: usize = 4096;

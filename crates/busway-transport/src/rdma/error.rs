@@ -3,7 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use crate::link::OpenError;
+use crate::contract::OpenError;
 
 /// Why something of RDMA could not be made.
 #[derive(Debug, thiserror::Error)]

@@ -14,10 +14,8 @@ use super::error::RdmaError;
 use super::lane::Lane;
 use super::queue_pair::QueuePair;
 use super::settings::LinkSettings;
-use crate::attic::Attic;
-use crate::channel::{Receiver, Sender};
-use crate::link::ChannelSpec;
-use crate::message::Message;
+use crate::contract::{ChannelSpec, Message, Receiver, Sender};
+use crate::session::attic::Attic;
 
 /// A receiver whose connection can be accepted.
 pub struct Accepted {

@@ -1,4 +1,4 @@
-//! What the two hosts tell each other of a channel before its connection stands: the landing description ([`crate::place`]), which
+//! What the two hosts tell each other of a channel before its connection stands: the landing description ([`crate::session::landing`]), which
 //! the receiver sends over the conversation, and the private data with which the sender connects. Both are hostile until proven
 //! otherwise. All numbers little-endian.
 //!
@@ -15,7 +15,7 @@
 //! Read and written by [`super::link`].
 
 use super::cm::PRIVATE_BYTES;
-use crate::link::ChannelId;
+use crate::contract::ChannelId;
 
 /// Begins the landing description and the private data.
 pub const MAGIC: [u8; 4] = *b"BUSR";

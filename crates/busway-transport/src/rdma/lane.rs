@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::epoll;
 
-use crate::link::Doorbell;
+use crate::contract::Doorbell;
 
 /// Polls in a row without a message after which a receiver tells its sender what it has taken, however little. Each word that crosses
 /// costs about what a message costs, so an answer that is on its way shall not meet one. A sender that waits for room does not

@@ -23,12 +23,11 @@ use super::landing::MAGIC;
 use super::lane::Lanes;
 use super::opens::{Context, Done, Opens};
 use super::settings::LinkSettings;
-use crate::attic::{Attic, Lingering};
-use crate::link::{
-    ChannelId, ChannelSpec, Direction, Doorbell, LINGER, Link, LinkEvent, LinkIdentity, OpenError,
+use crate::contract::{
+    ChannelId, ChannelSpec, Direction, Doorbell, LINGER, Link, LinkEvent, LinkIdentity, Message, OpenError,
 };
-use crate::message::Message;
-use crate::place::Landing;
+use crate::session::attic::{Attic, Lingering};
+use crate::session::landing::Landing;
 use crate::stream::{Interest, Poller};
 use crate::tcp;
 
@@ -318,7 +317,7 @@ impl<F: Flavour, M: Message> Link<M> for RdmaLink<F, M> {
         F::NAME
     }
 
-    fn patience(&self) -> Duration {
+    fn silence_timeout(&self) -> Duration {
         self.settings.local.timeout
     }
 

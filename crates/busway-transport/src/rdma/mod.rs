@@ -51,7 +51,7 @@ pub(crate) fn missing() -> Option<String> {
 /// See [`crate::fuzzing`].
 #[cfg(fuzzing)]
 pub(crate) fn decode_all(bytes: &[u8]) {
-    crate::place::decode_landing(bytes, landing::MAGIC);
+    crate::session::landing::decode_landing(bytes, landing::MAGIC);
     let _ = landing::Request::decode(bytes);
     let _ = send::layout::Layout::decode(bytes);
     let _ = write::decode_place(bytes);

@@ -12,11 +12,9 @@ use super::error::RdmaError;
 use super::flavour::Flavour;
 use super::landing::Request;
 use super::queue_pair::QueuePair;
-use crate::attic::Attic;
-use crate::channel::{ChannelEnd, Receiver, Sender};
-use crate::link::{ChannelId, ChannelSpec, Direction};
-use crate::message::Message;
-use crate::place::Landing;
+use crate::contract::{ChannelEnd, ChannelId, ChannelSpec, Direction, Message, Receiver, Sender};
+use crate::session::attic::Attic;
+use crate::session::landing::Landing;
 
 /// A channel that is not open by then, though the peer should be ready for it, is reported as failed.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(5);

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 
 use super::device::Domain;
 use super::sys;
-use crate::message::SegmentId;
+use crate::contract::SegmentId;
 
 /// Registrations that a device keeps at most; the oldest goes first.
 const MAX_KEPT: usize = 64;

@@ -11,8 +11,7 @@ use busway_core::ring::RingConsumer;
 
 use super::Way;
 use super::receiver::Bank;
-use crate::channel::{ChannelError, Landing, Sink, Verdict};
-use crate::message::{HEAD_BYTES, Head};
+use crate::contract::{ChannelError, HEAD_BYTES, Head, Landing, Sink, Verdict};
 
 /// A message of which some entries have not been taken.
 #[derive(Clone, Copy, Debug)]

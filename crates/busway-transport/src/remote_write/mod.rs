@@ -18,7 +18,7 @@ use std::fmt::Debug;
 
 use busway_core::RemoteWrite;
 
-use crate::channel::ChannelError;
+use crate::contract::ChannelError;
 
 /// Bytes of a credit entry, and of the sender's line of a landing place: a cache line.
 pub const ENTRY_BYTES: usize = busway_core::LINE_BYTES;

@@ -10,8 +10,7 @@ use busway_core::RemoteError;
 use busway_core::ring::{PushError, RingProducer};
 
 use super::{Bell, Way};
-use crate::channel::ChannelError;
-use crate::message::{HEAD_BYTES, Message};
+use crate::contract::{ChannelError, HEAD_BYTES, Message};
 
 /// Publish at the latest when this many messages or bytes are staged, so that the receiver works meanwhile.
 const BATCH_MESSAGES: usize = 32;

@@ -15,8 +15,7 @@ use super::{
     Bell, CREDIT_CLOSED_AT, CREDIT_RING_AT, CREDIT_TAKEN_COUNT_AT, CREDIT_TAKEN_SEQUENCE_AT, Gate,
     SENDER_CLOSED_AT, Way,
 };
-use crate::channel::{ChannelError, Landing, Receiver, Sink, Verdict, WaitFor};
-use crate::message::{HEAD_BYTES, Head, Kind};
+use crate::contract::{ChannelError, HEAD_BYTES, Head, Kind, Landing, Receiver, Sink, Verdict, WaitFor};
 
 /// How often a read of the register is tried anew within one poll.
 const RETRIES: u32 = 16;
@@ -169,7 +168,7 @@ impl<W: Way> Receiver for QueueReceiver<W> {
         }
     }
 
-    fn confirm(&mut self) {
+    fn acknowledge(&mut self) {
         self.inbox.settle();
     }
 
@@ -363,7 +362,7 @@ impl<W: Way> LatestReceiver<W> {
             put_off = later;
         }
         if self.base.is_due(delivered == 0) {
-            self.confirm();
+            self.acknowledge();
         }
         Ok((delivered, put_off))
     }
@@ -465,7 +464,7 @@ impl<W: Way> Receiver for LatestReceiver<W> {
         }
     }
 
-    fn confirm(&mut self) {
+    fn acknowledge(&mut self) {
         if self.owes {
             self.tell();
         }

@@ -9,8 +9,7 @@ use busway_core::{RemoteError, RemoteWrite, Window};
 
 use super::outbox::Outbox;
 use super::{CREDIT_CLOSED_AT, CREDIT_TAKEN_COUNT_AT, CREDIT_TAKEN_SEQUENCE_AT, Gate, SENDER_CLOSED_AT, Way};
-use crate::channel::{ChannelError, Flushed, Refused, Sender, WaitFor};
-use crate::message::{HEAD_BYTES, Kind, Message};
+use crate::contract::{ChannelError, Flushed, HEAD_BYTES, Kind, Message, Refused, Sender, WaitFor};
 
 /// Messages under way in the ring beside a register (and without one): one that is read and one that waits.
 const LATEST_UNDER_WAY: usize = 2;

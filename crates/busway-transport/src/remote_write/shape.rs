@@ -12,8 +12,7 @@ use busway_core::{register, ring};
 use serde::{Deserialize, Serialize};
 
 use super::ENTRY_BYTES;
-use crate::link::{ChannelSpec, Keep};
-use crate::message::HEAD_BYTES;
+use crate::contract::{ChannelSpec, HEAD_BYTES, Keep};
 
 /// Longest piece in which a message crosses, in bytes: the receiver copies one while the sender writes the next. Measured
 /// with `examples/bus_rate.rs` at 1 MiB: pieces of 16 KiB cost 1.7 times the CPU time, longer ones gain nothing.

@@ -9,7 +9,7 @@ use busway_core::control::{
 
 use super::Socket;
 use super::opening::Greeting;
-use crate::link::LinkIdentity;
+use crate::contract::LinkIdentity;
 
 /// Bytes that may wait for the peer at most; one that reads so slowly is not well.
 const MAX_WAITING_BYTES: usize = 64 << 20;

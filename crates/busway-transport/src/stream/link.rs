@@ -20,11 +20,10 @@ use super::poller::{Interest, Poller};
 use super::receiver::StreamReceiver;
 use super::sender::StreamSender;
 use super::{Bus, Heartbeat, Role, Sighting, Socket, WATCHED};
-use crate::channel::ChannelEnd;
-use crate::link::{
-    ChannelId, ChannelSpec, Direction, Doorbell, LINGER, Link, LinkEvent, LinkIdentity, OpenError, PeerHello,
+use crate::contract::{
+    ChannelEnd, ChannelId, ChannelSpec, Direction, Doorbell, LINGER, Link, LinkEvent, LinkIdentity, Message,
+    OpenError, PeerHello,
 };
-use crate::message::Message;
 
 /// First pause between two attempts to connect; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -227,7 +226,7 @@ impl<B: Bus, M: Message> StreamLink<B, M> {
             State::Up(up) => {
                 let result = match self.bus.heartbeat() {
                     Some(heartbeat) => up.beat(heartbeat, self.identity.session, now),
-                    None => up.is_read(self.bus.patience(), now),
+                    None => up.is_read(self.bus.silence_timeout(), now),
                 };
                 if let Err(why) = result {
                     self.down(&why, now);
@@ -362,8 +361,8 @@ impl<B: Bus, M: Message> Link<M> for StreamLink<B, M> {
         B::NAME
     }
 
-    fn patience(&self) -> Duration {
-        self.bus.patience()
+    fn silence_timeout(&self) -> Duration {
+        self.bus.silence_timeout()
     }
 
     fn poll(&mut self, now: Instant) -> Option<LinkEvent<M>> {
@@ -381,7 +380,7 @@ impl<B: Bus, M: Message> Link<M> for StreamLink<B, M> {
         if !self.events.is_empty() {
             return Duration::ZERO;
         }
-        let patience = self.bus.patience();
+        let patience = self.bus.silence_timeout();
         let of_state = match &self.state {
             State::Down { retry_at } => match self.role {
                 Role::Connect(_) => Some(retry_at.unwrap_or(now)),

@@ -15,7 +15,7 @@ use super::mailbox::Mailbox;
 use super::opening::{MAX_OPENING_BYTES, Opening};
 use super::poller::{Interest, Poller};
 use super::{Bus, Socket};
-use crate::link::OpenError;
+use crate::contract::OpenError;
 
 /// A connection that has not said by then what it is gets closed.
 const OPENING_TIMEOUT: Duration = Duration::from_secs(2);

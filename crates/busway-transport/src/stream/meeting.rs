@@ -11,8 +11,7 @@ use super::opening::Greeting;
 use super::opens::CONNECT_TIMEOUT;
 use super::poller::Interest;
 use super::{Bus, Role, Socket};
-use crate::link::{LinkEvent, PeerHello};
-use crate::message::Message;
+use crate::contract::{LinkEvent, Message, PeerHello};
 
 /// Frames taken in one go, so that a flood of them leaves time for the rest.
 const ROUND: usize = 256;
@@ -90,7 +89,7 @@ impl<B: Bus, M: Message> StreamLink<B, M> {
                         Ok(()) => {
                             self.state = State::Greeting {
                                 conversation,
-                                until: now + self.bus.patience(),
+                                until: now + self.bus.silence_timeout(),
                             };
                         }
                         Err(why) => self.fail(&why, now),

@@ -46,9 +46,7 @@ pub(crate) use poller::{Interest, Poller};
 pub(crate) use receiver::rest_of;
 pub(crate) use sender::segment_bytes;
 
-use crate::channel::ChannelError;
-use crate::link::Direction;
-use crate::message::HEAD_BYTES;
+use crate::contract::{ChannelError, Direction, HEAD_BYTES};
 
 /// Token of what a bus watches by itself (see [`Bus::watch`]) in its link's poller.
 pub(crate) const WATCHED: u64 = 5;
@@ -146,7 +144,7 @@ pub(crate) trait Bus: Send + 'static {
     fn heartbeat(&self) -> Option<Heartbeat>;
 
     /// How long the peer may take to greet; without a heartbeat also how long it may leave the conversation unread.
-    fn patience(&self) -> Duration;
+    fn silence_timeout(&self) -> Duration;
 
     /// Called when a conversation has come up.
     fn came_up(&self, _socket: &Self::Socket) {}

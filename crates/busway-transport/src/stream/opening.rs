@@ -19,7 +19,7 @@
 
 use busway_core::control::{self, Body, ByteOrder, Hello, PROTOCOL_VERSION};
 
-use crate::link::{ChannelId, Direction};
+use crate::contract::{ChannelId, Direction};
 
 const MAGIC: [u8; 4] = *b"BUSC";
 const FIXED_BYTES: usize = 40;

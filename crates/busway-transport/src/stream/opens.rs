@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::opening::{ANSWER, ChannelOpening};
 use super::poller::{Interest, Poller};
 use super::{Bus, Socket};
-use crate::link::{ChannelId, Direction, Keep};
+use crate::contract::{ChannelId, Direction, Keep};
 
 /// A channel of a link, in this host's role.
 pub(super) type Key = (Direction, ChannelId);

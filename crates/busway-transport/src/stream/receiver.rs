@@ -9,9 +9,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
 use super::{END_MARK, Socket};
-use crate::channel::{ChannelError, Landing, Receiver, Sink, Verdict, WaitFor};
-use crate::link::Keep;
-use crate::message::{HEAD_BYTES, Head};
+use crate::contract::{ChannelError, HEAD_BYTES, Head, Keep, Landing, Receiver, Sink, Verdict, WaitFor};
 
 /// Size of the staging buffer in bytes.
 const STAGING_BYTES: usize = 256 * 1024;
@@ -247,7 +245,7 @@ impl<S: Socket> StreamReceiver<S> {
 }
 
 impl<S: Socket> Receiver for StreamReceiver<S> {
-    fn confirm(&mut self) {
+    fn acknowledge(&mut self) {
         // A sender that is gone needs none.
         let _ = self.give_credits();
     }

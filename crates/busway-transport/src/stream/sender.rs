@@ -12,9 +12,7 @@ use std::sync::Arc;
 
 use super::mailbox::{Linger, Mailbox};
 use super::{END_MARK, Socket};
-use crate::channel::{ChannelError, Flushed, Refused, Sender, WaitFor};
-use crate::link::Keep;
-use crate::message::{HEAD_BYTES, Message};
+use crate::contract::{ChannelError, Flushed, HEAD_BYTES, Keep, Message, Refused, Sender, WaitFor};
 
 /// Messages up to this size in bytes, head included, are copied into the batch.
 pub(super) const COPY_MAX_BYTES: usize = 16 * 1024;

@@ -10,8 +10,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-use crate::link::{Direction, Link, LinkIdentity, OpenError};
-use crate::message::Message;
+use crate::contract::{Direction, Link, LinkIdentity, Message, OpenError};
 use crate::stream::{self, Bus, Heartbeat, StreamLink};
 use settings::{HostSettings, LinkSettings};
 use socket::TcpSocket;
@@ -98,7 +97,7 @@ impl Bus for Tcp {
         })
     }
 
-    fn patience(&self) -> Duration {
+    fn silence_timeout(&self) -> Duration {
         self.0.timeout
     }
 }

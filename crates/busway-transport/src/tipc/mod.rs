@@ -27,8 +27,7 @@ use std::time::Duration;
 
 use socket2::Type;
 
-use crate::link::{Direction, Link, LinkIdentity, OpenError};
-use crate::message::Message;
+use crate::contract::{Direction, Link, LinkIdentity, Message, OpenError};
 use crate::stream::{self, Bus, Heartbeat, Poller, Role, Sighting};
 use address::{ServiceAddress, SocketId};
 use settings::{HostSettings, Importance, LinkSettings};
@@ -109,7 +108,7 @@ impl Bus for Tipc {
         None
     }
 
-    fn patience(&self) -> Duration {
+    fn silence_timeout(&self) -> Duration {
         self.settings.send_timeout
     }
 

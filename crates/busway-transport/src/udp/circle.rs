@@ -18,7 +18,7 @@ use super::seat::{Ledger, Seat};
 use super::sending::{Cut, SAFE_DATAGRAM_BYTES};
 use super::socket::{MAX_DATAGRAM_BYTES, UdpSocket};
 use super::wire::{MAX_SHARED_BYTES, MAX_SHARES, Purpose, Share, encode_shared, shared_bytes};
-use crate::message::Message;
+use crate::contract::Message;
 
 /// The members, locked, by their place in the circle.
 type Members<'a, M> = [Option<MutexGuard<'a, Near<M>>>; MAX_SHARES];

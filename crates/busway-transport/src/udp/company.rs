@@ -1,8 +1,5 @@
-//! Senders that carry the same messages to several hosts.
-//!
-//! Whoever gives the same message to several senders in turn (a service's outbound half, the channels of a port) owns a [`Company`] and lets them join it
-//! ([`Sender::join`](crate::Sender::join)); it need not know what that is good for. Only the bus `udp` uses it, where the hosts' tables name a
-//! multicast group: what all are due then leaves once. All senders of a company belong to one lane.
+//! What this bus keeps in a [`SenderGroup`](crate::contract::SenderGroup): the multicast groups to
+//! which its senders send each datagram once.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
@@ -10,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use super::circle::Circle;
 use super::group::GroupPlace;
 use super::near::Near;
-use crate::message::Message;
+use crate::contract::Message;
 
 /// See the module.
-pub struct Company<M: Message> {
+pub(super) struct Company<M: Message> {
     circles: Vec<Arc<Circle<M>>>,
 }
 

@@ -3,8 +3,7 @@
 //! Contract: bytes come in order, in runs of any length; what was used is gone from the stream. A message that is not whole can be given up.
 //! Called by [`super::receiver`]; nothing here allocates, locks or waits.
 
-use crate::channel::{ChannelError, Sink, Verdict};
-use crate::message::{HEAD_BYTES, Head};
+use crate::contract::{ChannelError, HEAD_BYTES, Head, Sink, Verdict};
 use crate::stream::rest_of;
 
 /// Where the next byte belongs.

@@ -16,13 +16,12 @@ use super::group::GroupPlace;
 use super::opens::{Context, Done, Opens, Terms, key_of};
 use super::path::{Passing, Path};
 use super::settings::{Delivery, HostSettings, LinkSettings};
-use crate::attic::{Attic, Lingering};
-use crate::link::{
-    ChannelId, ChannelSpec, Direction, Doorbell, Keep, LINGER, Link, LinkEvent, LinkIdentity, OpenError,
-    PeerHello,
+use crate::contract::{
+    ChannelId, ChannelSpec, Direction, Doorbell, Keep, LINGER, Link, LinkEvent, LinkIdentity, Message,
+    OpenError, PeerHello,
 };
-use crate::message::Message;
-use crate::place::Landing;
+use crate::session::attic::{Attic, Lingering};
+use crate::session::landing::Landing;
 use crate::stream::{Interest, Poller};
 use crate::tcp;
 
@@ -331,7 +330,7 @@ impl<M: Message> Link<M> for UdpLink<M> {
         super::NAME
     }
 
-    fn patience(&self) -> Duration {
+    fn silence_timeout(&self) -> Duration {
         self.settings.local.timeout
     }
 

@@ -49,7 +49,6 @@ mod wire;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub use company::Company;
 pub(crate) use link::{Shared, open};
 
 /// The bus's name in the system file.
@@ -68,7 +67,7 @@ pub(crate) fn missing() -> Option<String> {
 /// See [`crate::fuzzing`].
 #[cfg(fuzzing)]
 pub(crate) fn decode_all(bytes: &[u8]) {
-    crate::place::decode_landing(bytes, link::MAGIC);
+    crate::session::landing::decode_landing(bytes, link::MAGIC);
     let Some((token, datagram)) = wire::decode(bytes) else {
         return;
     };

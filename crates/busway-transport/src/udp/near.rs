@@ -21,10 +21,8 @@ use super::wake::{Wake, now_ns};
 use super::wire::{
     Answer, Datagram, Purpose, RUN_BYTES, Run, Share, decode, encode_invite, encode_shared, shared_bytes,
 };
-use crate::attic::Lingering;
-use crate::channel::{ChannelError, Flushed, Refused};
-use crate::link::Keep;
-use crate::message::Message;
+use crate::contract::{ChannelError, Flushed, Keep, Message, Refused};
+use crate::session::attic::Lingering;
 use crate::stream::{again, segment_bytes};
 
 /// Messages on their way at most on a channel that keeps the latest: one lands while the next one crosses.

@@ -17,11 +17,9 @@ use super::sender::{Setup, UdpSender};
 use super::settings::Delivery;
 use super::socket::UdpSocket;
 use super::wire::{ANSWER_BYTES, Datagram, Open, decode};
-use crate::attic::Attic;
-use crate::channel::ChannelEnd;
-use crate::link::{ChannelId, ChannelSpec, Direction};
-use crate::message::Message;
-use crate::place::Landing;
+use crate::contract::{ChannelEnd, ChannelId, ChannelSpec, Direction, Message};
+use crate::session::attic::Attic;
+use crate::session::landing::Landing;
 use crate::stream::{Interest, Poller};
 
 /// A sender that has no answer by then is reported as failed.

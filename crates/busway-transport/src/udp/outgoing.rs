@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-use crate::message::{HEAD_BYTES, Message};
+use crate::contract::{HEAD_BYTES, Message};
 use crate::stream::segment_bytes;
 
 /// Messages up to this size in bytes, head included, are copied.

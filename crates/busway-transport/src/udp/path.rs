@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use super::socket::UdpSocket;
-use crate::place::Landing;
+use crate::session::landing::Landing;
 use crate::stream::draw_token;
 
 /// Begins the letter.

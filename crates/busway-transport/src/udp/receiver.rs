@@ -15,7 +15,7 @@ use super::receiving::{Gaps, Placed, Seen};
 use super::settings::Delivery;
 use super::socket::{Arrivals, UdpSocket, is_for_later};
 use super::wire::{Datagram, Purpose, Run, decode};
-use crate::channel::{ChannelError, Receiver, Sink, WaitFor};
+use crate::contract::{ChannelError, Receiver, Sink, WaitFor};
 use crate::stream::again;
 
 /// Errors that one look at the socket may bring.

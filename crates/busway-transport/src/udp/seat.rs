@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use super::lock;
 use super::wire::{Answer, MAX_CALL};
-use crate::message::{Head, Message};
+use crate::contract::{Head, Message};
 use crate::stream::segment_bytes;
 
 /// Messages of which the ledger knows the place: a stream may lag so far behind and still be in the run.
@@ -182,7 +182,7 @@ impl Seat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::Kind;
+    use crate::contract::Kind;
 
     struct Plain(Head, &'static [u8]);
 

@@ -16,10 +16,8 @@ use super::settings::Delivery;
 use super::socket::UdpSocket;
 use super::wake::now_ns;
 use super::wire::Answer;
-use crate::attic::{Attic, Lingering};
-use crate::channel::{ChannelError, Flushed, Refused, Sender, WaitFor};
-use crate::link::Keep;
-use crate::message::Message;
+use crate::contract::{ChannelError, Flushed, Keep, Message, Refused, Sender, SenderGroup, WaitFor};
+use crate::session::attic::{Attic, Lingering};
 
 /// See the module.
 pub(super) struct UdpSender<M: Message> {
@@ -126,11 +124,13 @@ impl<M: Message> Sender<M> for UdpSender<M> {
         }
     }
 
-    fn join(&mut self, company: &mut Company<M>) -> bool {
+    fn join(&mut self, group_of_senders: &mut SenderGroup) -> bool {
         let Some(group) = self.group else {
             return false;
         };
-        let circle = company.seat(group, self.shared_near(), &self.deserted);
+        let circle = group_of_senders
+            .state::<Company<M>>()
+            .seat(group, self.shared_near(), &self.deserted);
         self.circle = Some(circle);
         true
     }

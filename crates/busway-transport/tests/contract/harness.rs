@@ -436,7 +436,7 @@ impl Link<Buffer> for Silent {
     fn bus(&self) -> &'static str {
         "none"
     }
-    fn patience(&self) -> Duration {
+    fn silence_timeout(&self) -> Duration {
         Duration::MAX
     }
     fn poll(&mut self, _: Instant) -> Option<LinkEvent<Buffer>> {

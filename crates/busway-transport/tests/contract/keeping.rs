@@ -89,7 +89,7 @@ pub fn what_was_taken_is_confirmed_to_a_sender_that_waits_for_it<B: BusUnderTest
             channel.send(Buffer::new(sequence, 0, 2000));
             channel.until_delivered(sequence as usize);
         }
-        channel.receiver.confirm();
+        channel.receiver.acknowledge();
         let give_up_at = Instant::now() + PATIENCE;
         while channel.sender.outstanding() > 0 {
             channel.sender.flush().expect("the sender is well");

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use busway_transport::registry::{Buses, link_settings, parse_host};
 use busway_transport::{
-    ChannelEnd, ChannelId, ChannelSpec, Company, Direction, Head, Link, LinkEvent, Message, Receiver,
-    Refused, Sender,
+    ChannelEnd, ChannelId, ChannelSpec, Direction, Head, Link, LinkEvent, Message, Receiver, Refused, Sender,
+    SenderGroup,
 };
 
 use crate::contract::harness::{Buffer, Collector, LANE, PATIENCE};
@@ -57,7 +57,7 @@ pub struct Fan {
     settings: String,
     spec: ChannelSpec,
     ip: IpAddr,
-    company: Company<Same>,
+    group: SenderGroup,
     pub outs: Vec<Out>,
     sequence: u64,
 }
@@ -75,7 +75,7 @@ impl Fan {
             settings: settings.into(),
             spec: *spec,
             ip,
-            company: Company::default(),
+            group: SenderGroup::default(),
             outs: Vec::new(),
             sequence: 0,
         };
@@ -128,7 +128,7 @@ impl Fan {
             sender.is_some() && receiver.is_some()
         });
         let mut sender = sender.expect("both are there");
-        sender.join(&mut self.company);
+        sender.join(&mut self.group);
         let [hub, spoke] = links;
         self.outs.push(Out {
             hub,

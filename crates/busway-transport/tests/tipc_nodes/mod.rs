@@ -118,8 +118,8 @@ impl Link<Buffer> for OnNode {
     fn bus(&self) -> &'static str {
         self.link.bus()
     }
-    fn patience(&self) -> Duration {
-        self.link.patience()
+    fn silence_timeout(&self) -> Duration {
+        self.link.silence_timeout()
     }
     fn poll(&mut self, now: Instant) -> Option<LinkEvent<Buffer>> {
         self.nodes.on(self.side, || self.link.poll(now))

@@ -10,11 +10,10 @@
 //!
 //! [`Sender::join`]: busway_transport::Sender::join
 
-use busway_transport::{ChannelError, Company};
+use busway_transport::{ChannelError, SenderGroup};
 
 use super::buffer_pool::BufferPool;
 use super::outbound::OutboundPort;
-use crate::iox::sample::Outgoing;
 use crate::lane::interface::{FlowId, Report};
 
 /// Most messages that each channel takes before the other channels of the lane get their turn.
@@ -23,7 +22,7 @@ const BUDGET: usize = 64;
 #[derive(Default)]
 pub struct FanOut {
     legs: Vec<Leg>,
-    company: Company<Outgoing>,
+    group: SenderGroup,
     /// Whether others may join.
     can_share: bool,
     pool: BufferPool,
@@ -48,7 +47,7 @@ impl FanOut {
 
     /// Adds a channel; gives it back if others are here and its sender can't share.
     pub fn add(&mut self, flow: FlowId, mut port: Box<OutboundPort>) -> Result<(), Box<OutboundPort>> {
-        let can_share = port.join(&mut self.company);
+        let can_share = port.join(&mut self.group);
         if !self.legs.is_empty() && !can_share {
             return Err(port);
         }
@@ -218,7 +217,7 @@ mod tests {
         fn wait_for(&self) -> WaitFor {
             WaitFor::Poll
         }
-        fn join(&mut self, _: &mut Company<Outgoing>) -> bool {
+        fn join(&mut self, _: &mut SenderGroup) -> bool {
             true
         }
         fn hold_back(&mut self) {

@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 use busway_port::carry::{Doorbell, PortSource};
-use busway_transport::{ChannelError, Company, Flushed, HEAD_BYTES, Refused, Sender, WaitFor};
+use busway_transport::{ChannelError, Flushed, HEAD_BYTES, Refused, Sender, SenderGroup, WaitFor};
 
 use super::buffer_pool::BufferPool;
 use super::head;
@@ -93,8 +93,8 @@ impl OutboundPort {
 
     /// It sends the same messages as the other members from now on. Returns whether its bus can
     /// send one of them to several hosts at once.
-    pub fn join(&mut self, company: &mut Company<Outgoing>) -> bool {
-        self.sender.join(company)
+    pub fn join(&mut self, group: &mut SenderGroup) -> bool {
+        self.sender.join(group)
     }
 
     /// Hands its memory to the caller of [`take`](Self::take). Once only.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::layout::Layout;
 use super::wire::{Grant, START_BYTES};
-use crate::message::Message;
+use crate::contract::Message;
 use crate::rdma::device::Device;
 use crate::rdma::error::PostError;
 use crate::rdma::queue_pair::{Piece, QueuePair, Request, Work};

@@ -6,7 +6,7 @@
 //! are shorter, and long messages take several.
 
 use super::wire::PIECE_BYTES;
-use crate::link::{ChannelSpec, Keep};
+use crate::contract::{ChannelSpec, Keep};
 
 /// Slots are as long as the messages that the channel is laid out for, within these bounds, in bytes.
 const MIN_SLOT_BYTES: u32 = 256;
@@ -123,7 +123,7 @@ fn depth(keep: Keep, slot_bytes: u32) -> u32 {
 mod tests {
     use super::super::wire::START_BYTES;
     use super::*;
-    use crate::message::HEAD_BYTES;
+    use crate::contract::HEAD_BYTES;
 
     #[test]
     fn every_layout_that_a_receiver_chooses_is_one_that_a_sender_takes() {

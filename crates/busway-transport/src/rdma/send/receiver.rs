@@ -11,9 +11,7 @@ use std::sync::Arc;
 
 use super::layout::Layout;
 use super::wire::{Credit, Grant, PIECE_BYTES, Piece, REPLY_BYTES, Reply, START_BYTES};
-use crate::channel::{ChannelError, Landing, Receiver, Sink, Verdict, WaitFor};
-use crate::link::Keep;
-use crate::message::Head;
+use crate::contract::{ChannelError, Head, Keep, Landing, Receiver, Sink, Verdict, WaitFor};
 use crate::rdma::completion::{Completions, NOTHING};
 use crate::rdma::device::{Access, Region};
 use crate::rdma::error::{PostError, RdmaError};
@@ -407,7 +405,7 @@ impl Drop for SendReceiver {
 }
 
 impl Receiver for SendReceiver {
-    fn confirm(&mut self) {
+    fn acknowledge(&mut self) {
         self.give_credit();
     }
 

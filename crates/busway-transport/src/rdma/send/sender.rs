@@ -6,13 +6,11 @@ use std::sync::Arc;
 
 use super::layout::Layout;
 use super::stream::Stream;
-use crate::attic::{Attic, Lingering};
-use crate::channel::{ChannelError, Flushed, Refused, Sender, WaitFor};
-use crate::link::Keep;
-use crate::message::Message;
+use crate::contract::{ChannelError, Flushed, Keep, Message, Refused, Sender, WaitFor};
 use crate::rdma::error::RdmaError;
 use crate::rdma::lane::Lane;
 use crate::rdma::queue_pair::QueuePair;
+use crate::session::attic::{Attic, Lingering};
 
 /// The sending end of a channel.
 pub(super) struct SendSender<M: Message> {

@@ -12,15 +12,13 @@ use std::sync::Arc;
 use super::announcing::{Announcing, Way};
 use super::layout::Layout;
 use super::wire::{ANNOUNCE, Credit, DONE, END, Grant, MORE, PIECE_BYTES, REPLY_BYTES, Reply, START};
-use crate::attic::Lingering;
-use crate::channel::{ChannelError, Flushed, Refused};
-use crate::link::Keep;
-use crate::message::{HEAD_BYTES, Message};
+use crate::contract::{ChannelError, Flushed, HEAD_BYTES, Keep, Message, Refused};
 use crate::rdma::completion::{Completions, NOTHING};
 use crate::rdma::device::{Access, Region};
 use crate::rdma::error::{PostError, RdmaError};
 use crate::rdma::lane::Lane;
 use crate::rdma::queue_pair::{POST_MAX, Piece, QueuePair, Request, Work};
+use crate::session::attic::Lingering;
 use crate::stream::again;
 
 /// With so many pieces staged, `send` posts by itself rather than leave it to `flush`.

@@ -15,7 +15,7 @@
 //! as mores). Nothing else comes between announce and done. `end` says that the channel was closed in an orderly way.
 //! Read by [`super::receiver`] (pieces) and [`super::stream`] (replies).
 
-use crate::message::{HEAD_BYTES, Head};
+use crate::contract::{HEAD_BYTES, Head};
 
 /// Bytes before what a piece carries.
 pub const PIECE_BYTES: usize = 8;
@@ -181,7 +181,7 @@ impl Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::Kind;
+    use crate::contract::Kind;
 
     fn start(payload_bytes: u64) -> [u8; START_BYTES] {
         let head = Head {

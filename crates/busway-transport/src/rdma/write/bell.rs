@@ -42,7 +42,7 @@ use std::sync::atomic::{Ordering, fence};
 use busway_core::Window;
 
 use super::pipe::{Handle, Pipe};
-use crate::channel::ChannelError;
+use crate::contract::ChannelError;
 use crate::rdma::lane::Lane;
 use crate::remote_write::{Bell, ENTRY_BYTES, Gate, SENDER_WANTS_AT};
 

@@ -17,10 +17,7 @@ use super::place::{
     ONE_WRITE_BYTES, Place, RECEIVER_BELL_AT, SENDER_BELL_AT, SENDER_BYTES, decode_request, encode_request,
 };
 use super::way::{Far, OverRdma};
-use crate::attic::Attic;
-use crate::channel::{Receiver, Sender, WaitFor};
-use crate::link::{ChannelSpec, Keep};
-use crate::message::Message;
+use crate::contract::{ChannelSpec, Keep, Message, Receiver, Sender, WaitFor};
 use crate::rdma::cm::CmId;
 use crate::rdma::device::{Access, Device, Region};
 use crate::rdma::error::{PostError, RdmaError};
@@ -32,6 +29,7 @@ use crate::remote_write::ENTRY_BYTES;
 use crate::remote_write::receiver::{Bank, LatestReceiver, QueueReceiver, ReceiverBase};
 use crate::remote_write::sender::{LatestSender, QueueSender, SenderBase};
 use crate::remote_write::shape::{Parts, Shape};
+use crate::session::attic::Attic;
 
 /// About what a landing place may take, in bytes. Longer messages go in pieces.
 const BUDGET_BYTES: usize = 2 << 20;

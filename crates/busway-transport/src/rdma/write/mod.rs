@@ -26,8 +26,7 @@ mod place;
 pub mod settings;
 mod way;
 
-use crate::link::{Link, LinkIdentity, OpenError};
-use crate::message::Message;
+use crate::contract::{Link, LinkIdentity, Message, OpenError};
 use flavour::{Always, ByTransport, Never, OneSided};
 
 /// The bus's name in the system file.

@@ -14,12 +14,12 @@ use std::sync::{Arc, Mutex, TryLockError};
 use busway_core::{OutOfBounds, RemoteError, WORD_BYTES};
 
 use super::bell::Rest;
-use crate::attic::{Attic, Lingering};
-use crate::channel::ChannelError;
+use crate::contract::ChannelError;
 use crate::rdma::completion::{Completions, NOTHING};
 use crate::rdma::device::Region;
 use crate::rdma::error::PostError;
 use crate::rdma::queue_pair::{Capacity, POST_MAX, Piece, QueuePair, Request, Work};
+use crate::session::attic::{Attic, Lingering};
 
 /// What travels in the request itself: a ring line without its commit word. Every driver takes it (siw 88 bytes).
 const INLINE_BYTES: usize = 64;

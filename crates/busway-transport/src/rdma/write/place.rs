@@ -134,7 +134,7 @@ pub fn decode_request(bytes: &[u8]) -> Result<FarMemory, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::{ChannelSpec, Keep};
+    use crate::contract::{ChannelSpec, Keep};
 
     fn place() -> Place {
         let spec = ChannelSpec {

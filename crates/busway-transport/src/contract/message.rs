@@ -1,8 +1,9 @@
 //! What crosses a bus: a fixed head, the user header, the payload.
 //!
-//! The head is encoded by the sending end of a channel and decoded, as hostile bytes, by the receiving end. Whoever holds the
-//! payload (an iceoryx2 sample, a buffer of a port) implements [`Message`]; a bus takes it over and drops it when it no
-//! longer needs the bytes, so that a bus which reads memory by itself (RDMA) needs no copy.
+//! The sending end of a channel encodes the head; the receiving end decodes it as hostile bytes.
+//! The owner of a payload (an iceoryx2 sample, a buffer of a port) implements [`Message`]. A bus
+//! takes ownership and drops the message when it no longer needs the bytes, so that a bus which
+//! reads memory by itself (RDMA) needs no copy.
 
 /// Length of an encoded [`Head`] in bytes.
 pub const HEAD_BYTES: usize = 48;
@@ -15,10 +16,12 @@ pub enum Kind {
     Data = 1,
     /// Events only: the payload that they announce went before.
     Notify = 2,
-    /// Nothing of its own: what follows on this channel comes after the message of this number, which takes another channel to the same host. Where messages take
-    /// two channels by their length, their order is kept so.
+    /// No payload: what follows on this channel comes after the message of this number, which took
+    /// another channel to the same host. It keeps the order where long messages have a channel of
+    /// their own.
     After = 3,
-    /// Nothing of its own: messages up to this number do not come by this channel, which is a new one beside another.
+    /// No payload: messages up to this number do not come by this channel, which is a new one
+    /// beside another.
     Beyond = 4,
 }
 
@@ -27,7 +30,8 @@ pub enum Kind {
 pub struct Head {
     /// Counts the messages of one channel's source from 1; a gap is a loss.
     pub sequence: u64,
-    /// Session number of the gateway on the origin host: with `sequence` it names the message, and an echo is recognised by it.
+    /// Session of the gateway on the origin host. With `sequence` it names the message; a gateway
+    /// recognises an echo by it.
     pub origin: u64,
     /// When the origin gateway took the message, CLOCK_REALTIME in nanoseconds.
     pub time_ns: u64,
@@ -62,8 +66,8 @@ impl Head {
         bytes
     }
 
-    /// Reads a head that a peer wrote; `None` if its kind is unknown. Lengths are *not* judged here: the [`crate::Sink`] does
-    /// that, who knows what it can take.
+    /// Reads a head that a peer wrote; `None` if its kind is unknown. Does *not* check lengths: the
+    /// [`Sink`](super::Sink) does, since it knows what it can take.
     pub fn decode(bytes: &[u8; HEAD_BYTES]) -> Option<Head> {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
         let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
@@ -93,22 +97,24 @@ impl Head {
     }
 }
 
-/// Names memory that messages lie in, for a bus that has memory registered once and then reads or writes it by itself (RDMA).
+/// Names memory that holds messages, for a bus that registers memory once and then reads or writes
+/// it by itself (RDMA).
 ///
-/// Contract of whoever gives a name out: as long as a message (or a landing) with it is held, its bytes lie in one shared mapping, always the
-/// same one for this name; and no other mapping gets the name while the process lives. So what a bus keeps under the name is never stale.
+/// Contract of the caller that chooses the name: while a message or landing with this name exists,
+/// its bytes lie in one shared mapping, always the same for this name. No other mapping gets the
+/// name while the process lives, so that a bus may keep a registration under it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SegmentId {
-    /// Whose memory it is, such as iceoryx2's id of a publisher, which is never given twice.
+    /// The owner, such as iceoryx2's id of a publisher, which is never used twice.
     pub owner: u128,
     /// Counts the owner's mappings.
     pub generation: u32,
 }
 
-/// Whatever holds a message while a bus needs its bytes. Dropping it gives the memory back to its owner.
+/// Owns a message while a bus needs its bytes; dropping it returns the memory.
 ///
-/// The slices must stay at the same address while the value is moved (they point into shared memory or the heap, never into
-/// the value itself), and their lengths must equal those in the head.
+/// The slices keep their addresses when the value is moved (they point into shared memory or the
+/// heap, never into the value), and are as long as the head says.
 pub trait Message: Send + 'static {
     /// The head; its lengths are those of the two slices.
     fn head(&self) -> &Head;
@@ -116,7 +122,8 @@ pub trait Message: Send + 'static {
     fn user_header(&self) -> &[u8];
     /// The payload's bytes.
     fn payload(&self) -> &[u8];
-    /// The memory that the payload lies in; `None` where it has no lasting name (a heap, a segment that may be replaced): a bus then copies.
+    /// The memory that the payload lies in; `None` where it has no lasting name (a heap, a segment
+    /// that may be replaced), so that a bus must copy.
     fn segment(&self) -> Option<SegmentId> {
         None
     }

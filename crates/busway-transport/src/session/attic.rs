@@ -14,5 +14,5 @@ pub trait Lingering: Send {
     fn pump(&mut self) -> bool;
 }
 
-/// Where a sender goes that is dropped before everything has arrived. The link keeps it for [`LINGER`](crate::link::LINGER) at most.
+/// Where a sender goes that is dropped before everything has arrived. The link keeps it for [`LINGER`](crate::contract::LINGER) at most.
 pub type Attic = Letterbox<Box<dyn Lingering>>;
