@@ -153,6 +153,7 @@ fn for_each(legs: &mut [Leg], mut step: impl FnMut(&mut OutboundPort) -> Result<
 
 #[cfg(test)]
 mod tests {
+    use crate::iox::sample::Outgoing;
     use std::sync::{Arc, Mutex};
 
     use busway_port::carry::PortSource;
