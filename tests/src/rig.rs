@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use busway_bench::BenchError;
 use busway_bench::hosts::{Hosts, Isolation};
-use busway_transport::registry::{Site, link_lines};
+use busway_buses::link_lines;
+use busway_transport::contract::Site;
 use iceoryx2::config::Config;
 use iceoryx2::prelude::*;
 use iceoryx2::service::ipc::Service;

@@ -19,7 +19,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use busway_transport::registry::missing;
+use busway_buses::missing;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
-use busway_transport::registry::{Site, link_lines};
+use busway_buses::link_lines;
+use busway_transport::contract::Site;
 
 use crate::BenchError;
 use crate::hosts::{Hosts, Isolation, own_address};

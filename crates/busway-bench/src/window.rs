@@ -12,7 +12,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use busway_transport::registry::{BUS_NAMES, Site, link_lines};
+use busway_buses::{BUS_NAMES, link_lines};
+use busway_transport::contract::Site;
 use memmap2::{MmapOptions, MmapRaw};
 use serde::{Deserialize, Serialize};
 

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use busway_transport::one_sided::PortPlace;
+use busway_transport::contract::PortPlace;
 
 /// Longest name of a partition, port or channel in bytes (`MAX_NAME_LENGTH` of ARINC 653 Part 1).
 pub const MAX_NAME_LENGTH_BYTES: usize = busway_system::MAX_NAME_BYTES;

@@ -154,7 +154,7 @@ impl Observer {
         far: &FarMemory,
         layout: register::Layout,
     ) -> Result<Seen, StoreError> {
-        if let Some(path) = far.place.source().path() {
+        if let Some(path) = far.place.path() {
             // Mapping would make the file.
             std::fs::metadata(path).map_err(|source| StoreError::System {
                 action: "open",

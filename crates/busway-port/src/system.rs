@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use busway_core::ring;
 use busway_system::{self as file, BusSettings, Carrier, Hop, System, Way};
+use busway_transport::contract::Access;
 use busway_transport::core_queue::Part;
-use busway_transport::one_sided::Role;
 
 use crate::config::{
     ChannelConfig, Clock, DIGEST, Direction, Discipline, FarMemory, MAX_NAME_LENGTH_BYTES, Module,
@@ -120,11 +120,11 @@ fn queue_part(
     crossing: &Crossing,
     is_ours: bool,
 ) -> Option<(Part, ring::Layout)> {
-    let (writer, role) = writer_of(host, crossing, is_ours);
+    let (writer, access) = writer_of(host, crossing, is_ours);
     let area = system.port_area(crossing.link, crossing.bus, writer);
     let queue = area.queues.iter().find(|queue| queue.channel == index)?;
     let part = Part {
-        place: bus_of(system, host, crossing)?.port_place(role)?,
+        place: bus_of(system, host, crossing)?.port_place(access)?,
         offset_bytes: queue.offset_bytes,
         len_bytes: queue.len_bytes,
     };
@@ -132,11 +132,11 @@ fn queue_part(
 }
 
 /// Who writes a part of what a crossing shares, and what `host` does with it.
-fn writer_of<'a>(host: &'a str, crossing: &'a Crossing, is_ours: bool) -> (&'a str, Role) {
+fn writer_of<'a>(host: &'a str, crossing: &'a Crossing, is_ours: bool) -> (&'a str, Access) {
     if is_ours {
-        (host, Role::Writes)
+        (host, Access::Writes)
     } else {
-        (crossing.peer.as_str(), Role::Reads)
+        (crossing.peer.as_str(), Access::Reads)
     }
 }
 
@@ -347,7 +347,7 @@ fn far_memory(
     channel: &file::Channel,
     crossing: &Crossing,
 ) -> Option<FarMemory> {
-    let (writer, role) = writer_of(host, crossing, crossing.leaves);
+    let (writer, access) = writer_of(host, crossing, crossing.leaves);
     let area = system.port_area(crossing.link, crossing.bus, writer);
     let register = area.registers.iter().find(|register| register.channel == index)?;
     let bus = bus_of(system, host, crossing)?;
@@ -358,7 +358,7 @@ fn far_memory(
         channel.name, crossing.clock, register.offset_bytes
     );
     Some(FarMemory {
-        place: bus.port_place(role)?,
+        place: bus.port_place(access)?,
         offset_bytes: register.offset_bytes,
         // 0 is what fresh memory has.
         key: DIGEST.checksum(description.as_bytes()).max(1),

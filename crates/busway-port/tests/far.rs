@@ -338,11 +338,11 @@ fn on_another_kernel_the_age_needs_an_estimate_of_its_clock() {
     let claim_other_kernel = || {
         let link = hosts.system.links_of("a").next().expect("a link");
         let place = link.buses[0]
-            .port_place(busway_transport::one_sided::Role::Writes)
+            .port_place(busway_transport::contract::Access::Writes)
             .expect("set aside");
         let file = fs::OpenOptions::new()
             .write(true)
-            .open(place.source().path().expect("a file"))
+            .open(place.path().expect("a file"))
             .expect("the window");
         file.write_all_at(&[1; 8], place.offset_bytes() + 24)
             .expect("written");

@@ -9,10 +9,10 @@
 //! ([`busway_transport::core_queue`]). Called by [`route`](crate::route), by the links (how much is
 //! set aside) and by the ports.
 
+use busway_buses as registry;
 use busway_core::{register, ring};
+use busway_transport::contract::Access;
 use busway_transport::core_queue::END_BYTES;
-use busway_transport::one_sided::Role;
-use busway_transport::registry;
 
 use crate::System;
 use crate::ports::{Channel, PortKind};
@@ -101,7 +101,7 @@ impl System {
         let joins = self.links.get(link)?;
         let at = joins.hosts.iter().position(|host| host == writer)?;
         let bus = joins.buses.iter().find(|known| known.name() == bus)?;
-        Some(bus.seen_from(at).port_room_bytes(Role::Writes))
+        Some(bus.seen_from(at).port_room_bytes(Access::Writes))
     }
 
     /// The shape of the register that `channel` would have; `None` if it does not go that way.

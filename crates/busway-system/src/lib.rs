@@ -44,7 +44,7 @@ mod xml;
 
 use std::path::{Path, PathBuf};
 
-pub use busway_transport::registry::{BusSettings, HostTable};
+pub use busway_buses::{BusSettings, HostTable};
 pub use diagnostic::{Diagnostic, Severity, SystemError};
 pub use direct::{FarQueue, FarRegister, PortArea};
 pub use link::{Large, Link, LinkBus, LinkOf};

@@ -1,10 +1,10 @@
 //! Links: which two hosts are joined, over which buses.
 //!
-//! What a bus's table holds is the bus's business ([`busway_transport::registry`]); the reader of
+//! What a bus's table holds is the bus's business ([`busway_buses`]); the reader of
 //! this crate finds the tables, lays a host's table over what stands beside it for both, and says
 //! where in the file a problem lies.
 
-use busway_transport::registry::{self, BusSettings, HostTable};
+use busway_buses::{self as registry, BusSettings, HostTable};
 use serde::Serialize;
 
 use crate::ports::Clock;

@@ -136,7 +136,7 @@ impl System {
         if !is_sampling && (self.is_core(here) || self.is_core(there)) {
             return Carrier::Core;
         }
-        if !is_sampling || !busway_transport::registry::is_one_sided(bus) {
+        if !is_sampling || !busway_buses::is_one_sided(bus) {
             return Carrier::Gateways;
         }
         let area = self.port_area(link, bus, here);

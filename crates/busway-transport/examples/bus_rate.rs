@@ -21,7 +21,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use busway_transport::registry::{Buses, link_settings, parse_host};
+use busway_buses::{Buses, link_settings, parse_host};
 use busway_transport::{
     ChannelEnd, ChannelId, ChannelSpec, Direction, Doorbell, Flushed, Head, Keep, Kind, Landing, Link,
     LinkEvent, LinkIdentity, Message, Receiver, Refused, SegmentId, Sender, Sink, Verdict, WaitFor,

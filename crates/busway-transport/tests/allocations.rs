@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use busway_transport::registry::{Buses, link_settings, parse_host};
+use busway_buses::{Buses, link_settings, parse_host};
 use busway_transport::{
     ChannelEnd, ChannelId, ChannelSpec, Head, Keep, Kind, Landing, Link, LinkEvent, LinkIdentity, Message,
     Receiver, Sender, SenderGroup, Sink, Verdict,

@@ -4,7 +4,7 @@ mod contract;
 
 use std::any::Any;
 
-use busway_transport::registry::{Buses, link_settings, parse_host};
+use busway_buses::{Buses, link_settings, parse_host};
 use busway_transport::{Link, LinkIdentity};
 use contract::harness::Buffer;
 use contract::spot::{Spot, missing_v6};

@@ -6,7 +6,7 @@ mod contract;
 use std::any::Any;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-use busway_transport::registry::{Buses, link_settings, parse_host};
+use busway_buses::{Buses, link_settings, parse_host};
 use busway_transport::{Link, LinkIdentity};
 use contract::harness::Buffer;
 use contract::spot::{Spot, missing_v6};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use busway_transport::registry::{Buses, link_settings, parse_host};
+use busway_buses::{Buses, link_settings, parse_host};
 use busway_transport::{Head, Kind, Link, LinkEvent, LinkIdentity, WaitFor};
 use contract::harness::{Buffer, Channel, LANE, Pair, Silent, latest, queue};
 use contract::hostile::Anything;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use busway_transport::registry::{Buses, link_settings, parse_host};
+use busway_buses::{Buses, link_settings, parse_host};
 use busway_transport::{
     ChannelEnd, ChannelError, ChannelId, Direction, Head, Kind, Link, LinkEvent, OpenError, Receiver, Sender,
     Sink, Verdict,

@@ -577,7 +577,7 @@ fn a_node_that_is_lost_takes_the_link_down_and_the_link_comes_back_with_it() {
 /// What a user sees on a kernel without TIPC. (Where there is TIPC, the other tests show that it is used.)
 #[test]
 fn a_kernel_without_tipc_is_said_in_one_line_with_the_mend() {
-    if busway_transport::registry::missing("tipc").is_none() {
+    if busway_buses::missing("tipc").is_none() {
         return;
     }
     for side in Side::BOTH {

@@ -13,7 +13,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use busway_transport::registry::{Buses, link_settings, parse_host};
+use busway_buses::{Buses, link_settings, parse_host};
 use busway_transport::{
     ChannelEnd, ChannelError, ChannelId, ChannelSpec, Direction, Flushed, Link, LinkEvent, OpenError,
     Receiver, Refused, Sender, WaitFor,

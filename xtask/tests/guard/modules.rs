@@ -52,7 +52,7 @@ pub fn imports_of_buses() -> Vec<(String, String)> {
         it.first().is_some_and(|it| buses.contains(&it.as_str()))
     };
     let is_contract = |it: &Module| {
-        let modules = ["contract", "network", "one_sided", "session"];
+        let modules = ["contract"];
         it.first().is_some_and(|it| modules.contains(&it.as_str()))
     };
     let mut found = Vec::new();

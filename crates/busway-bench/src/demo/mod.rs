@@ -65,7 +65,7 @@ pub struct DemoOptions {
 /// A process ended, nothing came through within 10 s (both with the gateways' last lines), or
 /// `stop` was set.
 pub fn run(options: &DemoOptions, stop: &AtomicBool) -> Result<DemoReport, BenchError> {
-    if let Some(missing) = busway_transport::registry::missing(options.bus) {
+    if let Some(missing) = busway_buses::missing(options.bus) {
         return Err(BenchError::Needs(missing));
     }
     let common = Common {

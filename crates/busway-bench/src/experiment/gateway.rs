@@ -308,7 +308,7 @@ mod tests {
         let names = set();
         let at = |name: &str| names.iter().position(|it| it == name).expect(name);
         assert!(at("copy") < at("gateway-memory") && at("tcp") < at("gateway-tcp"));
-        for bus in busway_transport::registry::BUS_NAMES {
+        for bus in busway_buses::BUS_NAMES {
             at(&format!("gateway-{bus}"));
         }
     }

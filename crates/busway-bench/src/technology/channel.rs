@@ -11,8 +11,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use busway_buses::{BUS_NAMES, BusSettings, Buses, missing};
 use busway_system::System;
-use busway_transport::registry::{BUS_NAMES, BusSettings, Buses, missing};
 use busway_transport::{
     ChannelEnd, ChannelId, ChannelSpec, Direction, Doorbell, Flushed, HEAD_BYTES, Head, Keep, Kind, Landing,
     Link, LinkEvent, LinkIdentity, Message as Carried, Receiver, Refused, Sender, Sink, Verdict, WaitFor,

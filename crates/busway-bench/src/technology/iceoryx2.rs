@@ -12,7 +12,7 @@ use std::ffi::OsStr;
 use std::path::Path as StdPath;
 use std::time::Duration;
 
-use busway_transport::registry::{BUS_NAMES, missing};
+use busway_buses::{BUS_NAMES, missing};
 use iceoryx2::config::Config;
 use iceoryx2::port::BackpressureAction;
 use iceoryx2::port::listener::Listener;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use busway_transport::registry::is_one_sided;
+use busway_buses::is_one_sided;
 use serde::{Deserialize, Serialize};
 
 use super::message::{Message, Received};

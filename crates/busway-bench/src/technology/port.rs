@@ -4,13 +4,13 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use busway_buses::{BUS_NAMES, missing};
 use busway_port::apex::{OperatingMode, Refusal, SystemTime, set_partition_mode};
 use busway_port::system::{module_of, root_of};
 use busway_port::{
     Discipline, Partition, QueuingDestination, QueuingSource, SamplingDestination, SamplingSource, Store,
 };
 use busway_system::System;
-use busway_transport::registry::{BUS_NAMES, missing};
 
 use super::message::{Message, Received};
 

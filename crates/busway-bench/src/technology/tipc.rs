@@ -6,7 +6,7 @@
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use busway_transport::registry::missing;
+use busway_buses::missing;
 use busway_transport::tipc::address::{AF_TIPC, MAX_MESSAGE_BYTES, ServiceAddress};
 use busway_transport::tipc::settings::Scope;
 use socket2::{Domain, Type};

@@ -4,7 +4,7 @@
 //! Contract: a bus is called faster at a size only if the 95 % interval of the ratio of both, over
 //! the rounds, says so. Called by [`super::headline`].
 
-use busway_transport::registry::BUS_NAMES;
+use busway_buses::BUS_NAMES;
 
 use super::series::{Series, Set};
 use super::units;

@@ -25,8 +25,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use busway_buses::Buses;
 use busway_system::System;
-use busway_transport::registry::Buses;
 use busway_transport::{ChannelEnd, Direction, LinkEvent, LinkIdentity};
 use rustix::event::{PollFd, PollFlags, poll};
 

@@ -35,7 +35,7 @@ use std::sync::OnceLock;
 use busway_core::register::{Layout, RegisterWriter, Sample};
 use busway_core::{RemoteError, RemoteWrite, Window};
 use busway_system as file;
-use busway_transport::one_sided::PortMemory;
+use busway_transport::contract::PortMemory;
 
 use super::sampling::START;
 use crate::config::{Clock, FarMemory};

@@ -5,7 +5,7 @@
 //! process joins.
 
 use busway_core::{Window, register};
-use busway_transport::one_sided::PortMemory;
+use busway_transport::contract::PortMemory;
 
 use super::far::{FarOrigin, FarWriter};
 use super::queuing::{QueueReader, QueueWriter, QueueWriters};

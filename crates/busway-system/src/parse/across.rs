@@ -4,10 +4,8 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
-use busway_transport::memory::source::Source;
-use busway_transport::memory::tables::Place;
-use busway_transport::registry::BusSettings;
-use busway_transport::tcp::settings::Role;
+use busway_buses::BusSettings;
+use busway_transport::contract::WindowUse;
 
 use crate::diagnostic::Notes;
 use crate::link::Link;
@@ -71,63 +69,34 @@ fn uses<'a>(root: &Fields<'_, '_>, links: &'a [Link]) -> Vec<Use<'a>> {
     uses
 }
 
-/// The windows of a host on a bus, in bytes of what they lie in.
-fn windows(settings: &BusSettings) -> Vec<(Source, Range<u64>)> {
-    let resolved = match settings {
-        BusSettings::Memory(link) => link.resolve(),
-        BusSettings::Pci(link) => link.resolve(),
-        _ => return Vec::new(),
-    };
-    let range = |place: Place| {
-        let end = place.offset.saturating_add(place.length);
-        (place.source, place.offset..end)
-    };
-    resolved.map_or(Vec::new(), |resolved| {
-        [resolved.read, resolved.write].map(range).into()
-    })
-}
-
 /// The address on which a host accepts connections for a link.
 fn listens(settings: &BusSettings) -> Option<SocketAddr> {
-    match settings {
-        BusSettings::Tcp(link) => match link.role() {
-            Ok(Role::Accept(address)) => Some(address),
-            _ => None,
-        },
-        _ => None,
-    }
+    settings.addresses()?.listens()
 }
 
 /// Whether windows of the two overlap.
 fn same_memory(earlier: &Use<'_>, later: &Use<'_>, notes: &mut Notes<'_>) -> bool {
-    let taken = windows(&earlier.settings);
-    for (source, range) in windows(&later.settings) {
-        let overlaps = |(other, bytes): &&(Source, Range<u64>)| {
-            other.is_same_memory(&source) && bytes.start < range.end && range.start < bytes.end
-        };
-        let Some((_, bytes)) = taken.iter().find(overlaps) else {
+    let taken = earlier.settings.windows();
+    for window in later.settings.windows() {
+        let range = window.bytes();
+        let same = || taken.iter().filter(|other| other.memory == window.memory);
+        let overlaps =
+            |other: &&WindowUse| other.bytes().start < range.end && range.start < other.bytes().end;
+        let Some(bytes) = same().find(overlaps).map(WindowUse::bytes) else {
             continue;
         };
-        let free = taken
-            .iter()
-            .filter(|(other, _)| other.is_same_memory(&source))
-            .map(|(_, bytes)| bytes.end)
-            .max();
+        let free = same().map(|other| other.bytes().end).max();
         notes.error(
             &later.span,
             &later.key,
             format!(
-                "bytes {} to {} of {source} overlap with bytes {} to {}, which host {:?} uses for link[{}]",
-                range.start, range.end, bytes.start, bytes.end, later.host, earlier.link
+                "bytes {} to {} of {} overlap with bytes {} to {}, which host {:?} uses for link[{}]",
+                range.start, range.end, window.source, bytes.start, bytes.end, later.host, earlier.link
             ),
             format!(
                 "begin at `offset` {} or beyond, or name another {}",
                 free.unwrap_or(bytes.end),
-                if source.path().is_some() {
-                    "file"
-                } else {
-                    "resource"
-                }
+                if window.is_path { "file" } else { "resource" }
             ),
         );
         return true;

@@ -6,7 +6,8 @@
 
 use std::ops::Range;
 
-use busway_transport::registry::{self, SettingError};
+use busway_buses as registry;
+use busway_transport::contract::SettingError;
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::DeValue;

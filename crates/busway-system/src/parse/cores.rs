@@ -39,7 +39,7 @@ fn check_links(system: &System, host: &Host, root: &Fields<'_, '_>, notes: &mut 
     let key = format!("host.{}", host.name);
     for link in system.links.iter().filter(|link| link.hosts.contains(&host.name)) {
         for bus in link.buses.iter().map(|bus| bus.name()) {
-            if !busway_transport::registry::is_one_sided(bus) {
+            if !busway_buses::is_one_sided(bus) {
                 notes.error(
                     &host_span(root, &host.name),
                     &key,

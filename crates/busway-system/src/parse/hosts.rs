@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use busway_transport::registry::{self, BUS_NAMES};
+use busway_buses::{self as registry, BUS_NAMES};
 
 use crate::diagnostic::Notes;
 use crate::model::{Host, Iceoryx2Domain};

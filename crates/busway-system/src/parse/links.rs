@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use busway_transport::registry::BUS_NAMES;
+use busway_buses::BUS_NAMES;
 use toml::Spanned;
 
 use super::bus_tables;

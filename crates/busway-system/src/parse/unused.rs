@@ -61,7 +61,7 @@ fn warn_of_buses(system: &System, draft: &Draft, notes: &mut Notes<'_>) {
         }) else {
             continue;
         };
-        let is_moved = |bus: &&&str| !busway_transport::registry::is_one_sided(bus);
+        let is_moved = |bus: &&&str| !busway_buses::is_one_sided(bus);
         let fail_over = unused.iter().find(is_moved).map_or(String::new(), |moved| {
             format!("name {moved:?} first for fail-over, or ")
         });

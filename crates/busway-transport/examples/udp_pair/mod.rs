@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use busway_transport::registry::{Buses, link_settings, parse_host};
+use busway_buses::{Buses, link_settings, parse_host};
 use busway_transport::{
     ChannelEnd, ChannelId, ChannelSpec, Head, Keep, Kind, Landing, Link, LinkEvent, LinkIdentity, Message,
     Receiver, Refused, Sender, Sink, Verdict,

@@ -1,14 +1,30 @@
 //! What a bus is: the traits that its users call and the plain data that both sides exchange.
 //!
-//! Contract: imports no bus. A bus implements [`Link`], [`Sender`] and [`Receiver`]; its users (the
-//! gateway, the ports, the benchmark) implement [`Message`] and [`Sink`]. `tests/contract/` checks
-//! every bus against what stands here.
+//! Contract: imports no bus. A bus implements [`Bus`], [`LinkSettings`], [`Link`], [`Sender`] and
+//! [`Receiver`]; its users (the gateway, the ports, the benchmark) implement [`Message`] and
+//! [`Sink`]. `tests/contract/` checks every bus against what stands here.
 
+#[cfg(not(loom))]
+mod addresses;
+#[cfg(not(loom))]
+mod bus;
 mod channel;
 mod link;
 mod message;
+#[cfg(not(loom))]
+mod needs;
+#[cfg(not(loom))]
+mod one_sided;
 mod sender_group;
+#[cfg(not(loom))]
+mod settings;
 
+#[cfg(not(loom))]
+pub use addresses::{Addresses, Role};
+#[cfg(not(loom))]
+pub(crate) use addresses::{is_link_local, refuse_link_local};
+#[cfg(not(loom))]
+pub use bus::{Bus, LinkSettings};
 pub use channel::{
     ChannelEnd, ChannelError, Flushed, Landing, Receiver, Refused, Sender, Sink, Verdict, WaitFor,
 };
@@ -17,4 +33,10 @@ pub use link::{
     PeerHello,
 };
 pub use message::{HEAD_BYTES, Head, Kind, Message, SegmentId};
+#[cfg(not(loom))]
+pub use needs::{FileUse, Finding, WindowUse};
+#[cfg(not(loom))]
+pub use one_sided::{Access, MapError, PortMemory, PortPlace};
 pub use sender_group::SenderGroup;
+#[cfg(not(loom))]
+pub use settings::{SettingError, Site, Tables, duration, validate_heartbeat};

@@ -38,8 +38,7 @@ pub use source::Source;
 pub use watch::{State, Watch};
 
 use crate::contract::ChannelError;
-use crate::memory::mapping::MapError;
-use crate::one_sided::{PortMemory, PortPlace};
+use crate::contract::{MapError, PortMemory, PortPlace};
 
 const SESSION: usize = 0;
 const ECHO: usize = 8;

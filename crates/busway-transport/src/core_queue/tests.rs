@@ -7,10 +7,10 @@ use busway_core::ring::{CREDIT_BYTES, Layout};
 use tempfile::TempDir;
 
 use super::*;
+use crate::contract::Access;
 use crate::contract::{HEAD_BYTES, Head, Kind, Landing, Message, Receiver, Refused, Sender, Sink, Verdict};
 use crate::memory;
 use crate::memory::settings::{Medium, Place};
-use crate::one_sided::Role;
 
 const KEY_OF_IT: u64 = 77;
 const PART_BYTES: usize = 8192;
@@ -95,7 +95,7 @@ impl Memory {
         }
     }
 
-    fn part(&self, number: usize, role: Role) -> Part {
+    fn part(&self, number: usize, access: Access) -> Part {
         let place = Place {
             source: memory::source::Source::File(self.directory.path().join("window")),
             offset: (number * PART_BYTES) as u64,
@@ -104,7 +104,7 @@ impl Memory {
             medium: Medium::Coherent,
         };
         Part {
-            place: PortPlace { place, role },
+            place: place.for_ports(access),
             offset_bytes: 0,
             len_bytes: PART_BYTES,
         }
@@ -112,7 +112,7 @@ impl Memory {
 
     fn ends(&self, is_source: bool) -> Ends {
         let (own, other) = if is_source { (0, 1) } else { (1, 0) };
-        let (own, other) = (self.part(own, Role::Writes), self.part(other, Role::Reads));
+        let (own, other) = (self.part(own, Access::Writes), self.part(other, Access::Reads));
         Ends::open(&own, &other, KEY_OF_IT).expect("mapped")
     }
 

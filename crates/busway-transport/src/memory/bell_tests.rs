@@ -1,5 +1,5 @@
 use super::*;
-use crate::memory::mapping::Role;
+use crate::contract::Access;
 use crate::memory::settings::{Medium, Place};
 use crate::memory::source::Source;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -21,7 +21,7 @@ fn window() -> (Mapped, WindowLayout) {
         file_length: 65_536,
         medium: Medium::Coherent,
     };
-    let mapped = Mapped::open(&place, Role::Writes).expect("room");
+    let mapped = Mapped::open(&place, Access::Writes).expect("room");
     std::fs::remove_file(path).expect("there");
     (mapped, WindowLayout::new(65_536).expect("long enough"))
 }

@@ -19,8 +19,9 @@ use super::conversation::{Opened, Up};
 use super::gate::Conversation;
 use super::header::{OwnHeader, PeerHeader, PeerPulse};
 use super::layout::{WindowLayout, drawn};
-use super::mapping::{MapError, Mapped, Role, Trouble};
+use super::mapping::{MapError, Mapped, Trouble};
 use super::tables::{LinkSettings, Resolved, Table};
+use crate::contract::Access;
 use crate::contract::{
     ChannelId, ChannelSpec, Direction, Doorbell, Link, LinkEvent, LinkIdentity, Message, OpenError,
 };
@@ -116,8 +117,8 @@ impl<M: Message> MemoryLink<M> {
 
     fn map(&mut self, now: Instant) -> Result<Windows, String> {
         let text = |error: MapError| error.to_string();
-        let write = Mapped::open(&self.settings.write, Role::Writes).map_err(text)?;
-        let read = Mapped::open(&self.settings.read, Role::Reads).map_err(text)?;
+        let write = Mapped::open(&self.settings.write, Access::Writes).map_err(text)?;
+        let read = Mapped::open(&self.settings.read, Access::Reads).map_err(text)?;
         let layout = |mapped: &Mapped| {
             WindowLayout::new(mapped.window.len_bytes()).ok_or_else(|| "the window is too small".to_owned())
         };

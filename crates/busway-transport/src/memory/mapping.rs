@@ -24,7 +24,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use super::source::Source;
 use super::tables::{Medium, Place};
-pub use crate::one_sided::Role;
+pub use crate::contract::Access;
 use crate::pci::server::{Client, Server};
 use crate::pci::{self, FunctionError, ServerError};
 
@@ -149,12 +149,12 @@ impl Mapped {
     ///
     /// # Errors
     /// See [`MapError`].
-    pub fn open(place: &Place, role: Role) -> Result<Mapped, MapError> {
+    pub fn open(place: &Place, access: Access) -> Result<Mapped, MapError> {
         let to_map = match &place.source {
-            Source::File(path) => prepare_file(path, place, role)?,
+            Source::File(path) => prepare_file(path, place, access)?,
             Source::Server(server) => prepare_memory(server, place)?,
             Source::Resource(resource) => {
-                let opened = resource.open(role, place.file_length)?;
+                let opened = resource.open(access, place.file_length)?;
                 ToMap {
                     file: opened.file,
                     at: opened.at,
@@ -162,9 +162,9 @@ impl Mapped {
                 }
             }
         };
-        let protection = match role {
-            Role::Reads => ProtFlags::READ,
-            Role::Writes => ProtFlags::READ | ProtFlags::WRITE,
+        let protection = match access {
+            Access::Reads => ProtFlags::READ,
+            Access::Writes => ProtFlags::READ | ProtFlags::WRITE,
         };
         let (mapping, window) = map(place, to_map, protection).map_err(|errno| MapError::System {
             action: "map",
@@ -199,7 +199,7 @@ impl Mapped {
         }
         let at = self.mapping.base.as_ptr().cast::<u8>();
         // SAFETY: `lead + len_bytes()` bytes are mapped at `base` for as long as `self` lives, for writing, since only what was opened
-        // as `Role::Writes` is rung; the place is inside and aligned, as just checked. It is device memory behind a volatile access,
+        // as `Access::Writes` is rung; the place is inside and aligned, as just checked. It is device memory behind a volatile access,
         // to which this program holds no reference.
         unsafe {
             at.add(self.mapping.lead + offset_bytes)
@@ -265,8 +265,8 @@ fn prepare_memory(server: &Server, place: &Place) -> Result<ToMap, MapError> {
 }
 
 /// Opens the file or device at `path`, and makes the file if need be.
-fn prepare_file(path: &Path, place: &Place, role: Role) -> Result<ToMap, MapError> {
-    let (file, writable) = open_file(path, place, role)?;
+fn prepare_file(path: &Path, place: &Place, access: Access) -> Result<ToMap, MapError> {
+    let (file, writable) = open_file(path, place, access)?;
     let stat = rustix::fs::fstat(&file).map_err(|errno| system_error("examine", path, errno))?;
     let no_memory = |kind| MapError::Kind {
         path: path.into(),
@@ -310,7 +310,7 @@ fn may_create(path: &Path) -> bool {
 }
 
 /// Opens the file; the flag says whether it can be written. A reader is content with read access.
-fn open_file(path: &Path, place: &Place, role: Role) -> Result<(OwnedFd, bool), MapError> {
+fn open_file(path: &Path, place: &Place, access: Access) -> Result<(OwnedFd, bool), MapError> {
     let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
     if place.medium == Medium::Device {
         // For /dev/mem this is what makes the mapping uncached.
@@ -323,7 +323,7 @@ fn open_file(path: &Path, place: &Place, role: Role) -> Result<(OwnedFd, bool), 
     };
     match rustix::fs::open(path, flags | OFlags::RDWR | create, Mode::from_raw_mode(0o660)) {
         Ok(file) => Ok((file, true)),
-        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) if role == Role::Reads => {
+        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) if access == Access::Reads => {
             rustix::fs::open(path, flags | OFlags::RDONLY, Mode::empty())
                 .map(|file| (file, false))
                 .map_err(|errno| system_error("open", path, errno))

@@ -33,8 +33,8 @@ impl Drop for Scratch {
 fn a_missing_file_is_made_with_all_its_memory_and_two_mappings_share_it() {
     let scratch = Scratch::new();
     let place = scratch.place(8192 + 64, 65_536, 1 << 20);
-    let write = Mapped::open(&place, Role::Writes).expect("made");
-    let read = Mapped::open(&place, Role::Reads).expect("found");
+    let write = Mapped::open(&place, Access::Writes).expect("made");
+    let read = Mapped::open(&place, Access::Reads).expect("found");
     let stat = rustix::fs::stat(&scratch.0).expect("there");
     assert_eq!((stat.st_size, stat.st_blocks * 512), (1 << 20, 1 << 20));
     write.window.store(128, 0x0102_0304_0506_0708).expect("inside");
@@ -52,7 +52,7 @@ fn a_missing_file_is_made_with_all_its_memory_and_two_mappings_share_it() {
 fn a_file_that_is_too_short_is_named_and_left_alone() {
     let scratch = Scratch::new();
     std::fs::write(&scratch.0, [1; 5000]).expect("writable");
-    let error = Mapped::open(&scratch.place(0, 65_536, 65_536), Role::Writes).expect_err("too short");
+    let error = Mapped::open(&scratch.place(0, 65_536, 65_536), Access::Writes).expect_err("too short");
     let text = error.to_string();
     assert!(
         text.contains("5000") && text.contains("65536") && text.contains("busway-map"),
@@ -65,10 +65,10 @@ fn a_file_that_is_too_short_is_named_and_left_alone() {
 fn more_memory_than_there_is_fails_without_leaving_a_trap() {
     let scratch = Scratch::new();
     let place = scratch.place(0, 1 << 50, 1 << 50);
-    let error = Mapped::open(&place, Role::Writes).expect_err("a pebibyte");
+    let error = Mapped::open(&place, Access::Writes).expect_err("a pebibyte");
     assert!(matches!(error, MapError::System { .. }), "{error}");
     // The same file serves once the length is right.
-    Mapped::open(&scratch.place(0, 65_536, 65_536), Role::Writes).expect("room");
+    Mapped::open(&scratch.place(0, 65_536, 65_536), Access::Writes).expect("room");
 }
 
 #[test]
@@ -77,13 +77,13 @@ fn what_is_no_file_and_no_device_is_refused() {
         source: Source::File("/dev/shm".into()),
         ..Scratch::new().place(0, 65_536, 65_536)
     };
-    assert!(Mapped::open(&directory, Role::Reads).is_err());
+    assert!(Mapped::open(&directory, Access::Reads).is_err());
     let absent = Place {
         source: Source::File("/sys/bus/pci/devices/none/resource2".into()),
         ..directory
     };
     assert!(matches!(
-        Mapped::open(&absent, Role::Writes),
+        Mapped::open(&absent, Access::Writes),
         Err(MapError::System { .. })
     ));
     assert!(!Path::new("/dev/busway-no-such-device").exists());
@@ -91,7 +91,7 @@ fn what_is_no_file_and_no_device_is_refused() {
         source: Source::File("/dev/busway-no-such-device".into()),
         ..absent
     };
-    assert!(Mapped::open(&device, Role::Writes).is_err());
+    assert!(Mapped::open(&device, Access::Writes).is_err());
     assert!(
         !Path::new("/dev/busway-no-such-device").exists(),
         "nothing is made among the devices"
@@ -102,7 +102,7 @@ fn what_is_no_file_and_no_device_is_refused() {
 fn removal_replacement_and_truncation_are_noticed() {
     let scratch = Scratch::new();
     let place = scratch.place(0, 65_536, 65_536);
-    let mapped = Mapped::open(&place, Role::Reads).expect("made");
+    let mapped = Mapped::open(&place, Access::Reads).expect("made");
     assert_eq!(mapped.trouble(), None);
     std::fs::File::options()
         .write(true)
@@ -113,6 +113,6 @@ fn removal_replacement_and_truncation_are_noticed() {
     assert!(matches!(mapped.trouble(), Some(Trouble::Unusable(_))));
     std::fs::remove_file(&scratch.0).expect("there");
     assert!(matches!(mapped.trouble(), Some(Trouble::Elsewhere(_))));
-    let _new = Mapped::open(&place, Role::Writes).expect("made anew");
+    let _new = Mapped::open(&place, Access::Writes).expect("made anew");
     assert!(matches!(mapped.trouble(), Some(Trouble::Elsewhere(_))));
 }

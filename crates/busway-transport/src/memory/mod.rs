@@ -34,30 +34,39 @@ mod sync;
 mod talk;
 mod way;
 
-use crate::contract::{Link, LinkIdentity, Message, OpenError};
+use crate::contract::{self, Link, LinkIdentity, Message, OpenError, Site};
+use settings::{HostSettings, LinkSettings};
 
 pub use link::MemoryLink;
 
-/// The bus's name in the system file.
-pub const NAME: &str = "memory";
+/// The bus.
+pub struct Memory;
 
-/// Every Linux has it.
-pub(crate) fn missing() -> Option<String> {
-    None
-}
+impl contract::Bus for Memory {
+    const NAME: &'static str = "memory";
+    const IS_ONE_SIDED: bool = true;
+    const NEEDS_WINDOW: bool = true;
 
-/// What the memory links of one process share: nothing.
-#[derive(Debug, Default)]
-pub(crate) struct Shared;
+    type HostSettings = HostSettings;
+    type LinkSettings = LinkSettings;
+    type Shared = ();
 
-/// Opens a link, see [`MemoryLink::open`].
-pub(crate) fn open<M: Message>(
-    _shared: &Shared,
-    identity: &LinkIdentity,
-    settings: &settings::LinkSettings,
-    peer_host: &str,
-) -> Result<Box<dyn Link<M>>, OpenError> {
-    MemoryLink::open(NAME, settings, identity, peer_host)
+    fn join(local: HostSettings, peer: HostSettings, local_is_first: bool) -> LinkSettings {
+        LinkSettings::new(local, peer, local_is_first)
+    }
+
+    fn link_lines(site: &Site<'_>) -> String {
+        site.window_line(Self::NAME)
+    }
+
+    fn open<M: Message>(
+        _shared: &(),
+        identity: &LinkIdentity,
+        settings: &LinkSettings,
+        peer_host: &str,
+    ) -> Result<Box<dyn Link<M>>, OpenError> {
+        MemoryLink::open(Self::NAME, settings, identity, peer_host)
+    }
 }
 
 /// See [`crate::fuzzing`].

@@ -1,23 +1,22 @@
-//! The end of each window, set aside for programs with ports.
+//! What the settings of a link of windows say to others: which memory it maps, what it needs of
+//! this machine, and the end of each window, which is set aside for programs with ports.
 //!
-//! Contract: plain arithmetic on settings, the same on both hosts. The link uses what comes before, and never looks at the end. Called by
-//! the settings (where the link's windows end) and, through [`OneSided`], by the system file and the ports.
+//! Contract: arithmetic on settings, the same on both hosts, but for what `check_here` and
+//! `files_here` look up. The link uses what comes before the part for ports, and never looks at the
+//! end.
 
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use super::layout::MINIMUM_WINDOW_BYTES;
-use super::tables::{LinkSettings, Place, Table};
-use crate::network::Network;
-use crate::one_sided::{OneSided, PortPlace, Role};
-
-/// Bytes at the end of a link's windows that the programs with ports write and read themselves; multiples of 128.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PortBytes {
-    /// In the window that this host reads.
-    pub read: u64,
-    /// In the window that this host writes.
-    pub write: u64,
-}
+use super::mapping::Mapped;
+use super::source::Source;
+use super::tables::{LinkSettings, Medium, Place, PortBytes, Table};
+use crate::contract::{
+    self, Access, FileUse, Finding, MapError, PortMemory, PortPlace, SettingError, WindowUse,
+};
 
 impl Place {
     /// Cuts the last `bytes` bytes off: what is left, and they.
@@ -32,19 +31,51 @@ impl Place {
     }
 }
 
-impl<H: Table> Network for LinkSettings<H> {}
+impl<H: Table> contract::LinkSettings for LinkSettings<H> {
+    fn validate(&self) -> Result<(), SettingError> {
+        self.resolve().map(|_| ())
+    }
 
-impl<H: Table> OneSided for LinkSettings<H> {
-    const IS_ONE_SIDED: bool = true;
+    fn windows(&self) -> Vec<WindowUse> {
+        self.halves().map_or(Vec::new(), |halves| {
+            halves
+                .map(|(access, whole, ports)| whole.describe(access, ports.length))
+                .into()
+        })
+    }
+
+    fn check_here(&self) -> Vec<Finding> {
+        let Some(halves) = self.halves() else {
+            return Vec::new();
+        };
+        let finding = |(access, whole, _): (Access, Place, Place)| Finding {
+            what: whole.what(access),
+            result: whole.check_here(access),
+        };
+        halves.map(finding).into()
+    }
+
+    fn files_here(&self) -> Vec<FileUse> {
+        let halves = self.halves().into_iter().flatten();
+        halves
+            .filter_map(|(access, whole, _)| {
+                Some(FileUse {
+                    what: whole.what(access),
+                    file: whole.source.file_here()?,
+                    bytes: whole.offset..whole.offset + whole.length,
+                })
+            })
+            .collect()
+    }
 
     /// Half of the window, so that the messages of everything else keep the other half.
-    fn port_room_bytes(&self, role: Role) -> u64 {
+    fn port_room_bytes(&self, access: Access) -> u64 {
         let Ok(windows) = self.local.windows(true, self.local_is_first) else {
             return 0;
         };
-        let length = match role {
-            Role::Reads => windows.read.length,
-            Role::Writes => windows.write.length,
+        let length = match access {
+            Access::Reads => windows.read.length,
+            Access::Writes => windows.write.length,
         };
         (length / 2).min(length.saturating_sub(MINIMUM_WINDOW_BYTES)) / 128 * 128
     }
@@ -56,13 +87,13 @@ impl<H: Table> OneSided for LinkSettings<H> {
         };
     }
 
-    fn port_place(&self, role: Role) -> Option<PortPlace> {
+    fn port_place(&self, access: Access) -> Option<PortPlace> {
         let resolved = self.resolve().ok()?;
-        let place = match role {
-            Role::Reads => resolved.read_ports,
-            Role::Writes => resolved.write_ports,
+        let place = match access {
+            Access::Reads => resolved.read_ports,
+            Access::Writes => resolved.write_ports,
         };
-        (place.length > 0).then_some(PortPlace { place, role })
+        (place.length > 0).then(|| place.for_ports(access))
     }
 
     fn silence(&self) -> Duration {
@@ -70,8 +101,116 @@ impl<H: Table> OneSided for LinkSettings<H> {
     }
 }
 
+impl<H: Table> LinkSettings<H> {
+    /// The window that this host reads and the one that it writes: each whole, and the part for
+    /// ports at its end. `None` where the settings are invalid.
+    fn halves(&self) -> Option<[(Access, Place, Place); 2]> {
+        let resolved = self.resolve().ok()?;
+        let whole = |place: Place, ports: &Place| Place {
+            length: place.length + ports.length,
+            ..place
+        };
+        Some([
+            (
+                Access::Reads,
+                whole(resolved.read, &resolved.read_ports),
+                resolved.read_ports,
+            ),
+            (
+                Access::Writes,
+                whole(resolved.write, &resolved.write_ports),
+                resolved.write_ports,
+            ),
+        ])
+    }
+}
+
+impl Place {
+    /// As memory for ports.
+    pub(crate) fn for_ports(self, access: Access) -> PortPlace {
+        let path = self.source.path().map(Path::to_owned);
+        let (source, range) = (self.source.to_string(), (self.offset, self.length));
+        PortPlace::new(access, (source, path), range, move || {
+            let mapped = Mapped::open(&self, access).map_err(MapError::new)?;
+            Ok(PortMemory::new(mapped.window.clone(), mapped))
+        })
+    }
+
+    fn describe(&self, access: Access, ports_bytes: u64) -> WindowUse {
+        WindowUse {
+            access,
+            source: self.source.to_string(),
+            memory: self.source.memory_name(),
+            is_path: self.source.path().is_some(),
+            offset_bytes: self.offset,
+            length_bytes: self.length,
+            ports_bytes,
+            medium: match self.medium {
+                Medium::Coherent => "coherent",
+                Medium::WriteCombining => "write-combining",
+                Medium::Device => "device",
+            },
+        }
+    }
+
+    fn what(&self, access: Access) -> String {
+        let verb = match access {
+            Access::Reads => "reads",
+            Access::Writes => "writes",
+        };
+        format!("{verb} {}", self.source)
+    }
+
+    fn check_here(&self, access: Access) -> Result<(), (String, &'static str)> {
+        match &self.source {
+            Source::File(path) => check_file(path, self.file_length, access),
+            Source::Server(server) => fs::metadata(&server.socket)
+                .map(drop)
+                .map_err(|error| (error.to_string(), "start the server; the gateway waits for it")),
+            Source::Resource(resource) => resource
+                .check(self.file_length)
+                .map_err(|error| (error.to_string(), "the gateway waits for it")),
+        }
+    }
+}
+
+/// The gateway makes a file that is missing; a device must be there.
+fn check_file(path: &Path, length_bytes: u64, access: Access) -> Result<(), (String, &'static str)> {
+    let is_device = ["/sys", "/proc"].iter().any(|root| path.starts_with(root))
+        || (path.starts_with("/dev") && !path.starts_with("/dev/shm"));
+    let opened = OpenOptions::new()
+        .read(true)
+        .write(access == Access::Writes)
+        .open(path);
+    match opened {
+        Ok(file) => {
+            let metadata = file
+                .metadata()
+                .map_err(|error| (error.to_string(), "correct the path"))?;
+            if metadata.is_file() && metadata.len() < length_bytes {
+                return Err((
+                    format!("it has {} bytes, {length_bytes} are needed", metadata.len()),
+                    "shorten `length`, or remove the file: it is made anew",
+                ));
+            }
+            Ok(())
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !is_device => match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
+                Err((format!("there is no folder {}", folder.display()), "create it"))
+            }
+            _ => Ok(()),
+        },
+        Err(error) => Err((
+            error.to_string(),
+            "correct the path, or give this user access to the device",
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::super::contract::LinkSettings as _;
     use super::super::settings::{HostSettings, LinkSettings};
     use super::*;
 
@@ -85,23 +224,26 @@ mod tests {
     #[test]
     fn what_one_host_writes_is_what_the_other_reads_behind_the_links_own_part() {
         let (mut one, mut other) = (link(1 << 20, true), link(1 << 20, false));
-        assert_eq!(one.port_place(Role::Writes), None);
+        assert_eq!(one.port_place(Access::Writes), None);
         one.set_port_bytes(128, 1024);
         other.set_port_bytes(1024, 128);
-        let place = |link: &LinkSettings, role| link.port_place(role).expect("set aside").place;
-        assert_eq!(place(&one, Role::Writes), place(&other, Role::Reads));
-        assert_eq!(place(&one, Role::Reads), place(&other, Role::Writes));
+        let range = |link: &LinkSettings, access| {
+            let place = link.port_place(access).expect("set aside");
+            (place.offset_bytes(), place.length_bytes())
+        };
+        assert_eq!(range(&one, Access::Writes), range(&other, Access::Reads));
+        assert_eq!(range(&one, Access::Reads), range(&other, Access::Writes));
         let written = one.resolve().expect("right").write;
-        let ports = place(&one, Role::Writes);
-        assert_eq!(written.offset + written.length, ports.offset);
-        assert_eq!((written.length, ports.length), ((512 << 10) - 1024, 1024));
+        let (offset, length) = range(&one, Access::Writes);
+        assert_eq!(written.offset + written.length, offset);
+        assert_eq!((written.length, length), ((512 << 10) - 1024, 1024));
     }
 
     #[test]
     fn the_link_always_keeps_a_window_that_it_can_use() {
         for length in [64 << 10, 96 << 10, 1 << 20, 64 << 20] {
             let mut link = link(length, true);
-            let room = link.port_room_bytes(Role::Reads);
+            let room = link.port_room_bytes(Access::Reads);
             assert!(room.is_multiple_of(128) && room <= length / 4, "{length}: {room}");
             link.set_port_bytes(room, room);
             let resolved = link.resolve().expect("right");

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::source::Source;
 use super::tables::{self, DEFAULT_HEARTBEAT, DEFAULT_TIMEOUT, Table, error};
-use crate::registry::{self, SettingError, Site};
+use crate::contract::{self, SettingError};
 
 pub use super::tables::{DoorbellPlace, Medium, Place, Resolved, Windows};
 
@@ -81,7 +81,7 @@ impl<'de> Deserialize<'de> for Size {
 
 /// Serde helper for durations that may be left away.
 pub(crate) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    registry::duration(deserializer).map(Some)
+    contract::duration(deserializer).map(Some)
 }
 
 /// Where one window lies, in the long form.
@@ -233,15 +233,6 @@ impl WindowSettings {
         let medium = medium(&source);
         Place::new(&source, (self.offset.0, self.length.0), medium, local, key)
     }
-}
-
-/// See [`registry::link_lines`]: one file for both directions.
-pub(crate) fn link_lines(site: &Site<'_>) -> String {
-    let (path, length_mib) = site.window;
-    format!(
-        "{} = {{ path = {path:?}, length = \"{length_mib}MiB\" }}\n",
-        super::NAME
-    )
 }
 
 #[cfg(test)]

@@ -46,15 +46,14 @@ impl Source {
         }
     }
 
-    /// Whether both are the same memory, as far as their names tell; how it is mapped does not matter. What has two names is known as one only on
-    /// its machine: [`file_here`](Source::file_here).
+    /// Equal for two sources in the same memory, as far as their names tell, however it is mapped.
+    /// Only its machine knows that two names lead to one memory: [`file_here`](Source::file_here).
     #[must_use]
-    pub fn is_same_memory(&self, other: &Source) -> bool {
-        match (self, other) {
-            (Source::File(one), Source::File(other)) => one == other,
-            (Source::Resource(one), Source::Resource(other)) => one.is_same_memory(other),
-            (Source::Server(one), Source::Server(other)) => one.socket == other.socket,
-            _ => false,
+    pub fn memory_name(&self) -> String {
+        match self {
+            Source::File(path) => path.display().to_string(),
+            Source::Resource(resource) => resource.to_string(),
+            Source::Server(server) => format!("server {}", server.socket.display()),
         }
     }
 }

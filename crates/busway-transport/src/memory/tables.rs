@@ -2,8 +2,8 @@
 //! follow from them.
 //!
 //! Contract: plain data, no system calls. Each such bus has a table of its own keys and says by [`Table`] which windows it means;
-//! [`LinkSettings::validate`] judges the two hosts of a link together, and [`LinkSettings::resolve`] turns them into the windows of
-//! the local host. Called by the registry (reading the file), by the link (opening) and by `busway check`.
+//! [`LinkSettings::resolve`] judges the two hosts of a link together and turns them into the windows
+//! of the local host. Called by the registry (reading the file), by the link (opening) and by `busway check`.
 
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -13,11 +13,10 @@ use busway_core::Medium as Ordering;
 use serde::Deserialize;
 
 use super::layout::{MINIMUM_WINDOW_BYTES, WINDOW_ALIGNMENT_BYTES};
-use super::set_aside::PortBytes;
 use super::source::Source;
+use crate::contract::{self, SettingError};
 use crate::pci::doorbell::{Ring, Vectors};
 use crate::pci::server::Server;
-use crate::registry::{self, SettingError};
 
 /// Time between two heartbeats where the file names none.
 pub(crate) const DEFAULT_HEARTBEAT: Duration = Duration::from_millis(200);
@@ -75,6 +74,15 @@ pub trait Table: Clone + Debug {
 
     /// Whether one key `length` says how long both windows are.
     fn is_short(&self) -> bool;
+}
+
+/// Bytes at the end of a link's windows that the programs with ports write and read themselves; multiples of 128.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortBytes {
+    /// In the window that this host reads.
+    pub read: u64,
+    /// In the window that this host writes.
+    pub write: u64,
 }
 
 /// The two hosts' tables of one link.
@@ -257,7 +265,7 @@ impl Place {
     }
 
     fn overlaps(&self, other: &Place) -> bool {
-        self.source.is_same_memory(&other.source)
+        self.source.memory_name() == other.source.memory_name()
             && self.offset < other.offset + other.length
             && other.offset < self.offset + self.length
     }
@@ -274,18 +282,10 @@ impl<H: Table> LinkSettings<H> {
         }
     }
 
-    /// Judges both hosts' tables together.
-    ///
-    /// # Errors
-    /// The first mistake found: which host's table, which key, what is wrong and what would be right.
-    pub fn validate(&self) -> Result<(), SettingError> {
-        self.resolve().map(|_| ())
-    }
-
     /// The local host's windows, doorbells and times.
     ///
     /// # Errors
-    /// As [`validate`](Self::validate).
+    /// The first mistake found.
     pub fn resolve(&self) -> Result<Resolved, SettingError> {
         let local = self.local.windows(true, self.local_is_first)?;
         let peer = self.peer.windows(false, !self.local_is_first)?;
@@ -313,7 +313,7 @@ impl<H: Table> LinkSettings<H> {
                 "move one of them by its `offset`",
             ));
         }
-        registry::validate_heartbeat(
+        contract::validate_heartbeat(
             (self.local.heartbeat(), self.local.timeout()),
             (self.peer.heartbeat(), self.peer.timeout()),
         )?;

@@ -10,10 +10,10 @@
 use super::error::FunctionError;
 use super::function::{Driver, Function, Resource};
 use super::vfio::Device;
+use crate::contract::Access;
 use crate::memory::mapping::{MapError, Mapped};
 use crate::memory::source::Source;
 use crate::memory::tables::{Medium, Place};
-use crate::one_sided::Role;
 
 pub use super::vfio::{Interrupts, Lease, MOST_VECTORS};
 
@@ -67,7 +67,7 @@ impl Ring {
             medium: Medium::WriteCombining,
         };
         Ok(Register {
-            mapped: Mapped::open(&place, Role::Writes)?,
+            mapped: Mapped::open(&place, Access::Writes)?,
             // Below 64.
             offset: (self.offset - line) as usize,
         })

@@ -256,12 +256,7 @@ fn read_id(path: &Path) -> Option<u16> {
     u16::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
 }
 
-impl Resource {
-    /// Whether both are the same memory, as far as their names tell, see [`crate::memory::source::Source::is_same_memory`].
-    pub(crate) fn is_same_memory(&self, other: &Resource) -> bool {
-        self.function.selector == other.function.selector && self.index == other.index
-    }
-}
+impl Resource {}
 
 impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

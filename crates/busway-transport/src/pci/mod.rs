@@ -22,35 +22,44 @@ use std::sync::Arc;
 
 use rustix::fd::OwnedFd;
 
-use crate::contract::{Link, LinkIdentity, Message, OpenError};
+use crate::contract::Access;
+use crate::contract::{self, Link, LinkIdentity, Message, OpenError, Site};
 use crate::memory::MemoryLink;
-use crate::one_sided::Role;
+use settings::{HostSettings, LinkSettings};
 
 pub(crate) use error::ALL_ONES;
 pub use error::FunctionError;
 use function::{Driver, Resource};
 pub use server::ServerError;
 
-/// The bus's name in the system file.
-pub const NAME: &str = "pci";
+/// The bus.
+pub struct Pci;
 
-/// Whether the function is there is a matter of each link; files can be mapped everywhere.
-pub(crate) fn missing() -> Option<String> {
-    None
-}
+impl contract::Bus for Pci {
+    const NAME: &'static str = "pci";
+    const IS_ONE_SIDED: bool = true;
+    const NEEDS_WINDOW: bool = true;
 
-/// What the links of one process share: nothing.
-#[derive(Debug, Default)]
-pub(crate) struct Shared;
+    type HostSettings = HostSettings;
+    type LinkSettings = LinkSettings;
+    type Shared = ();
 
-/// Opens a link, see [`MemoryLink::open`].
-pub(crate) fn open<M: Message>(
-    _shared: &Shared,
-    identity: &LinkIdentity,
-    settings: &settings::LinkSettings,
-    peer_host: &str,
-) -> Result<Box<dyn Link<M>>, OpenError> {
-    MemoryLink::open(NAME, settings, identity, peer_host)
+    fn join(local: HostSettings, peer: HostSettings, local_is_first: bool) -> LinkSettings {
+        LinkSettings::new(local, peer, local_is_first)
+    }
+
+    fn link_lines(site: &Site<'_>) -> String {
+        site.window_line(Self::NAME)
+    }
+
+    fn open<M: Message>(
+        _shared: &(),
+        identity: &LinkIdentity,
+        settings: &LinkSettings,
+        peer_host: &str,
+    ) -> Result<Box<dyn Link<M>>, OpenError> {
+        MemoryLink::open(Self::NAME, settings, identity, peer_host)
+    }
 }
 
 /// A resource, opened for mapping.
@@ -69,10 +78,10 @@ impl Resource {
     ///
     /// # Errors
     /// See [`FunctionError`].
-    pub(crate) fn open(&self, role: Role, end_bytes: u64) -> Result<Opened, FunctionError> {
+    pub(crate) fn open(&self, access: Access, end_bytes: u64) -> Result<Opened, FunctionError> {
         match self.function.driver {
             Driver::Sysfs => {
-                let (file, attended) = self.open_sysfs(role, end_bytes)?;
+                let (file, attended) = self.open_sysfs(access, end_bytes)?;
                 Ok(Opened {
                     file,
                     at: 0,

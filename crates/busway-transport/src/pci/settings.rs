@@ -11,10 +11,10 @@ use serde::Deserialize;
 use super::doorbell::{MOST_VECTORS, Ring, Vectors};
 use super::function::{Driver, Function, Resource, Selector};
 use super::server::Server;
+use crate::contract::SettingError;
 use crate::memory::settings::{DoorbellPlace, Medium, Place, Size, Windows, duration};
 use crate::memory::source::Source;
 use crate::memory::tables::{self, DEFAULT_HEARTBEAT, DEFAULT_TIMEOUT, Table, error};
-use crate::registry::{SettingError, Site};
 
 /// The two hosts' tables of one link.
 pub type LinkSettings = tables::LinkSettings<HostSettings>;
@@ -460,15 +460,6 @@ fn function_of(places: [&Place; 2]) -> Option<&Resource> {
         Source::Resource(resource) => Some(resource),
         Source::File(_) | Source::Server(_) => None,
     })
-}
-
-/// See [`crate::registry::link_lines`]: one file in the place of the device, as a process beside a virtual machine maps it.
-pub(crate) fn link_lines(site: &Site<'_>) -> String {
-    let (path, length_mib) = site.window;
-    format!(
-        "{} = {{ path = {path:?}, length = \"{length_mib}MiB\" }}\n",
-        super::NAME
-    )
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::contract::LinkSettings as _;
 
 fn host(text: &str) -> HostSettings {
     toml::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"))

@@ -14,7 +14,7 @@ use rustix::fd::OwnedFd;
 
 use super::error::{ALL_ONES, FunctionError};
 use super::function::{Address, Found, Resource};
-use crate::one_sided::Role;
+use crate::contract::Access;
 
 /// Memory, not ports (include/linux/ioport.h).
 const IORESOURCE_MEM: u64 = 0x200;
@@ -201,7 +201,7 @@ impl Resource {
     /// See [`FunctionError`].
     pub(super) fn open_sysfs(
         &self,
-        role: Role,
+        access: Access,
         end_bytes: u64,
     ) -> Result<(OwnedFd, Attended), FunctionError> {
         let found = self.function.find()?;
@@ -225,7 +225,7 @@ impl Resource {
         let mut options = OpenOptions::new();
         options.read(true);
         let file = match options.clone().write(true).open(&path) {
-            Err(error) if role == Role::Reads && error.kind() == io::ErrorKind::PermissionDenied => {
+            Err(error) if access == Access::Reads && error.kind() == io::ErrorKind::PermissionDenied => {
                 options.open(&path)
             }
             other => other,

@@ -109,8 +109,8 @@ fn resources_are_read_as_the_kernel_writes_them() {
 fn a_function_is_enabled_while_a_window_in_it_is_mapped() {
     let tree = Tree::new();
     let folder = tree.function("0000:00:04.0", "1af4:1110", &[256, 4096, 1 << 20]);
-    let write = Mapped::open(&tree.place("1af4:1110", 65_536), Role::Writes).expect("well");
-    let read = Mapped::open(&tree.place("00:04.0", 65_536), Role::Reads).expect("well");
+    let write = Mapped::open(&tree.place("1af4:1110", 65_536), Access::Writes).expect("well");
+    let read = Mapped::open(&tree.place("00:04.0", 65_536), Access::Reads).expect("well");
     write.window.store(64, 7).expect("inside");
     assert_eq!(read.window.load(64), Ok(7));
     assert_eq!(enabled(&folder), "1");
@@ -123,7 +123,7 @@ fn a_function_is_enabled_while_a_window_in_it_is_mapped() {
 fn each_fault_of_a_function_is_told_with_its_mend() {
     let tree = Tree::new();
     let folder = tree.function("0000:00:04.0", "1af4:1110", &[256, 0, 65_536]);
-    let refused = |place: &Place| match Mapped::open(place, Role::Writes) {
+    let refused = |place: &Place| match Mapped::open(place, Access::Writes) {
         Err(MapError::Function(error)) => error.to_string(),
         other => panic!("{other:?}"),
     };
@@ -163,7 +163,7 @@ fn each_fault_of_a_function_is_told_with_its_mend() {
 fn removal_replacement_reset_and_a_dead_link_are_noticed() {
     let tree = Tree::new();
     let folder = tree.function("0000:00:04.0", "1af4:1110", &[256, 4096, 65_536]);
-    let mapped = Mapped::open(&tree.place("1af4:1110", 65_536), Role::Reads).expect("well");
+    let mapped = Mapped::open(&tree.place("1af4:1110", 65_536), Access::Reads).expect("well");
     let trouble = || match mapped.trouble() {
         Some(Trouble::Unusable(why)) => why,
         other => panic!("{other:?}"),

@@ -23,6 +23,7 @@ use super::landing::MAGIC;
 use super::lane::Lanes;
 use super::opens::{Context, Done, Opens};
 use super::settings::LinkSettings;
+use crate::contract::LinkSettings as _;
 use crate::contract::{
     ChannelId, ChannelSpec, Direction, Doorbell, LINGER, Link, LinkEvent, LinkIdentity, Message, OpenError,
 };
@@ -50,7 +51,7 @@ const LISTENER: u64 = 1;
 
 /// What the RDMA links of a process share: what their conversations do.
 #[derive(Default)]
-pub(crate) struct Shared(Arc<tcp::Shared>);
+pub struct Shared(Arc<tcp::Shared>);
 
 /// Everything that exists only while the device does.
 struct Ready {
@@ -217,12 +218,12 @@ impl<F: Flavour, M: Message> RdmaLink<F, M> {
         };
         let device = Device::open(&events, self.address, KEEPER)?;
         let listener = self.listen(&events)?;
-        let conversation = tcp::open(
+        let conversation = Box::new(tcp::converse(
             &self.shared,
             &self.identity,
             &self.settings.conversation(),
             &self.peer_host,
-        )?;
+        )?);
         if let Some(fd) = conversation.fd() {
             self.poller.add(fd, CONVERSATION, Interest::Read)?;
         }

@@ -3,38 +3,38 @@
 //! | module         | what it does                                                             | runs on        |
 //! |----------------|--------------------------------------------------------------------------|----------------|
 //! | `sys`        | libibverbs and librdmacm, opened at run time                             | any            |
-//! | [`device`]     | a device by its address; registered memory                               | control thread |
-//! | [`registration`] | memory of messages, registered once                                    | lanes          |
-//! | [`cm`]         | connections and their events                                             | control thread |
-//! | [`queue_pair`] | work requests and completions                                            | lanes          |
-//! | [`completion`] | polling them, or sleeping for them                                       | lanes          |
-//! | [`landing`]    | what the hosts tell each other of a channel                              | control thread |
-//! | [`lane`]       | lanes that fall asleep, and what wakes them                              | both           |
+//! | `device`     | a device by its address; registered memory                               | control thread |
+//! | `registration` | memory of messages, registered once                                    | lanes          |
+//! | `cm`         | connections and their events                                             | control thread |
+//! | `queue_pair` | work requests and completions                                            | lanes          |
+//! | `completion` | polling them, or sleeping for them                                       | lanes          |
+//! | `landing`    | what the hosts tell each other of a channel                              | control thread |
+//! | `lane`       | lanes that fall asleep, and what wakes them                              | both           |
 //! | `opens`      | channels on their way to being open                                      | control thread |
-//! | [`link`]       | the link: a TCP link's conversation, and channels of a [`flavour`]         | control thread |
+//! | `link`       | the link: a TCP link's conversation, and channels of a `flavour`         | control thread |
 //! | [`write`](mod@write)| the bus `rdma-write`: the remote-write protocols                         | lanes          |
 //! | [`send`]       | the bus `rdma-send`: SEND and RECV with credits                          | lanes          |
 //!
 //! Nothing here is needed to build, and a process without an RDMA link never looks for a library.
 
-pub mod cm;
-pub mod completion;
-pub mod device;
-pub mod error;
-pub mod flavour;
-pub mod landing;
-pub mod lane;
-pub mod link;
+pub(crate) mod cm;
+pub(crate) mod completion;
+pub(crate) mod device;
+pub(crate) mod error;
+pub(crate) mod flavour;
+pub(crate) mod landing;
+pub(crate) mod lane;
+pub(crate) mod link;
 mod opens;
-pub mod queue_pair;
-pub mod registration;
+pub(crate) mod queue_pair;
+pub(crate) mod registration;
 pub mod send;
 pub mod settings;
 mod siw_gap;
 mod sys;
 pub mod write;
 
-/// What this machine lacks for any bus over RDMA, see [`crate::registry::missing`].
+/// What this machine lacks for any bus over RDMA.
 pub(crate) fn missing() -> Option<String> {
     if let Err(error) = sys::libraries() {
         return Some(error.to_string());

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::network::{Addresses, Network, refuse_link_local};
-use crate::one_sided::OneSided;
-use crate::registry::{SettingError, Tables, duration};
+use crate::contract::{self, Addresses, SettingError, Tables, duration, refuse_link_local};
 use crate::tcp;
 
 /// One host's table: `rdma-send.vision = { listen = "192.0.2.1:7400" }`.
@@ -74,10 +72,7 @@ impl HostSettings {
 /// The two tables of a link as one host sees them.
 pub type LinkSettings = Tables<HostSettings>;
 
-// The bus writes the other host's memory, but by a queue pair, which programs don't have.
-impl OneSided for LinkSettings {}
-
-impl Network for LinkSettings {
+impl contract::LinkSettings for LinkSettings {
     fn addresses(&self) -> Option<Addresses> {
         Some(Addresses {
             conversation: self.conversation().role().ok()?,
@@ -85,14 +80,8 @@ impl Network for LinkSettings {
             group: None,
         })
     }
-}
 
-impl LinkSettings {
-    /// Checks both tables, alone and against each other.
-    ///
-    /// # Errors
-    /// The first thing that can't be right.
-    pub fn validate(&self) -> Result<(), SettingError> {
+    fn validate(&self) -> Result<(), SettingError> {
         // First: what the conversation asks of a link-local address would not mend this.
         for (local, host) in [(true, &self.local), (false, &self.peer)] {
             let key = host.device.map_or("listen", |_| "device");
@@ -115,7 +104,9 @@ impl LinkSettings {
         }
         Ok(())
     }
+}
 
+impl LinkSettings {
     /// The settings of the conversation.
     pub(super) fn conversation(&self) -> tcp::settings::LinkSettings {
         tcp::settings::LinkSettings::new(
@@ -128,8 +119,9 @@ impl LinkSettings {
 
 #[cfg(test)]
 mod tests {
+    use super::contract::LinkSettings as _;
     use super::*;
-    use crate::registry::Site;
+    use crate::contract::Site;
 
     fn host(text: &str) -> HostSettings {
         toml::from_str(text).expect("a good table")

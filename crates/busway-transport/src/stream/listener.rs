@@ -29,7 +29,7 @@ const WARN_EVERY: Duration = Duration::from_secs(5);
 const LISTEN: u64 = 0;
 
 /// What the links of one bus in a process share: the listeners, by address.
-pub(crate) struct Shared<B: Bus> {
+pub struct Shared<B: Bus> {
     listeners: Mutex<HashMap<B::Address, Weak<Listener<B>>>>,
 }
 

@@ -39,13 +39,14 @@ use std::time::Duration;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 pub(crate) use link::{StreamLink, open};
-pub(crate) use listener::Shared;
+pub use listener::Shared;
 pub(crate) use mailbox::Letterbox;
 pub(crate) use opens::draw_token;
 pub(crate) use poller::{Interest, Poller};
 pub(crate) use receiver::rest_of;
 pub(crate) use sender::segment_bytes;
 
+pub use crate::contract::Role;
 use crate::contract::{ChannelError, Direction, HEAD_BYTES};
 
 /// Token of what a bus watches by itself (see [`Bus::watch`]) in its link's poller.
@@ -54,17 +55,8 @@ pub(crate) const WATCHED: u64 = 5;
 /// Ends the stream of a channel that was closed in an orderly way; no head, since its kind is unknown.
 const END_MARK: [u8; HEAD_BYTES] = *b"the end of this busway channel, in good order\0\0\0";
 
-/// Who makes the connections of a link, and where.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role<A> {
-    /// This host accepts them on this address.
-    Accept(A),
-    /// This host makes them to this address.
-    Connect(A),
-}
-
 /// One connection that carries a stream of bytes both ways. No call blocks.
-pub(crate) trait Socket: AsFd + Debug + Send + Sync + Sized + 'static {
+pub trait Socket: AsFd + Debug + Send + Sync + Sized + 'static {
     /// Whether a connection that was begun stands: `None` while that is undecided.
     fn connected(&self) -> Option<io::Result<()>>;
 
@@ -93,15 +85,15 @@ pub(crate) trait Socket: AsFd + Debug + Send + Sync + Sized + 'static {
 
 /// Signs of life that a link gives and expects.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Heartbeat {
+pub struct Heartbeat {
     /// Time between two of this host's.
-    pub(crate) every: Duration,
+    pub every: Duration,
     /// Silence of the peer after which the link is held for lost.
-    pub(crate) timeout: Duration,
+    pub timeout: Duration,
 }
 
 /// What [`Bus::look`] has found.
-pub(crate) enum Sighting {
+pub enum Sighting {
     /// The peer can be connected to now.
     Here,
     /// Something that keeps the link from working as it should, for people; said once.
@@ -109,7 +101,7 @@ pub(crate) enum Sighting {
 }
 
 /// A kind of connections, with the settings of one link. The functions without `self` serve all links of a process.
-pub(crate) trait Bus: Send + 'static {
+pub trait Bus: Send + 'static {
     /// The bus's name in the system file.
     const NAME: &'static str;
     /// Where connections are accepted.

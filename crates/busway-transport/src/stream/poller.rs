@@ -31,7 +31,7 @@ impl Interest {
 }
 
 #[derive(Debug)]
-pub(crate) struct Poller {
+pub struct Poller {
     epoll: OwnedFd,
 }
 

@@ -1,7 +1,7 @@
 //! TCP: one control connection a link, one connection a channel.
 //!
 //! The host with a `listen` address accepts all connections of a link, the other one makes them. What is said over them is in
-//! `stream`; here are the sockets (`socket`) and the tables in the system file ([`settings`]). Opened by [`crate::registry`].
+//! `stream`; here are the sockets (`socket`) and the tables in the system file ([`settings`]).
 
 pub mod settings;
 mod socket;
@@ -10,42 +10,53 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-use crate::contract::{Direction, Link, LinkIdentity, Message, OpenError};
+use crate::contract::{self, Direction, Link, LinkIdentity, Message, OpenError, Site};
 use crate::stream::{self, Bus, Heartbeat, StreamLink};
 use settings::{HostSettings, LinkSettings};
 use socket::TcpSocket;
 
-/// The bus's name in the system file.
-pub(crate) const NAME: &str = "tcp";
-
-/// Every Linux has it.
-pub(crate) fn missing() -> Option<String> {
-    None
-}
-
 /// What the TCP links of a process share.
-pub(crate) type Shared = stream::Shared<Tcp>;
+pub type Shared = stream::Shared<Tcp>;
 
 /// The settings of this host in one link.
-pub(crate) struct Tcp(HostSettings);
+pub struct Tcp(HostSettings);
 
-/// Opens a link.
-///
-/// # Errors
-/// The settings name no address, or one that another link of this process uses for the same peer; no descriptors left.
-pub(crate) fn open<M: Message>(
-    shared: &Shared,
-    identity: &LinkIdentity,
-    settings: &LinkSettings,
-    peer_host: &str,
-) -> Result<Box<dyn Link<M>>, OpenError> {
-    Ok(Box::new(converse(shared, identity, settings, peer_host)?))
+impl contract::Bus for Tcp {
+    const NAME: &'static str = "tcp";
+
+    type HostSettings = HostSettings;
+    type LinkSettings = LinkSettings;
+    type Shared = Shared;
+
+    fn join(local: HostSettings, peer: HostSettings, local_is_first: bool) -> LinkSettings {
+        LinkSettings::new(local, peer, local_is_first)
+    }
+
+    /// The second host listens.
+    fn link_lines(site: &Site<'_>) -> String {
+        let [_, host] = site.hosts;
+        let [_, address] = site.addresses;
+        format!("tcp.{host} = {{ listen = \"{address}\" }}\n")
+    }
+
+    fn open<M: Message>(
+        shared: &Shared,
+        identity: &LinkIdentity,
+        settings: &LinkSettings,
+        peer_host: &str,
+    ) -> Result<Box<dyn Link<M>>, OpenError> {
+        Ok(Box::new(converse(shared, identity, settings, peer_host)?))
+    }
 }
 
 /// A link that is another bus's conversation.
 pub(crate) type Conversation<M> = StreamLink<Tcp, M>;
 
-/// The same as [`open`], for a bus that ends its conversation itself.
+/// Opens a link, for this bus and for a bus that ends its conversation itself.
+///
+/// # Errors
+/// The settings name no address, or one that another link of this process uses for the same peer;
+/// no descriptors left.
 pub(crate) fn converse<M: Message>(
     shared: &Shared,
     identity: &LinkIdentity,
@@ -59,7 +70,7 @@ pub(crate) fn converse<M: Message>(
 }
 
 impl Bus for Tcp {
-    const NAME: &'static str = NAME;
+    const NAME: &'static str = <Tcp as contract::Bus>::NAME;
     type Address = SocketAddr;
     type Socket = TcpSocket;
     type Listener = TcpListener;

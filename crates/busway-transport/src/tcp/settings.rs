@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::contract::{
+    self, Addresses, Role, SettingError, Tables, duration, is_link_local, validate_heartbeat,
+};
 use crate::memory::settings::Size;
-use crate::network::{Addresses, Network, is_link_local};
-use crate::one_sided::OneSided;
-use crate::registry::{SettingError, Site, Tables, duration, validate_heartbeat};
-pub use crate::stream::Role;
 
 /// One host's table: `tcp.vision = { listen = "192.0.2.1:7400" }`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -47,10 +46,15 @@ impl Default for HostSettings {
 /// The two tables of a link as one host sees them.
 pub type LinkSettings = Tables<HostSettings>;
 
-// Messages are moved: a connection has no memory of the other host.
-impl OneSided for LinkSettings {}
+impl contract::LinkSettings for LinkSettings {
+    fn validate(&self) -> Result<(), SettingError> {
+        self.role()?;
+        validate_heartbeat(
+            (self.local.heartbeat, self.local.timeout),
+            (self.peer.heartbeat, self.peer.timeout),
+        )
+    }
 
-impl Network for LinkSettings {
     fn addresses(&self) -> Option<Addresses> {
         Some(Addresses {
             conversation: self.role().ok()?,
@@ -61,18 +65,6 @@ impl Network for LinkSettings {
 }
 
 impl LinkSettings {
-    /// Checks both tables, alone and against each other.
-    ///
-    /// # Errors
-    /// The first thing that can't be right.
-    pub fn validate(&self) -> Result<(), SettingError> {
-        self.role()?;
-        validate_heartbeat(
-            (self.local.heartbeat, self.local.timeout),
-            (self.peer.heartbeat, self.peer.timeout),
-        )
-    }
-
     /// This host's part. Both hosts of a link come to opposite ones, since they differ in `local_is_first`.
     ///
     /// # Errors
@@ -166,15 +158,9 @@ fn check_interfaces(
     Ok(())
 }
 
-/// See [`crate::registry::link_lines`]: the second host listens.
-pub(crate) fn link_lines(site: &Site<'_>) -> String {
-    let [_, host] = site.hosts;
-    let [_, address] = site.addresses;
-    format!("{}.{host} = {{ listen = \"{address}\" }}\n", super::NAME)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::contract::LinkSettings as _;
     use super::*;
 
     fn settings(local: Option<&str>, peer: Option<&str>, local_is_first: bool) -> LinkSettings {

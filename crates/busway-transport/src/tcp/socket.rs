@@ -20,7 +20,7 @@ const BACKLOG: i32 = 1024;
 
 /// A TCP connection, non-blocking, without Nagle's delay.
 #[derive(Debug)]
-pub(crate) struct TcpSocket(socket2::Socket);
+pub struct TcpSocket(socket2::Socket);
 
 impl TcpSocket {
     /// Begins to connect; it is decided when the socket becomes writable (see [`connected`](Self::connected)).

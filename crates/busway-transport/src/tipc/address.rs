@@ -82,7 +82,7 @@ impl fmt::Display for ServiceAddress {
 
 /// One socket in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct SocketId {
+pub struct SocketId {
     pub(crate) reference: u32,
     /// The node's number (its 32-bit hash, as `tipc link list` shows it).
     pub(crate) node: u32,

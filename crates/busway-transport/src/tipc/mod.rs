@@ -5,7 +5,7 @@
 //! `stream`. There is no heartbeat of ours: the kernel ends the connections to a process that is gone at once, and those to
 //! a node that is lost after the tolerance of its links; its topology service tells when the peer offers the address. A process that
 //! stands still without ending is noticed only by what it leaves unread ([`settings::HostSettings::send_timeout`]). An idle link
-//! puts nothing on the wire. Opened by [`crate::registry`]. Works from Linux 6.1.
+//! puts nothing on the wire. Works from Linux 6.1.
 //!
 //! | module       | what it does                                                         |
 //! |--------------|----------------------------------------------------------------------|
@@ -27,54 +27,68 @@ use std::time::Duration;
 
 use socket2::Type;
 
-use crate::contract::{Direction, Link, LinkIdentity, Message, OpenError};
-use crate::stream::{self, Bus, Heartbeat, Poller, Role, Sighting};
+use crate::contract::{self, Direction, Link, LinkIdentity, Message, OpenError, Role, Site};
+use crate::stream::{self, Bus, Heartbeat, Poller, Sighting};
 use address::{ServiceAddress, SocketId};
 use settings::{HostSettings, Importance, LinkSettings};
 use socket::{TipcListener, TipcSocket};
 use topology::Topology;
 
-/// The bus's name in the system file.
-pub(crate) const NAME: &str = "tipc";
-
-/// Whether the kernel opens sockets of TIPC.
-pub(crate) fn missing() -> Option<String> {
-    let refused = socket::refusal()?;
-    Some(format!("TIPC in the kernel ({refused})"))
-}
-
 /// What the TIPC links of a process share.
-pub(crate) type Shared = stream::Shared<Tipc>;
+pub type Shared = stream::Shared<Tipc>;
 
 /// One link.
-pub(crate) struct Tipc {
+pub struct Tipc {
     settings: HostSettings,
     topology: Topology,
 }
 
-/// Opens a link. On a kernel without TIPC it opens too, and says so as [`Refused`](crate::LinkEvent::Refused).
-///
-/// # Errors
-/// The hosts' tables contradict each other; another link of this process has the same address and peer; no descriptors left.
-pub(crate) fn open<M: Message>(
-    shared: &Shared,
-    identity: &LinkIdentity,
-    settings: &LinkSettings,
-    peer_host: &str,
-) -> Result<Box<dyn Link<M>>, OpenError> {
-    let role = settings
-        .role(&identity.host, peer_host)
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))?;
-    let (Role::Accept(address) | Role::Connect(address)) = role;
-    let bus = Tipc {
-        settings: settings.local.clone(),
-        topology: Topology::new(address),
-    };
-    Ok(Box::new(stream::open(shared, identity, peer_host, role, bus)?))
+impl contract::Bus for Tipc {
+    const NAME: &'static str = "tipc";
+
+    type HostSettings = HostSettings;
+    type LinkSettings = LinkSettings;
+    type Shared = Shared;
+
+    fn join(local: HostSettings, peer: HostSettings, local_is_first: bool) -> LinkSettings {
+        LinkSettings::new(local, peer, local_is_first)
+    }
+
+    /// An instance of its own for each pair of ports, so that links between hosts of the same names
+    /// do not meet.
+    fn link_lines(site: &Site<'_>) -> String {
+        let [_, host] = site.hosts;
+        let [_, address] = site.addresses;
+        format!("tipc.{host} = {{ instance = {} }}\n", address.port())
+    }
+
+    /// Whether the kernel opens sockets of TIPC.
+    fn missing() -> Option<String> {
+        let refused = socket::refusal()?;
+        Some(format!("TIPC in the kernel ({refused})"))
+    }
+
+    /// On a kernel without TIPC the link reports that as [`Refused`](crate::LinkEvent::Refused).
+    fn open<M: Message>(
+        shared: &Shared,
+        identity: &LinkIdentity,
+        settings: &LinkSettings,
+        peer_host: &str,
+    ) -> Result<Box<dyn Link<M>>, OpenError> {
+        let role = settings
+            .role(&identity.host, peer_host)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))?;
+        let (Role::Accept(address) | Role::Connect(address)) = role;
+        let bus = Tipc {
+            settings: settings.local.clone(),
+            topology: Topology::new(address),
+        };
+        Ok(Box::new(stream::open(shared, identity, peer_host, role, bus)?))
+    }
 }
 
 impl Bus for Tipc {
-    const NAME: &'static str = NAME;
+    const NAME: &'static str = <Tipc as contract::Bus>::NAME;
     type Address = ServiceAddress;
     type Socket = TipcSocket;
     type Listener = TipcListener;

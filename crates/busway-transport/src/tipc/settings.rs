@@ -5,9 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::address::ServiceAddress;
-use crate::network::Network;
-use crate::one_sided::OneSided;
-use crate::registry::{SettingError, Site, Tables, duration};
+use crate::contract::{self, SettingError, Tables, duration};
 use crate::stream::Role;
 
 /// Service type of Busway's links where the system file names none: the bytes `BUSW`.
@@ -85,17 +83,8 @@ fn some_duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Op
 /// The two tables of a link as one host sees them. The first host accepts the connections, the second one makes them.
 pub type LinkSettings = Tables<HostSettings>;
 
-// Messages are moved: a connection has no memory of the other host.
-impl OneSided for LinkSettings {}
-
-impl Network for LinkSettings {}
-
-impl LinkSettings {
-    /// Checks both tables, alone and against each other.
-    ///
-    /// # Errors
-    /// The first thing that can't be right.
-    pub fn validate(&self) -> Result<(), SettingError> {
+impl contract::LinkSettings for LinkSettings {
+    fn validate(&self) -> Result<(), SettingError> {
         for (local, table) in [(true, &self.local), (false, &self.peer)] {
             table.validate(local)?;
         }
@@ -104,7 +93,9 @@ impl LinkSettings {
         self.shared("scope", |table| table.scope)?;
         Ok(())
     }
+}
 
+impl LinkSettings {
     /// What both tables may say, and must say alike.
     fn shared<T: PartialEq + std::fmt::Debug>(
         &self,
@@ -195,15 +186,9 @@ impl HostSettings {
     }
 }
 
-/// See [`crate::registry::link_lines`]: an address of its own for each pair of ports, so that links between hosts of the same names do not meet.
-pub(crate) fn link_lines(site: &Site<'_>) -> String {
-    let [_, host] = site.hosts;
-    let [_, address] = site.addresses;
-    format!("{}.{host} = {{ instance = {} }}\n", super::NAME, address.port())
-}
-
 #[cfg(test)]
 mod tests {
+    use super::contract::LinkSettings as _;
     use super::*;
 
     fn table(text: &str) -> HostSettings {

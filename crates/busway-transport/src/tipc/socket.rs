@@ -29,7 +29,7 @@ const BACKLOG: c_int = 1024;
 
 /// A TIPC connection, non-blocking.
 #[derive(Debug)]
-pub(crate) struct TipcSocket {
+pub struct TipcSocket {
     /// `None` only after `drop` took it.
     socket: Option<socket2::Socket>,
     /// This host has ended it. The kernel does not say so to a reader that does not wait: it finds nothing, for ever.
@@ -38,7 +38,7 @@ pub(crate) struct TipcSocket {
 
 /// A socket that accepts TIPC connections.
 #[derive(Debug)]
-pub(crate) struct TipcListener(socket2::Socket);
+pub struct TipcListener(socket2::Socket);
 
 impl TipcSocket {
     /// Begins to connect; it is decided when the socket becomes writable (see [`Socket::connected`]).

@@ -16,6 +16,7 @@ use super::group::GroupPlace;
 use super::opens::{Context, Done, Opens, Terms, key_of};
 use super::path::{Passing, Path};
 use super::settings::{Delivery, HostSettings, LinkSettings};
+use crate::contract::LinkSettings as _;
 use crate::contract::{
     ChannelId, ChannelSpec, Direction, Doorbell, Keep, LINGER, Link, LinkEvent, LinkIdentity, Message,
     OpenError, PeerHello,
@@ -40,7 +41,7 @@ const PATH: u64 = 4;
 
 /// What the UDP links of a process share: what their conversations do.
 #[derive(Default)]
-pub(crate) struct Shared(tcp::Shared);
+pub struct Shared(tcp::Shared);
 
 /// Opens a link.
 ///
@@ -327,7 +328,7 @@ impl<M: Message> UdpLink<M> {
 
 impl<M: Message> Link<M> for UdpLink<M> {
     fn bus(&self) -> &'static str {
-        super::NAME
+        <super::Udp as crate::contract::Bus>::NAME
     }
 
     fn silence_timeout(&self) -> Duration {

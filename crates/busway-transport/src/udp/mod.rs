@@ -2,7 +2,7 @@
 //!
 //! Sampling channels and queuing channels with `delivery = "best-effort"` send nothing twice: what the network loses is a gap in the numbers of
 //! the messages. Queuing channels are reliable by default. Either way the receiver says what has come and how much room it
-//! has, and the sender gives way to others on the path (docs/decisions/012). Opened by [`crate::registry`].
+//! has, and the sender gives way to others on the path (docs/decisions/012).
 //!
 //! | module          | what it does                                                              | runs on        |
 //! |-----------------|---------------------------------------------------------------------------|----------------|
@@ -49,19 +49,41 @@ mod wire;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub(crate) use link::{Shared, open};
+use crate::contract::{self, Link, LinkIdentity, Message, OpenError, Site};
+use settings::{HostSettings, LinkSettings};
 
-/// The bus's name in the system file.
-pub(crate) const NAME: &str = "udp";
+/// The bus.
+pub struct Udp;
+
+impl contract::Bus for Udp {
+    const NAME: &'static str = "udp";
+
+    type HostSettings = HostSettings;
+    type LinkSettings = LinkSettings;
+    type Shared = link::Shared;
+
+    fn join(local: HostSettings, peer: HostSettings, local_is_first: bool) -> LinkSettings {
+        LinkSettings::new(local, peer, local_is_first)
+    }
+
+    /// Both hosts have an address; the first accepts the conversation.
+    fn link_lines(site: &Site<'_>) -> String {
+        site.listen_lines(Self::NAME)
+    }
+
+    fn open<M: Message>(
+        shared: &link::Shared,
+        identity: &LinkIdentity,
+        settings: &LinkSettings,
+        peer_host: &str,
+    ) -> Result<Box<dyn Link<M>>, OpenError> {
+        link::open(shared, identity, settings, peer_host)
+    }
+}
 
 /// Locks what one lane alone uses.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Every Linux has it.
-pub(crate) fn missing() -> Option<String> {
-    None
 }
 
 /// See [`crate::fuzzing`].

@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::contract::{self, Addresses, SettingError, Tables, duration, refuse_link_local};
 use crate::memory::settings::Size;
-use crate::network::{Addresses, Network, refuse_link_local};
-use crate::one_sided::OneSided;
-use crate::registry::{SettingError, Site, duration};
 use crate::tcp;
 
 /// Least window in bytes: two of the largest datagrams.
@@ -169,20 +167,9 @@ fn ipv6_group_problem(group: Ipv6Addr) -> Option<String> {
 }
 
 /// The two tables of a link as one host sees them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkSettings {
-    /// This host's table.
-    pub local: HostSettings,
-    /// The peer's table.
-    pub peer: HostSettings,
-    /// Whether this host comes first in the link's `hosts`.
-    pub local_is_first: bool,
-}
+pub type LinkSettings = Tables<HostSettings>;
 
-// Messages are moved: a datagram has no memory of the other host.
-impl OneSided for LinkSettings {}
-
-impl Network for LinkSettings {
+impl contract::LinkSettings for LinkSettings {
     fn addresses(&self) -> Option<Addresses> {
         Some(Addresses {
             conversation: self.conversation().role().ok()?,
@@ -190,23 +177,8 @@ impl Network for LinkSettings {
             group: self.local.multicast,
         })
     }
-}
 
-impl LinkSettings {
-    /// Joins two hosts' tables.
-    pub fn new(local: HostSettings, peer: HostSettings, local_is_first: bool) -> LinkSettings {
-        LinkSettings {
-            local,
-            peer,
-            local_is_first,
-        }
-    }
-
-    /// Checks both tables, alone and against each other.
-    ///
-    /// # Errors
-    /// The first thing that can't be right.
-    pub fn validate(&self) -> Result<(), SettingError> {
+    fn validate(&self) -> Result<(), SettingError> {
         // First: what the conversation asks of a link-local address would not mend this.
         for (local, host) in [(true, &self.local), (false, &self.peer)] {
             let key = host.address.map_or("listen", |_| "address");
@@ -236,7 +208,9 @@ impl LinkSettings {
         }
         Ok(())
     }
+}
 
+impl LinkSettings {
     /// The settings of the conversation.
     pub(super) fn conversation(&self) -> tcp::settings::LinkSettings {
         tcp::settings::LinkSettings::new(
@@ -247,13 +221,9 @@ impl LinkSettings {
     }
 }
 
-/// See [`crate::registry::link_lines`]: both hosts have an address, the first accepts the conversation.
-pub(crate) fn link_lines(site: &Site<'_>) -> String {
-    site.listen_lines(super::NAME)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::contract::LinkSettings as _;
     use super::*;
 
     fn host(text: &str) -> HostSettings {

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use busway_transport::registry::{Buses, link_settings, parse_host};
+use busway_buses::{Buses, link_settings, parse_host};
 use busway_transport::{Link, LinkIdentity, Message};
 
 use super::harness::Buffer;

@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use busway_transport::registry::{Buses, link_settings, parse_host};
+use busway_buses::{Buses, link_settings, parse_host};
 use busway_transport::{
     ChannelEnd, ChannelId, ChannelSpec, Direction, Head, Link, LinkEvent, Message, Receiver, Refused, Sender,
     SenderGroup,

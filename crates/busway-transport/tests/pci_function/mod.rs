@@ -6,8 +6,8 @@
 use std::any::Any;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use busway_transport::one_sided::{PortMemory, Role};
-use busway_transport::registry::{BusSettings, Buses, link_settings, parse_host};
+use busway_buses::{BusSettings, Buses, link_settings, parse_host};
+use busway_transport::contract::{Access, PortMemory};
 use busway_transport::{Link, LinkIdentity};
 
 use crate::contract::harness::{Buffer, fill};
@@ -46,9 +46,9 @@ impl PciFunction {
         let written = Side::BOTH.map(|side| {
             let mut settings = settings(&tables, side);
             // No more than half of a window is for ports; a stranger takes it all.
-            let bytes = 2 * settings.port_room_bytes(Role::Writes);
+            let bytes = 2 * settings.port_room_bytes(Access::Writes);
             settings.set_port_bytes(0, bytes);
-            let place = settings.port_place(Role::Writes).expect("set aside");
+            let place = settings.port_place(Access::Writes).expect("set aside");
             (place.open().expect("the window is there"), bytes)
         });
         let function = PciFunction {

@@ -33,7 +33,7 @@ impl Nodes {
 
     /// Two more, for a test that harms them. They stay until the process ends.
     pub fn new() -> &'static Nodes {
-        let has_tipc = busway_transport::registry::missing("tipc").is_none();
+        let has_tipc = busway_buses::missing("tipc").is_none();
         let may = has_tipc && rustix::process::geteuid().is_root() && own_side().is_none();
         let namespaces = may.then(|| make().expect("a namespace for each host, with `ip` and `tipc`"));
         Box::leak(Box::new(Nodes { namespaces }))
@@ -168,7 +168,7 @@ pub fn open(
     instance: u32,
     more: &str,
 ) -> Box<dyn Link<Buffer>> {
-    use busway_transport::registry::{Buses, link_settings, parse_host};
+    use busway_buses::{Buses, link_settings, parse_host};
     let table = |text: &str| {
         let table = toml::from_str(text).expect("TOML");
         parse_host("tipc", toml::Value::Table(table)).expect("a good table")

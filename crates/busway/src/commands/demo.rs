@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use busway_bench::demo::{self, DemoOptions};
-use busway_transport::registry::BUS_NAMES;
+use busway_buses::BUS_NAMES;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 /// Show two hosts on this machine, each with its own gateway and iceoryx2 programs

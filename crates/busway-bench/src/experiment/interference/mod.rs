@@ -15,7 +15,7 @@
 
 mod measure;
 
-use busway_transport::registry::{BUS_NAMES, is_one_sided};
+use busway_buses::{BUS_NAMES, is_one_sided};
 
 use crate::BenchError;
 use crate::conditions::Pin;

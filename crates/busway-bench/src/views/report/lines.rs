@@ -4,7 +4,7 @@
 //! Contract: a line has one number, box, colour and name in all figures. At most [`SHOWN`] are
 //! chosen at first, and every other one is a click away. Called by the page and the figures.
 
-use busway_transport::registry::{BUS_NAMES, is_one_sided};
+use busway_buses::{BUS_NAMES, is_one_sided};
 use maud::{Markup, html};
 
 use super::chart::swatch;

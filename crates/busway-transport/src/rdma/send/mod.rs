@@ -10,14 +10,14 @@
 //! Long payload crosses without a copy: it is announced, the receiver grants the place where it shall land, and one WRITE goes
 //! from the sender's sample into it.
 //!
-//! Used by [`super::link`]; the pieces of a message and credits are in [`wire`], sizes in [`layout`].
+//! Used by `super::link`; the pieces of a message and credits are in `wire`, sizes in `layout`.
 
 mod announcing;
-pub mod layout;
+pub(crate) mod layout;
 mod receiver;
 mod sender;
 mod stream;
-pub mod wire;
+pub(crate) mod wire;
 
 use std::sync::Arc;
 
@@ -27,38 +27,43 @@ use super::error::RdmaError;
 use super::flavour::{Accepted, Asking, Flavour};
 use super::lane::Lane;
 use super::queue_pair::{Capacity, QueuePair};
-use super::settings::LinkSettings;
-use crate::contract::{ChannelSpec, Keep, Link, LinkIdentity, Message, OpenError};
+use super::settings::{HostSettings, LinkSettings};
+use crate::contract::{self, ChannelSpec, Keep, Link, LinkIdentity, Message, OpenError, Site};
 use crate::session::attic::Attic;
 use layout::Layout;
 use receiver::SendReceiver;
 use sender::SendSender;
 
-/// The bus's name in the system file.
-pub(crate) const NAME: &str = "rdma-send";
+/// The bus.
+pub struct RdmaSend;
 
-pub(crate) use super::link::Shared;
-pub(crate) use super::missing;
+impl contract::Bus for RdmaSend {
+    const NAME: &'static str = "rdma-send";
 
-/// The tables in the system file.
-pub mod settings {
-    pub use crate::rdma::settings::{HostSettings, LinkSettings};
-    use crate::registry::Site;
+    type HostSettings = HostSettings;
+    type LinkSettings = LinkSettings;
+    type Shared = super::link::Shared;
 
-    /// See [`crate::registry::link_lines`].
-    pub(crate) fn link_lines(site: &Site<'_>) -> String {
-        site.listen_lines(super::NAME)
+    fn join(local: HostSettings, peer: HostSettings, local_is_first: bool) -> LinkSettings {
+        LinkSettings::new(local, peer, local_is_first)
     }
-}
 
-/// Opens a link: see [`super::link::open`].
-pub(crate) fn open<M: Message>(
-    shared: &Shared,
-    identity: &LinkIdentity,
-    settings: &settings::LinkSettings,
-    peer_host: &str,
-) -> Result<Box<dyn Link<M>>, OpenError> {
-    super::link::open::<TwoSided, M>(shared, identity, settings, peer_host)
+    fn link_lines(site: &Site<'_>) -> String {
+        site.listen_lines(Self::NAME)
+    }
+
+    fn missing() -> Option<String> {
+        super::missing()
+    }
+
+    fn open<M: Message>(
+        shared: &super::link::Shared,
+        identity: &LinkIdentity,
+        settings: &LinkSettings,
+        peer_host: &str,
+    ) -> Result<Box<dyn Link<M>>, OpenError> {
+        super::link::open::<TwoSided, M>(shared, identity, settings, peer_host)
+    }
 }
 
 /// Channels by SEND and RECV.
@@ -81,7 +86,7 @@ struct Prepared {
 }
 
 impl Flavour for TwoSided {
-    const NAME: &'static str = NAME;
+    const NAME: &'static str = <RdmaSend as contract::Bus>::NAME;
     type Prepared = Prepared;
     type Place = Judged;
 

@@ -99,7 +99,7 @@ pub(super) struct Judged {
 }
 
 impl<C: Checking> Flavour for OneSided<C> {
-    const NAME: &'static str = super::NAME;
+    const NAME: &'static str = <super::RdmaWrite as crate::contract::Bus>::NAME;
     type Prepared = Prepared;
     type Place = Judged;
 

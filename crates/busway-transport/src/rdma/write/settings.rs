@@ -2,10 +2,8 @@
 
 use serde::Deserialize;
 
-use crate::network::{Addresses, Network};
-use crate::one_sided::OneSided;
+use crate::contract::{self, Addresses, SettingError};
 use crate::rdma::settings as of_rdma;
-use crate::registry::{SettingError, Site};
 
 /// The key that other buses over RDMA do not have.
 const CHECKED: &str = "checked";
@@ -59,36 +57,14 @@ pub struct LinkSettings {
     pub checked: Option<bool>,
 }
 
-// The bus writes the other host's memory, but by a queue pair, which programs don't have.
-impl OneSided for LinkSettings {}
-
-impl Network for LinkSettings {
+impl contract::LinkSettings for LinkSettings {
     fn addresses(&self) -> Option<Addresses> {
         self.link.addresses()
     }
-}
 
-impl LinkSettings {
-    /// Joins two hosts' tables.
-    pub fn new(local: HostSettings, peer: HostSettings, local_is_first: bool) -> LinkSettings {
-        LinkSettings {
-            link: of_rdma::LinkSettings::new(local.link, peer.link, local_is_first),
-            checked: local.checked,
-        }
-    }
-
-    /// Checks both tables, alone and against each other.
-    ///
-    /// # Errors
-    /// The first thing that can't be right.
-    pub fn validate(&self) -> Result<(), SettingError> {
+    fn validate(&self) -> Result<(), SettingError> {
         self.link.validate()
     }
-}
-
-/// See [`crate::registry::link_lines`].
-pub(crate) fn link_lines(site: &Site<'_>) -> String {
-    site.listen_lines(super::NAME)
 }
 
 #[cfg(test)]

@@ -2,16 +2,13 @@
 //!
 //! Looks only: creates, maps and occupies nothing.
 
-use std::fs::{self, OpenOptions};
-use std::net::{SocketAddr, TcpListener};
+use std::fs;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use busway_system::{BusSettings, Host, Lane, System};
-use busway_transport::memory::source::Source;
-use busway_transport::memory::tables::{LinkSettings, Table};
-use busway_transport::network::Role;
-use busway_transport::registry::missing;
+use busway_buses::missing;
+use busway_system::{Host, Lane, System};
+use busway_transport::contract::FileUse;
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities, sched_getaffinity};
 use serde::Serialize;
@@ -57,22 +54,13 @@ pub fn check(system: &System, host: &Host) -> Vec<Finding> {
     for link in system.links_of(&host.name) {
         for bus in &link.buses {
             let name = format!("link[{}].{}", link.index, bus.name());
-            match bus {
-                BusSettings::Memory(link) => windows(link, &name, &mut used, &mut note),
-                BusSettings::Pci(link) => windows(link, &name, &mut used, &mut note),
-                other => {
-                    let addresses = other.addresses();
-                    if let Some(Role::Accept(address)) = addresses.as_ref().map(|it| &it.conversation) {
-                        note(format!("{name} listens on {address}"), is_ours(*address));
-                    }
-                    if let Some([own, _]) = addresses.and_then(|it| it.messages) {
-                        note(
-                            format!("{name} sends messages from {own}"),
-                            is_ours(SocketAddr::new(own, 0)),
-                        );
-                    }
-                }
+            for finding in bus.check_here() {
+                note(format!("{name} {}", finding.what), finding.result);
             }
+            used.extend(bus.files_here().into_iter().map(|used| FileUse {
+                what: format!("{name} {}", used.what),
+                ..used
+            }));
             let lacking = missing(bus.name()).map(|what| format!("this machine needs {what}"));
             if let Some(problem) = lacking {
                 note(
@@ -106,44 +94,9 @@ fn has_folder(path: &Path) -> Result<(), Problem> {
     }
 }
 
-/// A window that this host maps, by the file behind it.
-struct Used {
-    what: String,
-    file: PathBuf,
-    bytes: Range<u64>,
-}
-
-fn windows<H: Table>(
-    link: &LinkSettings<H>,
-    name: &str,
-    used: &mut Vec<Used>,
-    note: &mut impl FnMut(String, Result<(), Problem>),
-) {
-    let resolved = link.resolve().expect("a System's links have been validated");
-    for (verb, place, ports, for_writing) in [
-        ("reads", &resolved.read, &resolved.read_ports, false),
-        ("writes", &resolved.write, &resolved.write_ports, true),
-    ] {
-        used.extend(place.source.file_here().map(|file| Used {
-            what: format!("{name} {verb} {}", place.source),
-            file,
-            bytes: place.offset..place.offset + place.length + ports.length,
-        }));
-        let found = match &place.source {
-            Source::File(path) => window(path, place.file_length, for_writing),
-            Source::Server(server) => fs::metadata(&server.socket)
-                .map(drop)
-                .map_err(|error| (error.to_string(), "start the server; the gateway waits for it")),
-            Source::Resource(resource) => resource
-                .check(place.file_length)
-                .map_err(|error| (error.to_string(), "the gateway waits for it")),
-        };
-        note(format!("{name} {verb} {}", place.source), found);
-    }
-}
-
-/// Notes windows that are one memory under two names, which the file alone can't tell: a PCI function by kind and by address, a path that is a link.
-fn shared_windows(used: &[Used], note: &mut impl FnMut(String, Result<(), Problem>)) {
+/// Notes windows in one memory under two names, which the system file alone can't show: a PCI
+/// function by kind and by address, a path that is a link.
+fn shared_windows(used: &[FileUse], note: &mut impl FnMut(String, Result<(), Problem>)) {
     for (at, later) in used.iter().enumerate() {
         for earlier in &used[..at] {
             let overlaps = earlier.bytes.start < later.bytes.end && later.bytes.start < earlier.bytes.end;
@@ -166,43 +119,6 @@ fn shared_windows(used: &[Used], note: &mut impl FnMut(String, Result<(), Proble
             }
         }
     }
-}
-
-/// The gateway creates files; devices must be there.
-fn window(path: &Path, length_bytes: u64, for_writing: bool) -> Result<(), Problem> {
-    let device = ["/sys", "/proc"].iter().any(|root| path.starts_with(root))
-        || (path.starts_with("/dev") && !path.starts_with("/dev/shm"));
-    match OpenOptions::new().read(true).write(for_writing).open(path) {
-        Ok(file) => {
-            let metadata = file
-                .metadata()
-                .map_err(|error| (error.to_string(), "correct the path"))?;
-            let too_short = metadata.is_file() && metadata.len() < length_bytes;
-            let problem = format!("it has {} bytes, {length_bytes} are needed", metadata.len());
-            if too_short {
-                Err((problem, "shorten `length`, or remove the file: it is made anew"))
-            } else {
-                Ok(())
-            }
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !device => has_folder(path),
-        Err(error) => Err((
-            error.to_string(),
-            "correct the path, or give this user access to the device",
-        )),
-    }
-}
-
-/// Whether the address is one of this machine. A port is left alone: a gateway may be using it.
-fn is_ours(mut address: SocketAddr) -> Result<(), Problem> {
-    address.set_port(0);
-    // The whole address: a link-local one is bound on its interface only.
-    TcpListener::bind(address).map(drop).map_err(|error| {
-        (
-            format!("{} is no address of this machine ({error})", address.ip()),
-            "correct the address, or set it up (ip address)",
-        )
-    })
 }
 
 fn lane_needs(lane: &Lane) -> Vec<(String, Result<(), Problem>)> {

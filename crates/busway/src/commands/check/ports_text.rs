@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
+use busway_buses as registry;
 use busway_system::slots::READ_RETRIES;
 use busway_system::{
     Carrier, Clock, DEFAULT_LANE, Direction, Discipline, Partition, Port, PortKind, Way, WhenFull,
 };
-use busway_transport::registry;
 
 use super::ports::{ChannelReport, End, RouteReport, SlotsReport};
 use super::text::bytes_text;

@@ -7,8 +7,7 @@ use busway_system::{
     BusSettings, Diagnostic, GatewayRules, Host, Iceoryx2Domain, Lane, Large, LinkOf, Partition, ServiceRule,
     System, SystemError,
 };
-use busway_transport::memory::tables::{LinkSettings, Medium, Place, Table};
-use busway_transport::network::{Addresses, Role};
+use busway_transport::contract::{Access, Addresses, Role, WindowUse};
 use serde::Serialize;
 
 use super::here::Finding;
@@ -89,23 +88,29 @@ pub struct LinkReport {
 
 /// What this host does on one bus of a link.
 #[derive(Serialize)]
-#[serde(tag = "bus", rename_all = "lowercase")]
-pub enum BusReport {
-    Memory(WindowsReport),
-    Pci(WindowsReport),
-    /// A bus over an IP network.
-    #[serde(untagged)]
+pub struct BusReport {
+    pub bus: &'static str,
+    #[serde(flatten)]
+    pub about: About,
+}
+
+/// What there is to say of a bus, by what its settings say.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub enum About {
+    /// Memory that it maps.
+    Windows(WindowsReport),
+    /// Addresses of an IP network.
     Network(NetworkReport),
-    /// A bus of which nothing more than its name is to be said.
-    #[serde(untagged)]
+    /// In the bus's own words, which may be none.
     Other {
-        bus: &'static str,
+        #[serde(skip_serializing_if = "String::is_empty")]
+        details: String,
     },
 }
 
 #[derive(Serialize)]
 pub struct NetworkReport {
-    pub bus: &'static str,
     #[serde(flatten)]
     pub conversation: ConversationReport,
     /// Addresses of this host and of the peer for messages, where they do not follow the conversation.
@@ -235,21 +240,32 @@ impl LinkReport {
 
 impl BusReport {
     fn new(settings: &BusSettings) -> Self {
-        match settings {
-            BusSettings::Memory(link) => BusReport::Memory(WindowsReport::new(link)),
-            BusSettings::Pci(link) => BusReport::Pci(WindowsReport::new(link)),
-            other => match other.addresses() {
-                Some(addresses) => BusReport::Network(NetworkReport::new(other.name(), &addresses)),
-                None => BusReport::Other { bus: other.name() },
+        let windows = settings.windows();
+        let window = |access| windows.iter().find(|window| window.access == access);
+        let about = match (
+            window(Access::Reads),
+            window(Access::Writes),
+            settings.addresses(),
+        ) {
+            (Some(reads), Some(writes), _) => About::Windows(WindowsReport {
+                reads: WindowReport::new(reads),
+                writes: WindowReport::new(writes),
+            }),
+            (_, _, Some(addresses)) => About::Network(NetworkReport::new(&addresses)),
+            _ => About::Other {
+                details: settings.details(),
             },
+        };
+        BusReport {
+            bus: settings.name(),
+            about,
         }
     }
 }
 
 impl NetworkReport {
-    fn new(bus: &'static str, addresses: &Addresses) -> Self {
+    fn new(addresses: &Addresses) -> Self {
         NetworkReport {
-            bus,
             conversation: match addresses.conversation {
                 Role::Accept(address) => ConversationReport::Listens(address),
                 Role::Connect(address) => ConversationReport::Connects(address),
@@ -259,28 +275,14 @@ impl NetworkReport {
     }
 }
 
-impl WindowsReport {
-    fn new<H: Table>(link: &LinkSettings<H>) -> Self {
-        let resolved = link.resolve().expect("a System's links have been validated");
-        WindowsReport {
-            reads: WindowReport::new(&resolved.read, &resolved.read_ports),
-            writes: WindowReport::new(&resolved.write, &resolved.write_ports),
-        }
-    }
-}
-
 impl WindowReport {
-    fn new(link: &Place, ports: &Place) -> Self {
+    fn new(window: &WindowUse) -> Self {
         WindowReport {
-            path: link.source.to_string(),
-            offset_bytes: link.offset,
-            length_bytes: link.length + ports.length,
-            ports_bytes: ports.length,
-            medium: match link.medium {
-                Medium::Coherent => "coherent",
-                Medium::WriteCombining => "write-combining",
-                Medium::Device => "device",
-            },
+            path: window.source.clone(),
+            offset_bytes: window.offset_bytes,
+            length_bytes: window.length_bytes,
+            ports_bytes: window.ports_bytes,
+            medium: window.medium,
         }
     }
 }

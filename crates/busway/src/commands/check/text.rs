@@ -6,8 +6,8 @@ use busway_system::{KeepRule, Lane, Large, Pattern, Policy, ServiceRule, Wait};
 
 use super::ports_text;
 use super::report::{
-    BusReport, ConversationReport, GroupReport, HostReport, NetworkReport, Report, RuleReport, WindowReport,
-    WindowsReport,
+    About, BusReport, ConversationReport, GroupReport, HostReport, NetworkReport, Report, RuleReport,
+    WindowReport, WindowsReport,
 };
 
 /// The whole text, with its last line end.
@@ -147,21 +147,20 @@ fn write_host(host: &HostReport<'_>, to: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-fn bus_text(bus: &BusReport) -> String {
-    match bus {
-        BusReport::Memory(windows) => format!("memory: {}", windows_text(windows)),
-        BusReport::Pci(windows) => format!("pci: {}", windows_text(windows)),
-        BusReport::Network(network) => network_text(network),
-        BusReport::Other { bus } => (*bus).to_owned(),
+fn bus_text(BusReport { bus, about }: &BusReport) -> String {
+    match about {
+        About::Windows(windows) => format!("{bus}: {}", windows_text(windows)),
+        About::Network(network) => format!("{bus}: {}", network_text(network)),
+        About::Other { details } if details.is_empty() => (*bus).to_owned(),
+        About::Other { details } => format!("{bus}: {details}"),
     }
 }
 
 fn network_text(network: &NetworkReport) -> String {
-    let mut text = format!("{}: ", network.bus);
-    text.push_str(&match network.conversation {
+    let mut text = match network.conversation {
         ConversationReport::Listens(address) => format!("listens on {address}"),
         ConversationReport::Connects(address) => format!("connects to {address}"),
-    });
+    };
     if let Some([own, peers]) = network.messages {
         text.push_str(&format!(", messages from {own} to {peers}"));
     }
