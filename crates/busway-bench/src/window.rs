@@ -8,28 +8,14 @@
 //! experiments, used by [`crate::technology`].
 
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
-use busway_buses::{BUS_NAMES, link_lines};
-use busway_transport::contract::Site;
+use busway_buses::{BUS_NAMES, needs_window};
 use memmap2::{MmapOptions, MmapRaw};
 use serde::{Deserialize, Serialize};
 
 use crate::sizes::size_within;
-
-/// Whether the links of a bus go through a window of memory, by what a system file says of them.
-pub(crate) fn goes_through_window(bus: &str) -> bool {
-    let window = "/a/window";
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-    let site = Site {
-        hosts: ["a", "b"],
-        addresses: [address; 2],
-        window: (Path::new(window), 1),
-    };
-    link_lines(bus, &site).contains(window)
-}
 
 /// What both halves of a window must be multiples of, so that they can be mapped, in bytes.
 const HALF_STEP_BYTES: u64 = 4096;
@@ -67,7 +53,7 @@ impl Access {
         let follows = || {
             self.window
                 .as_ref()
-                .filter(|_| goes_through_window(bus))
+                .filter(|_| needs_window(bus))
                 .map(SharedWindow::table)
         };
         given.map(|(_, table)| table.clone()).or_else(follows)

@@ -31,7 +31,7 @@ mod wait;
 
 use crate::control::WorkerResult;
 use crate::record::Measured;
-use crate::window::goes_through_window;
+use busway_buses::needs_window;
 
 pub(crate) use iceoryx2::{DEFAULT_QUEUE_DEPTH, node as iceoryx2_node, queue_depth};
 pub(crate) use message::PROBE;
@@ -79,7 +79,7 @@ technologies! {
 /// The technology that is this bus without Busway: the sockets of the same name, or a copy through
 /// a window. None where this program knows none.
 pub(crate) fn floor_of(bus: &str) -> Option<Description> {
-    of(bus).or_else(|| goes_through_window(bus).then(|| of("copy"))?)
+    of(bus).or_else(|| needs_window(bus).then(|| of("copy"))?)
 }
 
 /// The technology of this name.

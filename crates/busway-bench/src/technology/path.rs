@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use busway_buses::is_one_sided;
 use serde::{Deserialize, Serialize};
 
 use super::message::{Message, Received};
 use super::wait::Wait;
 use crate::control::{Control, WorkerResult};
 use crate::record::Measured;
-use crate::window::{SharedWindow, goes_through_window};
+use crate::window::SharedWindow;
+use busway_buses::{is_one_sided, needs_window};
 
 /// A blocking look ends after this long, so that a program notices that it shall end.
 pub(crate) const LOOK_TIMEOUT: Duration = Duration::from_millis(100);
@@ -83,7 +83,7 @@ pub enum Stage {
 
 /// How far a bus reaches: through a window, as far as that does.
 pub(super) fn reach_of(bus: &str) -> Reach {
-    if goes_through_window(bus) {
+    if needs_window(bus) {
         Reach::Machine
     } else {
         Reach::Network

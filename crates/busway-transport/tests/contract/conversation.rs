@@ -1,20 +1,20 @@
-//! A stranger on the port of a conversation over TCP, for the buses that have one.
+//! A stranger on the address of a conversation over connections, for the buses that have one.
 
 use std::any::Any;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use busway_core::control::{self, Body, ByteOrder, Hello, PROTOCOL_VERSION};
+use socket2::{SockAddr, Socket, Type};
 
 use super::Side;
 use super::harness::fill;
 
 /// Connects and writes garbage, a different one for each seed.
-pub fn attack(address: SocketAddr, seed: u64) {
-    let Ok(mut stream) = TcpStream::connect(address) else {
+pub fn attack(address: impl Into<SockAddr>, seed: u64) {
+    let Ok(mut stream) = connect(&address.into()) else {
         return;
     };
     let mut bytes = vec![0; 1 + seed as usize * 97 % 5000];
@@ -29,8 +29,25 @@ pub fn attack(address: SocketAddr, seed: u64) {
     let _ = stream.write_all(&bytes);
 }
 
-/// Takes the place of `side`, which listens on the address if it is [`Side::One`], as one that speaks another protocol version.
-pub fn other_version(side: Side, address: SocketAddr) -> Box<dyn Any> {
+fn connect(address: &SockAddr) -> io::Result<Socket> {
+    let socket = Socket::new(address.domain(), Type::STREAM, None)?;
+    socket.connect(address)?;
+    Ok(socket)
+}
+
+fn listen(address: &SockAddr) -> io::Result<Socket> {
+    let socket = Socket::new(address.domain(), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(address)?;
+    socket.listen(16)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// Takes the place of `side`, which listens on the address if it is [`Side::One`], as a host with
+/// another protocol version.
+pub fn other_version(side: Side, address: impl Into<SockAddr>) -> Box<dyn Any> {
+    let address = address.into();
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
     let thread = std::thread::spawn(move || {
@@ -43,15 +60,12 @@ pub fn other_version(side: Side, address: SocketAddr) -> Box<dyn Any> {
             iceoryx2_version: "",
         };
         let length = control::encode(&Body::Hello(hello), &mut frame).expect("it fits");
-        let speak = |mut stream: TcpStream| {
+        let speak = |mut stream: Socket| {
             let _ = stream.write_all(&frame[..length]);
             let _ = stream.set_read_timeout(Some(Duration::from_millis(20)));
             let _ = stream.read(&mut [0; 256]);
         };
-        let listener = (side == Side::One).then(|| TcpListener::bind(address).expect("a free address"));
-        if let Some(listener) = &listener {
-            listener.set_nonblocking(true).expect("a socket");
-        }
+        let listener = (side == Side::One).then(|| listen(&address).expect("a free address"));
         while !stopped.load(Ordering::Relaxed) {
             match &listener {
                 Some(listener) => {
@@ -61,7 +75,7 @@ pub fn other_version(side: Side, address: SocketAddr) -> Box<dyn Any> {
                     }
                 }
                 None => {
-                    if let Ok(stream) = TcpStream::connect(address) {
+                    if let Ok(stream) = connect(&address) {
                         speak(stream);
                     }
                 }
