@@ -1,19 +1,20 @@
 //! The contract of every bus, for RDMA by SEND and RECV: both hosts over one device, RoCE or iWARP.
 
 mod contract;
+mod rdma_place;
 
 use std::any::Any;
 
 use busway_transport::{Link, LinkIdentity};
 use contract::harness::Buffer;
-use contract::rdma::Place;
 use contract::{BusUnderTest, Side};
+use rdma_place::RdmaPlace;
 
-struct RdmaSend(Place);
+struct RdmaSend(RdmaPlace);
 
 impl BusUnderTest for RdmaSend {
     fn new() -> Self {
-        RdmaSend(Place::new("rdma-send"))
+        RdmaSend(RdmaPlace::new("rdma-send"))
     }
 
     fn open(&self, side: Side, identity: LinkIdentity) -> Box<dyn Link<Buffer>> {

@@ -1,19 +1,20 @@
 //! The contract of every bus, for RDMA by WRITE: both hosts over one device, RoCE or iWARP.
 
 mod contract;
+mod rdma_place;
 
 use std::any::Any;
 
 use busway_transport::{Link, LinkIdentity};
 use contract::harness::Buffer;
-use contract::rdma::Place;
 use contract::{BusUnderTest, Side};
+use rdma_place::RdmaPlace;
 
-struct RdmaWrite(Place);
+struct RdmaWrite(RdmaPlace);
 
 impl BusUnderTest for RdmaWrite {
     fn new() -> Self {
-        RdmaWrite(Place::new("rdma-write"))
+        RdmaWrite(RdmaPlace::new("rdma-write"))
     }
 
     fn open(&self, side: Side, identity: LinkIdentity) -> Box<dyn Link<Buffer>> {

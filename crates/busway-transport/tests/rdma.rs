@@ -3,6 +3,7 @@
 
 #[allow(unused_macros, unused_imports)] // The macro is for the contract suites.
 mod contract;
+mod rdma_place;
 mod rdma_samples;
 
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use busway_transport::{ChannelEnd, ChannelError, ChannelId, Direction, LinkEvent
 use contract::Side;
 use contract::harness::{Buffer, LANE, Pair, identity, queue};
 use contract::hostile::Anything;
-use contract::rdma::Place;
+use rdma_place::RdmaPlace;
 use rdma_samples::{LONG, Other, RdmaSend, carry, place_of_parent, places, samples};
 
 #[test]
@@ -45,7 +46,7 @@ fn long_payload_for_a_landing_without_a_name_is_copied_and_counted() {
 #[test]
 fn a_link_whose_host_lacks_rdma_is_refused_with_one_line_that_names_the_mend() {
     // An address that no host has (RFC 5737).
-    let place = Place::at("rdma-send", "192.0.2.77:7400".parse().expect("an address"));
+    let place = RdmaPlace::at("rdma-send", "192.0.2.77:7400".parse().expect("an address"));
     let mut link = place.open(Side::Two, identity(Side::Two));
     let refused: Vec<String> = (0..200)
         .filter_map(|_| {
@@ -71,7 +72,7 @@ fn a_link_whose_host_lacks_rdma_is_refused_with_one_line_that_names_the_mend() {
 #[ignore = "a role: a_killed_peer… starts it as a process of its own"]
 fn role_of_a_receiver() {
     let Some(address) = place_of_parent() else { return };
-    let mut link = Place::at("rdma-send", address).open(Side::Two, identity(Side::Two));
+    let mut link = RdmaPlace::at("rdma-send", address).open(Side::Two, identity(Side::Two));
     let mut receiver = None;
     loop {
         match link.poll(Instant::now()) {

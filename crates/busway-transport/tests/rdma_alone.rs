@@ -4,6 +4,7 @@
 
 #[allow(unused_macros, unused_imports)] // The macro is for the contract suites.
 mod contract;
+mod rdma_place;
 mod rdma_samples;
 
 use std::process::Command;
@@ -12,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use busway_transport::{ChannelError, OpenError};
 use contract::Side;
 use contract::harness::{Buffer, LANE, Pair, queue};
-use contract::rdma::Place;
+use rdma_place::RdmaPlace;
 use rdma_samples::{
     LONG, Other, Places, RdmaSend, Samples, carry, limit_locked_memory, place_of_parent, places, samples,
 };
@@ -27,7 +28,7 @@ fn alone() -> MutexGuard<'static, ()> {
 /// Runs a role in a process of its own.
 fn in_a_process(role: &str) {
     let _turn = alone();
-    Other::start(role, Place::new("rdma-send").address()).succeed();
+    Other::start(role, RdmaPlace::new("rdma-send").address()).succeed();
 }
 
 /// Runs a role in a process that may not lock more memory than its limit says.

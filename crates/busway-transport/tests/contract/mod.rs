@@ -23,7 +23,6 @@ pub mod hostile;
 pub mod keeping;
 pub mod lifecycle;
 pub mod raw;
-pub mod rdma;
 #[path = "../../../../tests/src/skip.rs"]
 pub mod skip;
 pub mod spot;

@@ -13,17 +13,17 @@ use busway_transport::{
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::contract::harness::{Buffer, LANE, PATIENCE, fill, identity, is_filled, queue};
-use crate::contract::rdma::Place;
 use crate::contract::{BusUnderTest, Side};
+use crate::rdma_place::RdmaPlace;
 
 /// The place of a process that a test has started.
 pub const PLACE: &str = "BUSWAY_TEST_PLACE";
 
-pub struct RdmaSend(pub Place);
+pub struct RdmaSend(pub RdmaPlace);
 
 impl BusUnderTest for RdmaSend {
     fn new() -> Self {
-        RdmaSend(Place::new("rdma-send"))
+        RdmaSend(RdmaPlace::new("rdma-send"))
     }
 
     fn open(&self, side: Side, identity: LinkIdentity) -> Box<dyn Link<Buffer>> {
@@ -155,7 +155,7 @@ pub fn await_event<T>(
 pub fn samples() -> Samples {
     // siw counts locked memory of root, too, and whole mappings are registered.
     limit_locked_memory(1 << 30);
-    let place = Place::new("rdma-send");
+    let place = RdmaPlace::new("rdma-send");
     let mut links = Side::BOTH.map(|side| place.open_for::<Sample>(side, identity(side)));
     let (id, spec) = (ChannelId(1), queue(8, 1 << 20));
     let is_up = |event: LinkEvent<Sample>| matches!(event, LinkEvent::Up(_)).then_some(());

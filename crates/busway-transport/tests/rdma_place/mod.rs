@@ -7,21 +7,21 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use busway_buses::{Buses, link_settings, parse_host};
 use busway_transport::{Link, LinkIdentity, Message};
 
-use super::harness::Buffer;
-use super::{Side, conversation};
+use crate::contract::harness::Buffer;
+use crate::contract::{Side, conversation};
 
 /// Payload of this length and more is not copied by `rdma-send`, where that can be.
 pub const ZERO_COPY_FROM_BYTES: i64 = 64 << 10;
 
 /// Where the conversation of a place is: host `one` listens, `two` connects; both have the device's address.
-pub struct Place {
+pub struct RdmaPlace {
     bus: &'static str,
     address: SocketAddr,
 }
 
-impl Place {
+impl RdmaPlace {
     /// A place of its own on the device whose address the environment names.
-    pub fn new(bus: &'static str) -> Place {
+    pub fn new(bus: &'static str) -> RdmaPlace {
         static PLACES: AtomicU16 = AtomicU16::new(0);
         let device: IpAddr = std::env::var("BUSWAY_RDMA_ADDRESS")
             .unwrap_or_else(|_| "10.77.0.1".into())
@@ -29,12 +29,12 @@ impl Place {
             .expect("BUSWAY_RDMA_ADDRESS is an address");
         // Below the ports that the system chooses by itself.
         let port = 7500 + PLACES.fetch_add(1, Ordering::Relaxed);
-        Place::at(bus, SocketAddr::new(device, port))
+        RdmaPlace::at(bus, SocketAddr::new(device, port))
     }
 
     /// The place of another process.
-    pub fn at(bus: &'static str, address: SocketAddr) -> Place {
-        Place { bus, address }
+    pub fn at(bus: &'static str, address: SocketAddr) -> RdmaPlace {
+        RdmaPlace { bus, address }
     }
 
     /// Where the conversation's listener is.
