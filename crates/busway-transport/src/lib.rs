@@ -28,7 +28,7 @@ mod remote_write;
 #[cfg(not(loom))]
 mod session;
 #[cfg(not(loom))]
-mod stream;
+pub mod stream;
 #[cfg(not(loom))]
 pub mod tcp;
 #[cfg(not(loom))]

@@ -7,7 +7,7 @@ use busway_core::control::{
     self, Body, ByteOrder, HEADER_BYTES, Heartbeat, Hello, MAX_BODY_BYTES, PROTOCOL_VERSION, StreamDecoder,
 };
 
-use super::Socket;
+use super::bus::Socket;
 use super::opening::Greeting;
 use crate::contract::LinkIdentity;
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use busway_core::control::MAX_BODY_BYTES;
 
+use super::bus::{Discovered, Heartbeat, Socket, StreamBus, WATCHED};
 use super::conversation::Conversation;
 use super::listener::{Listener, Shared};
 use super::mailbox::{Linger, Mail, Mailbox};
@@ -19,7 +20,7 @@ use super::opens::{self, CONNECT_TIMEOUT, Context, Done, Key, Opens};
 use super::poller::{Interest, Poller};
 use super::receiver::StreamReceiver;
 use super::sender::StreamSender;
-use super::{Bus, Heartbeat, Role, Sighting, Socket, WATCHED};
+use crate::contract::Role;
 use crate::contract::{
     ChannelEnd, ChannelId, ChannelSpec, Direction, Doorbell, LINGER, Link, LinkEvent, LinkIdentity, Message,
     OpenError, PeerHello,
@@ -57,7 +58,7 @@ impl BackOff {
 ///
 /// # Errors
 /// Another link of this process has the same peer on the same address; no descriptors left.
-pub(crate) fn open<B: Bus, M: Message>(
+pub fn open<B: StreamBus, M: Message>(
     shared: &Shared<B>,
     identity: &LinkIdentity,
     peer_host: &str,
@@ -151,7 +152,7 @@ impl<S: Socket> Up<S> {
 }
 
 /// See the module.
-pub(crate) struct StreamLink<B: Bus, M: Message> {
+pub struct StreamLink<B: StreamBus, M: Message> {
     pub(super) identity: LinkIdentity,
     pub(super) peer_host: String,
     pub(super) role: Role<B::Address>,
@@ -170,7 +171,7 @@ pub(crate) struct StreamLink<B: Bus, M: Message> {
     pub(super) message: PhantomData<fn(M)>,
 }
 
-impl<B: Bus, M: Message> StreamLink<B, M> {
+impl<B: StreamBus, M: Message> StreamLink<B, M> {
     /// Ends the conversation, for a reason that this side alone knows; both sides hear that it went down.
     pub(crate) fn hang_up(&mut self, why: &str, now: Instant) {
         if matches!(self.state, State::Up(_)) {
@@ -327,8 +328,8 @@ impl<B: Bus, M: Message> StreamLink<B, M> {
     fn look(&mut self, now: Instant) {
         match self.bus.look(&self.poller) {
             None => {}
-            Some(Sighting::Trouble(why)) => self.refuse(why),
-            Some(Sighting::Here) => {
+            Some(Discovered::Trouble(why)) => self.refuse(why),
+            Some(Discovered::Here) => {
                 if let (State::Down { .. }, Role::Connect(to)) = (&self.state, &self.role) {
                     self.connect(to.clone(), now);
                 }
@@ -356,7 +357,7 @@ impl<B: Bus, M: Message> StreamLink<B, M> {
     }
 }
 
-impl<B: Bus, M: Message> Link<M> for StreamLink<B, M> {
+impl<B: StreamBus, M: Message> Link<M> for StreamLink<B, M> {
     fn bus(&self) -> &'static str {
         B::NAME
     }
@@ -459,7 +460,7 @@ impl<B: Bus, M: Message> Link<M> for StreamLink<B, M> {
     }
 }
 
-impl<B: Bus, M: Message> Drop for StreamLink<B, M> {
+impl<B: StreamBus, M: Message> Drop for StreamLink<B, M> {
     fn drop(&mut self) {
         self.opens.void();
         if let Some(listener) = &self.listener {

@@ -10,11 +10,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use super::bus::{Socket, StreamBus};
 use super::link::BackOff;
 use super::mailbox::Mailbox;
 use super::opening::{MAX_OPENING_BYTES, Opening};
 use super::poller::{Interest, Poller};
-use super::{Bus, Socket};
 use crate::contract::OpenError;
 
 /// A connection that has not said by then what it is gets closed.
@@ -29,11 +29,11 @@ const WARN_EVERY: Duration = Duration::from_secs(5);
 const LISTEN: u64 = 0;
 
 /// What the links of one bus in a process share: the listeners, by address.
-pub struct Shared<B: Bus> {
+pub struct Shared<B: StreamBus> {
     listeners: Mutex<HashMap<B::Address, Weak<Listener<B>>>>,
 }
 
-impl<B: Bus> Default for Shared<B> {
+impl<B: StreamBus> Default for Shared<B> {
     fn default() -> Self {
         Shared {
             listeners: Mutex::default(),
@@ -41,7 +41,7 @@ impl<B: Bus> Default for Shared<B> {
     }
 }
 
-impl<B: Bus> Shared<B> {
+impl<B: StreamBus> Shared<B> {
     /// The listener of an address, with a route to `mailbox` for connections from `peer_host`.
     ///
     /// # Errors
@@ -77,14 +77,14 @@ impl<B: Bus> Shared<B> {
     }
 }
 
-pub(super) struct Listener<B: Bus> {
+pub(super) struct Listener<B: StreamBus> {
     address: B::Address,
     /// A second handle of the poller's descriptor, so that it can be waited for without the lock.
     wait: std::os::fd::OwnedFd,
     state: Mutex<State<B>>,
 }
 
-struct State<B: Bus> {
+struct State<B: StreamBus> {
     poller: Poller,
     socket: Option<B::Listener>,
     /// When to listen, or to accept, again.
@@ -104,14 +104,14 @@ struct State<B: Bus> {
 }
 
 /// A connection that has not said yet what it is.
-struct Stranger<B: Bus> {
+struct Stranger<B: StreamBus> {
     socket: B::Socket,
     from: B::Origin,
     bytes: Vec<u8>,
     deadline: Instant,
 }
 
-impl<B: Bus> Listener<B> {
+impl<B: StreamBus> Listener<B> {
     fn new(address: B::Address) -> io::Result<Self> {
         let poller = Poller::new()?;
         Ok(Listener {
@@ -190,13 +190,13 @@ impl<B: Bus> Listener<B> {
     }
 }
 
-impl<B: Bus> AsFd for Listener<B> {
+impl<B: StreamBus> AsFd for Listener<B> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.wait.as_fd()
     }
 }
 
-impl<B: Bus> State<B> {
+impl<B: StreamBus> State<B> {
     /// Listens, if it does not yet; accepts again after a pause.
     fn listen(&mut self, address: &B::Address, now: Instant) {
         if let Some(socket) = &self.socket {

@@ -5,18 +5,19 @@ use std::time::Instant;
 
 use busway_core::control::{ByteOrder, PROTOCOL_VERSION};
 
+use super::bus::{Socket, StreamBus};
 use super::conversation::{Conversation, Frame};
 use super::link::{CONTROL, State, StreamLink, Up};
 use super::opening::Greeting;
 use super::opens::CONNECT_TIMEOUT;
 use super::poller::Interest;
-use super::{Bus, Role, Socket};
+use crate::contract::Role;
 use crate::contract::{LinkEvent, Message, PeerHello};
 
 /// Frames taken in one go, so that a flood of them leaves time for the rest.
 const ROUND: usize = 256;
 
-impl<B: Bus, M: Message> StreamLink<B, M> {
+impl<B: StreamBus, M: Message> StreamLink<B, M> {
     pub(super) fn connect(&mut self, to: B::Address, now: Instant) {
         let begun = B::connect(&to).and_then(|socket| {
             self.bus.tune_conversation(&socket)?;

@@ -9,9 +9,9 @@ use std::io::IoSlice;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use super::bus::{Socket, StreamBus};
 use super::opening::{ANSWER, ChannelOpening};
 use super::poller::{Interest, Poller};
-use super::{Bus, Socket};
 use crate::contract::{ChannelId, Direction, Keep};
 
 /// A channel of a link, in this host's role.
@@ -47,7 +47,7 @@ pub(super) struct Done<S> {
     pub(super) result: Result<Arc<S>, String>,
 }
 
-struct Open<B: Bus> {
+struct Open<B: StreamBus> {
     keep: Keep,
     token: u64,
     /// After that the opening has failed; `None` where the peer may take its time.
@@ -55,7 +55,7 @@ struct Open<B: Bus> {
     stage: Stage<B>,
 }
 
-enum Stage<B: Bus> {
+enum Stage<B: StreamBus> {
     /// The peer will connect.
     Awaited,
     /// Between two attempts to connect to this address; the last one's error.
@@ -66,14 +66,14 @@ enum Stage<B: Bus> {
     Asked(B::Socket, usize),
 }
 
-pub(super) struct Opens<B: Bus> {
+pub(super) struct Opens<B: StreamBus> {
     opening: HashMap<Key, Open<B>>,
     /// Connections that the peer made for channels which this side has not asked for yet, with their tokens.
     parked: HashMap<Key, (B::Socket, u64)>,
     live: HashMap<Key, Weak<B::Socket>>,
 }
 
-impl<B: Bus> Default for Opens<B> {
+impl<B: StreamBus> Default for Opens<B> {
     fn default() -> Self {
         Opens {
             opening: HashMap::new(),
@@ -104,7 +104,7 @@ fn token_of((direction, channel): Key) -> u64 {
     TOKEN | u64::from(direction == Direction::Receive) << 32 | u64::from(channel.0)
 }
 
-impl<B: Bus> Opens<B> {
+impl<B: StreamBus> Opens<B> {
     /// Waits for the peer to connect, or takes the connection that it has made already.
     pub(super) fn expect(
         &mut self,
@@ -328,7 +328,7 @@ impl<B: Bus> Opens<B> {
     }
 }
 
-fn connect<B: Bus>(key: Key, to: B::Address, context: &Context<'_>) -> Stage<B> {
+fn connect<B: StreamBus>(key: Key, to: B::Address, context: &Context<'_>) -> Stage<B> {
     let begun = B::connect(&to).and_then(|socket| {
         context.poller.add(&socket, token_of(key), Interest::Write)?;
         Ok(socket)
@@ -340,7 +340,12 @@ fn connect<B: Bus>(key: Key, to: B::Address, context: &Context<'_>) -> Stage<B> 
 }
 
 /// Says what the connection is for.
-fn ask<B: Bus>(key: Key, token: u64, socket: B::Socket, context: &Context<'_>) -> Result<Stage<B>, String> {
+fn ask<B: StreamBus>(
+    key: Key,
+    token: u64,
+    socket: B::Socket,
+    context: &Context<'_>,
+) -> Result<Stage<B>, String> {
     let opening = ChannelOpening {
         from_session: context.session,
         to_session: context.peer_session,

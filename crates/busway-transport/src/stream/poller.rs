@@ -30,6 +30,7 @@ impl Interest {
     }
 }
 
+/// See the module.
 #[derive(Debug)]
 pub struct Poller {
     epoll: OwnedFd,

@@ -8,7 +8,8 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-use super::{END_MARK, Socket};
+use super::bus::Socket;
+use super::io::END_MARK;
 use crate::contract::{ChannelError, HEAD_BYTES, Head, Keep, Landing, Receiver, Sink, Verdict, WaitFor};
 
 /// Size of the staging buffer in bytes.
@@ -252,7 +253,7 @@ impl<S: Socket> Receiver for StreamReceiver<S> {
 
     fn poll(&mut self, sink: &mut dyn Sink, budget: usize) -> Result<usize, ChannelError> {
         if let Some(failure) = &self.failure {
-            return Err(super::again(failure));
+            return Err(super::io::again(failure));
         }
         let (delivered, mut result) = self.take(sink, budget);
         if result.is_ok() && (self.shallow || self.idle_polls >= IDLE_POLLS) {
@@ -263,7 +264,7 @@ impl<S: Socket> Receiver for StreamReceiver<S> {
                 sink.abandon();
                 self.state = State::Head;
             }
-            self.failure = Some(super::again(error));
+            self.failure = Some(super::io::again(error));
             if delivered > 0 {
                 result = Ok(());
             }

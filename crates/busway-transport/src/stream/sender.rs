@@ -10,8 +10,9 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
+use super::bus::Socket;
+use super::io::END_MARK;
 use super::mailbox::{Linger, Mailbox};
-use super::{END_MARK, Socket};
 use crate::contract::{ChannelError, Flushed, HEAD_BYTES, Keep, Message, Refused, Sender, WaitFor};
 
 /// Messages up to this size in bytes, head included, are copied into the batch.
@@ -174,7 +175,7 @@ impl<S: Socket, M: Message> Stream<S, M> {
 
     fn send(&mut self, message: M) -> Result<(), Refused<M>> {
         if let Some(failure) = &self.failure {
-            return Err(Refused::Failed(message, super::again(failure)));
+            return Err(Refused::Failed(message, super::io::again(failure)));
         }
         if self.keep == Keep::Latest && (self.pending.is_some() || self.outstanding() >= self.depth) {
             self.overwritten += u64::from(self.pending.replace(message).is_some());
@@ -183,7 +184,7 @@ impl<S: Socket, M: Message> Stream<S, M> {
         let total_bytes = segment_bytes(&message);
         if !self.make_room(total_bytes) {
             return Err(match &self.failure {
-                Some(failure) => Refused::Failed(message, super::again(failure)),
+                Some(failure) => Refused::Failed(message, super::io::again(failure)),
                 None => Refused::Full(message),
             });
         }
@@ -255,7 +256,7 @@ impl<S: Socket, M: Message> Stream<S, M> {
 
     fn flush(&mut self) -> Result<Flushed, ChannelError> {
         if let Some(failure) = &self.failure {
-            return Err(super::again(failure));
+            return Err(super::io::again(failure));
         }
         let had_nothing_to_write = self.queue.is_empty();
         self.write()?;
@@ -388,7 +389,7 @@ impl<S: Socket, M: Message> Stream<S, M> {
     }
 
     fn fail(&mut self, error: ChannelError) -> Result<(), ChannelError> {
-        self.failure = Some(super::again(&error));
+        self.failure = Some(super::io::again(&error));
         Err(error)
     }
 

@@ -11,7 +11,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use crate::contract::{self, Direction, Link, LinkIdentity, Message, OpenError, Site};
-use crate::stream::{self, Bus, Heartbeat, StreamLink};
+use crate::stream::{self, Heartbeat, StreamBus, StreamLink};
 use settings::{HostSettings, LinkSettings};
 use socket::TcpSocket;
 
@@ -69,7 +69,7 @@ pub(crate) fn converse<M: Message>(
     stream::open(shared, identity, peer_host, role, Tcp(settings.local.clone()))
 }
 
-impl Bus for Tcp {
+impl StreamBus for Tcp {
     const NAME: &'static str = <Tcp as contract::Bus>::NAME;
     type Address = SocketAddr;
     type Socket = TcpSocket;

@@ -1,4 +1,4 @@
-//! TCP's sockets, all non-blocking. Called by the bus's [`Bus`](crate::stream::Bus), and by [`crate::stream`] through [`Socket`].
+//! TCP's sockets, all non-blocking. Called by the bus's [`StreamBus`](crate::stream::StreamBus), and by [`crate::stream`] through [`Socket`].
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener};

@@ -28,7 +28,7 @@ use std::time::Duration;
 use socket2::Type;
 
 use crate::contract::{self, Direction, Link, LinkIdentity, Message, OpenError, Role, Site};
-use crate::stream::{self, Bus, Heartbeat, Poller, Sighting};
+use crate::stream::{self, Discovered, Heartbeat, Poller, StreamBus};
 use address::{ServiceAddress, SocketId};
 use settings::{HostSettings, Importance, LinkSettings};
 use socket::{TipcListener, TipcSocket};
@@ -87,7 +87,7 @@ impl contract::Bus for Tipc {
     }
 }
 
-impl Bus for Tipc {
+impl StreamBus for Tipc {
     const NAME: &'static str = <Tipc as contract::Bus>::NAME;
     type Address = ServiceAddress;
     type Socket = TipcSocket;
@@ -143,7 +143,7 @@ impl Bus for Tipc {
         self.topology.watch(poller);
     }
 
-    fn look(&mut self, poller: &Poller) -> Option<Sighting> {
+    fn look(&mut self, poller: &Poller) -> Option<Discovered> {
         self.topology.look(poller)
     }
 }

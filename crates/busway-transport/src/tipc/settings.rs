@@ -5,8 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::address::ServiceAddress;
-use crate::contract::{self, SettingError, Tables, duration};
-use crate::stream::Role;
+use crate::contract::{self, Role, SettingError, Tables, duration};
 
 /// Service type of Busway's links where the system file names none: the bytes `BUSW`.
 pub const DEFAULT_SERVICE_TYPE: u32 = 0x4255_5357;

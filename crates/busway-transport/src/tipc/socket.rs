@@ -1,4 +1,4 @@
-//! TIPC's sockets, all non-blocking. Called by the bus's [`Bus`](crate::stream::Bus), by `topology`, and by [`crate::stream`]
+//! TIPC's sockets, all non-blocking. Called by the bus's [`StreamBus`](crate::stream::StreamBus), by `topology`, and by [`crate::stream`]
 //! through [`Socket`].
 //!
 //! Connections are SOCK_STREAM: the kernel cuts what is longer than one TIPC message (66,000 bytes) into several, and one read

@@ -10,7 +10,7 @@ use socket2::Type;
 
 use super::address::{ServiceAddress, SocketId};
 use super::socket::TipcSocket;
-use crate::stream::{Interest, Poller, Sighting, Socket, WATCHED};
+use crate::stream::{Discovered, Interest, Poller, Socket, WATCHED};
 
 /// `TIPC_SUB_PORTS`: an event for each socket.
 const EACH_SOCKET: u32 = 1;
@@ -100,7 +100,7 @@ impl Topology {
     }
 
     /// Goes on with what is ready.
-    pub(super) fn look(&mut self, poller: &Poller) -> Option<Sighting> {
+    pub(super) fn look(&mut self, poller: &Poller) -> Option<Discovered> {
         self.state = match std::mem::replace(&mut self.state, State::Apart) {
             State::Connecting(socket) => match socket.connected() {
                 None => State::Connecting(socket),
@@ -143,11 +143,11 @@ impl Topology {
         }
     }
 
-    fn sighting(&self) -> Option<Sighting> {
+    fn sighting(&self) -> Option<Discovered> {
         match &self.seen[..] {
             [] => None,
-            [_] => Some(Sighting::Here),
-            [one, other, ..] => Some(Sighting::Trouble(format!(
+            [_] => Some(Discovered::Here),
+            [one, other, ..] => Some(Discovered::Trouble(format!(
                 "{} is offered twice, by {one} and by {other}: end the gateway that is too many, or give one of the links an \
                  `instance` of its own",
                 self.address

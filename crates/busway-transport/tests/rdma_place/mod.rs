@@ -1,4 +1,6 @@
-//! Two hosts on one RDMA device, whichever bus over RDMA joins them.
+//! Two hosts on one RDMA device, whichever bus over RDMA joins them. Not every test program uses
+//! all of it.
+#![allow(dead_code)]
 
 use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
