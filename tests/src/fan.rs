@@ -14,9 +14,7 @@ const LOSSLESS: Settings = Settings {
     history: None,
     buffer: Some(16),
 };
-/// Settings of a host whose links share a group.
 pub const GROUP: &str = "multicast = \"239.192.7.1\"";
-/// The hosts.
 pub const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 /// Host `a` and so many others over UDP; `settings` are added to the tables of `a`.
@@ -34,25 +32,19 @@ pub fn links(others: usize, settings: &str) -> String {
     text
 }
 
-/// What was counted while samples were published.
 #[derive(Clone, Copy, Debug)]
 pub struct Count {
-    /// Samples.
     pub published: u64,
     /// That left all hosts, heads, answers and heartbeats included.
     pub bytes: u64,
     /// A batch that the kernel does not take apart is one.
     pub packets: u64,
-    /// Of the gateway of `a`.
     pub cpu_ns: u64,
 }
 
-/// A publisher on host `a`, and a subscriber on each of the others.
 #[derive(Debug)]
 pub struct Fan {
-    /// The hosts.
     pub rig: Rig,
-    /// The subscriber of each host but the first.
     pub readers: Vec<Runner>,
     publisher: Runner,
 }
@@ -84,7 +76,6 @@ impl Fan {
         }
     }
 
-    /// Processor time of all threads of the gateway of `a`.
     fn cpu_ns(&mut self) -> u64 {
         let tasks = format!("/proc/{}/task", self.rig.gateway(0).id());
         let tasks = std::fs::read_dir(tasks).expect("it runs");
@@ -95,7 +86,6 @@ impl Fan {
         times.sum()
     }
 
-    /// Counts for so long.
     pub fn count(&mut self, time: Duration) -> Count {
         let now = |fan: &mut Fan| {
             // The reports' first: what is counted of the bytes is then as new as they are.
@@ -114,7 +104,6 @@ impl Fan {
         }
     }
 
-    /// Each got every sample in order, and no gateway missed one.
     pub fn assert_complete(&self) {
         for (reader, host) in self.readers.iter().zip(1..) {
             let seen = reader.seen(1);

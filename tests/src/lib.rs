@@ -19,6 +19,9 @@
 //! user would. `busway` is the binary beside the tests (`cargo test --workspace` builds it), or the
 //! one that the environment variable `BUSWAY_BIN` names.
 
+// Used by the tests of this folder only.
+#![allow(missing_docs)]
+
 pub mod fan;
 pub mod outage;
 pub mod own_network;

@@ -25,9 +25,7 @@ const LENGTH_IN_LINE: u64 = 8;
 /// chooses by itself.
 const LINES: u64 = 1_024;
 
-/// One of the two links, out of order until it is mended.
 pub enum Outage {
-    /// The cable is pulled.
     Cable,
     /// A firewall keeps datagrams out of host 1, and nothing else.
     Datagrams,
@@ -51,7 +49,6 @@ impl Outage {
         outage.until_noticed(rig, bus)
     }
 
-    /// Both headers of a window are overwritten each `period`.
     fn of_headers(rig: &Rig, link: usize, period: Duration) -> Outage {
         let window = window(rig, link);
         let stop = Arc::new(AtomicBool::new(false));
@@ -75,13 +72,11 @@ impl Outage {
         Outage::of_datagrams_unnoticed(rig).until_noticed(rig, Bus::Udp)
     }
 
-    /// The same, without the wait.
     pub fn of_datagrams_unnoticed(rig: &Rig) -> Outage {
         rig.hosts.set_datagrams(1, 0, false).expect("namespaces");
         Outage::Datagrams
     }
 
-    /// Waits until both gateways have noticed.
     pub fn until_noticed(self, rig: &Rig, bus: Bus) -> Outage {
         for host in [0, 1] {
             eventually(&format!("host {host} sees that its link is lost"), || {
@@ -106,7 +101,6 @@ impl Outage {
         }
     }
 
-    /// Mends it, and waits until both gateways have all links.
     pub fn end(self, rig: &Rig) {
         self.mend(rig);
         for host in [0, 1] {
@@ -114,7 +108,6 @@ impl Outage {
         }
     }
 
-    /// Mends it.
     pub fn mend(self, rig: &Rig) {
         match self {
             Outage::NoWindow(path) => std::fs::remove_dir(path).expect("it is empty"),
@@ -181,7 +174,6 @@ fn window(rig: &Rig, link: usize) -> File {
     File::options().write(true).open(path).expect("the window")
 }
 
-/// Starts the gateways and waits until both have both links.
 pub fn start(rig: &mut Rig) {
     rig.start_gateways();
     for host in [0, 1] {

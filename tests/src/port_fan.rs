@@ -18,15 +18,12 @@ use crate::{Rig, eventually};
 
 /// Length of a message in bytes: its number, over and over.
 const LENGTH_BYTES: usize = 8192;
-/// Of each queue.
 const DEPTH: u64 = 16;
 /// Between two messages, where the source does not send as many as there is room for.
 pub const GAP: Duration = Duration::from_micros(500);
 
-/// What the ports are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Sampling ports.
     Sampling,
     /// Queuing ports; a full queue loses messages.
     Overflow,
@@ -35,7 +32,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Gives a message to the source port; whether it was taken.
     fn write(self, source: &Partition, message: &[u8]) -> bool {
         let done = match self {
             Kind::Sampling => source.sampling_source("P").expect("configured").write(message),
@@ -47,7 +43,6 @@ impl Kind {
         done.is_ok()
     }
 
-    /// Takes a message from a destination port; its length.
     fn read(self, sink: &Partition, buffer: &mut [u8]) -> Option<usize> {
         let done = match self {
             Kind::Sampling => {
@@ -69,10 +64,8 @@ impl Kind {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct PortFan {
-    /// Host `a` has the source.
     pub rig: Rig,
     kind: Kind,
     source: Partition,
@@ -82,7 +75,6 @@ pub struct PortFan {
     pub ignored: Option<usize>,
 }
 
-/// A destination.
 #[derive(Debug)]
 struct Sink {
     /// The end of the channel to it that the gateway of `a` has.
@@ -91,14 +83,10 @@ struct Sink {
     seen: Seen,
 }
 
-/// What a destination has got.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Number of the last message.
     pub last: u64,
-    /// Messages.
     pub received: u64,
-    /// Numbers that were left out.
     pub missing: u64,
 }
 
@@ -173,12 +161,10 @@ impl PortFan {
         fan
     }
 
-    /// What a destination has got.
     pub fn seen(&self, sink: usize) -> Seen {
         self.sinks[sink].seen
     }
 
-    /// Goes on until a destination has got what is wanted.
     pub fn until(&mut self, sink: usize, what: &str, mut is_done: impl FnMut(&Seen) -> bool) {
         eventually(what, || {
             self.step();
@@ -202,7 +188,6 @@ impl PortFan {
         bytes as f64 / (reads * LENGTH_BYTES as u64) as f64
     }
 
-    /// Messages that the gateway of `a` has taken for `b`.
     fn reads(&self) -> u64 {
         self.sinks[0].tap.counters().reads
     }

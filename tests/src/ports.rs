@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use crate::program::Program;
 use crate::rig::Rig;
 
-/// What the program of a partition can be told to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Task {
     /// Writes 1, 2, 3 .. into a sampling port, one a millisecond.
@@ -27,24 +26,14 @@ pub enum Task {
     /// with an error if one was torn or came late.
     Check,
     /// Sends `from`, `from` + 1 .. `to` into a queuing port, waiting as long as it takes.
-    Send {
-        /// The first number.
-        from: u64,
-        /// The last number.
-        to: u64,
-    },
+    Send { from: u64, to: u64 },
 }
 
-/// The argument of the program.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Work {
-    /// The system file.
     pub system: std::path::PathBuf,
-    /// The partition.
     pub partition: String,
-    /// The port.
     pub port: String,
-    /// What to do.
     pub task: Task,
 }
 
@@ -68,7 +57,6 @@ pub fn join(system: &Path, partition: &str) -> Partition {
     store.join(partition).expect("a place in the partition")
 }
 
-/// Starts the program of a partition on a host.
 pub fn run(rig: &Rig, host: usize, partition: &str, port: &str, task: Task) -> Program {
     let work = Work {
         system: rig.system.clone(),
@@ -84,12 +72,10 @@ pub fn run(rig: &Rig, host: usize, partition: &str, port: &str, task: Task) -> P
     Program::start(command, &format!("partition {partition}"))
 }
 
-/// The number that a message is.
 pub fn number(message: &[u8]) -> u64 {
     u64::from_le_bytes(message.try_into().expect("8 bytes"))
 }
 
-/// Reads a sampling port of 8-byte messages.
 pub fn read(port: SamplingDestination<'_>) -> Option<(u64, SamplingRead)> {
     let mut buffer = [0; 8];
     match port.read(&mut buffer) {

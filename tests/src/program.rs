@@ -22,7 +22,6 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts it.
     pub fn start(mut command: Command, name: &str) -> Program {
         let spawned = command
             .stdin(Stdio::piped())
@@ -49,17 +48,14 @@ impl Program {
         }
     }
 
-    /// The newest line that it wrote to standard output.
     pub fn last_line(&self) -> Option<String> {
         lock(&self.last_line).clone()
     }
 
-    /// What it wrote to standard error.
     pub fn log(&self) -> String {
         lock(&self.log).clone()
     }
 
-    /// Its process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -77,7 +73,6 @@ impl Program {
         Some(status)
     }
 
-    /// kill -9.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -89,14 +84,12 @@ impl Program {
         self.wait()
     }
 
-    /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id() as i32).expect("a child has an id");
         // Fails if it has ended, which the test notices by what is missing then.
         let _ = kill_process(pid, signal);
     }
 
-    /// Waits until it ends.
     pub fn wait(&mut self) -> ExitStatus {
         let name = self.name.clone();
         eventually(&format!("{name} ends"), || self.ended())

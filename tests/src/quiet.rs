@@ -12,11 +12,9 @@ use busway_system::{Carrier, PortRef, System, WhenFull};
 
 use crate::wait::eventually;
 
-/// All channels between hosts.
 #[derive(Debug)]
 pub struct Routes(Vec<Route>);
 
-/// One channel from one host to another.
 #[derive(Debug)]
 struct Route {
     source: ObservedPort,
@@ -29,7 +27,6 @@ struct Route {
 }
 
 impl Routes {
-    /// Looks at all channels of `system`, as soon as the gateways have made them.
     pub fn open(system: &System) -> Routes {
         let mut routes = Vec::new();
         for host in &system.hosts {
@@ -40,7 +37,6 @@ impl Routes {
         Routes(routes)
     }
 
-    /// Waits until nothing is under way.
     pub fn settle(&self) {
         eventually("what was sent arrives, or waits for room", || {
             self.0.iter().all(Route::is_quiet).then_some(())
@@ -48,7 +44,6 @@ impl Routes {
     }
 }
 
-/// A port of a host, as soon as its partition exists.
 pub fn look(system: &System, host: &str, port: &Name) -> ObservedPort {
     let observer = Observer::new(root_of(system, host), module_of(system, host)).expect("a possible module");
     eventually(&format!("{port} exists on {host}"), || {

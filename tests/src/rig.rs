@@ -21,22 +21,16 @@ use crate::program::Program;
 use crate::role::{Role, Runner};
 use crate::wait::eventually;
 
-/// Length of a link's window in MiB.
 const WINDOW_MIB: u32 = 64;
 
-/// A bus that one machine has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bus {
-    /// A window in `/dev/shm`.
     Memory,
-    /// TCP over loopback or a veth pair.
     Tcp,
-    /// Datagrams over the same.
     Udp,
 }
 
 impl Bus {
-    /// As the system file and the status call it.
     pub fn name(self) -> &'static str {
         match self {
             Bus::Memory => "memory",
@@ -49,62 +43,39 @@ impl Bus {
 /// What a gateway writes as its status, as far as tests look at it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Status {
-    /// The process that wrote it.
     pub pid: u32,
-    /// The links.
     pub links: Vec<LinkStatus>,
-    /// The services.
     pub services: Vec<ServiceStatus>,
-    /// The channels of ports.
     pub ports: Vec<PortStatus>,
 }
 
-/// A channel of ports.
 #[derive(Clone, Debug, Deserialize)]
 pub struct PortStatus {
-    /// Its name.
     pub channel: String,
-    /// The other host.
     pub peer: String,
-    /// The bus that it takes, or took last.
     pub bus: String,
-    /// Whether messages can pass.
     pub open: bool,
-    /// How a core at the other end is, where there is one.
     pub core: Option<String>,
-    /// By name.
     pub counters: std::collections::BTreeMap<String, u64>,
 }
 
-/// A link.
 #[derive(Clone, Debug, Deserialize)]
 pub struct LinkStatus {
-    /// The host at the other end.
     pub peer: String,
-    /// `memory` or `tcp`.
     pub bus: String,
-    /// Whether it stands.
     pub up: bool,
-    /// Why not, or why nothing crosses.
     pub reason: Option<String>,
 }
 
-/// A service.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ServiceStatus {
-    /// Its name.
     pub name: String,
     /// Whether the gateway holds it.
     pub mirror: bool,
-    /// Hosts.
     pub sends_to: Vec<String>,
-    /// Hosts.
     pub receives_from: Vec<String>,
-    /// Buses.
     pub over: Vec<String>,
-    /// What is wrong.
     pub complaint: Option<String>,
-    /// By name.
     pub counters: std::collections::BTreeMap<String, u64>,
 }
 
@@ -121,16 +92,12 @@ impl ServiceStatus {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct Rig {
     // Dropped in this order: programs first, then the directories.
     gateways: Vec<Option<Program>>,
-    /// The system file.
     pub system: PathBuf,
-    /// The hosts.
     pub hosts: Hosts,
-    /// The TCP address of each link, where it has one.
     pub addresses: Vec<Option<SocketAddr>>,
     binary: PathBuf,
 }
@@ -141,7 +108,6 @@ impl Rig {
         Rig::pair_with(bus, "")
     }
 
-    /// The same with more lines in the system file.
     pub fn pair_with(bus: Bus, more: &str) -> Rig {
         Rig::running(&["a", "b"], &[(0, 1, bus)], more)
     }
@@ -153,7 +119,6 @@ impl Rig {
         rig
     }
 
-    /// The same, no gateway started yet.
     pub fn stopped(names: &[&str], links: &[(usize, usize, Bus)], more: &str) -> Rig {
         Rig::over(Hosts::domains(names).expect("domains need nothing"), links, more)
     }
@@ -163,7 +128,6 @@ impl Rig {
         Rig::isolated_pair_over(&[(0, 1, bus)], more)
     }
 
-    /// The same with several links.
     pub fn isolated_pair_over(links: &[(usize, usize, Bus)], more: &str) -> Result<Rig, String> {
         Ok(Rig::over(isolated_hosts()?, links, more))
     }
@@ -178,7 +142,6 @@ impl Rig {
         Rig::pair_with_one_link_and(buses, lines, "")
     }
 
-    /// The same with more lines in the system file.
     pub fn pair_with_one_link_and(buses: [Bus; 2], lines: &str, more: &str) -> Rig {
         let hosts = Hosts::domains(&["a", "b"]).expect("domains need nothing");
         Rig::over_links(hosts, &buses.map(|bus| (0, 1, bus)), Some(lines), more)
@@ -249,13 +212,11 @@ impl Rig {
         }
     }
 
-    /// Starts the gateway of a host.
     pub fn start_gateway(&mut self, host: usize) {
         let system = self.system.clone();
         self.start_gateway_as(host, &self.hosts.hosts[host].name.clone(), &system);
     }
 
-    /// Starts the gateway of a host with another name or system file.
     pub fn start_gateway_as(&mut self, host: usize, name: &str, system: &Path) {
         let place = &self.hosts.hosts[host];
         let mut command = place.command(&self.binary).expect("the busway binary");
@@ -267,7 +228,6 @@ impl Rig {
         self.gateways[host] = Some(Program::start(command, &format!("gateway of {name}")));
     }
 
-    /// Starts all.
     pub fn start_gateways(&mut self) {
         for host in 0..self.hosts.hosts.len() {
             self.start_gateway(host);
@@ -282,7 +242,6 @@ impl Rig {
         self.gateways[host].as_mut().expect("started")
     }
 
-    /// The `busway` binary.
     pub fn binary(&self) -> &Path {
         &self.binary
     }
@@ -299,7 +258,6 @@ impl Rig {
         (status.pid == pid).then_some(status)
     }
 
-    /// What the gateway says of a service.
     pub fn service(&self, host: usize, name: &str) -> Option<ServiceStatus> {
         self.status(host)?
             .services
@@ -321,13 +279,11 @@ impl Rig {
         })
     }
 
-    /// A counter of a service, 0 while the gateway has not heard of it.
     pub fn counter(&self, host: usize, service: &str, counter: &str) -> u64 {
         self.service(host, service)
             .map_or(0, |status| status.counter(counter))
     }
 
-    /// Waits until a counter is what it should be.
     pub fn counter_becomes(&self, host: usize, service: &str, counter: &str, value: u64) {
         eventually(
             &format!("{counter} of {service} on host {host} becomes {value}"),
@@ -335,7 +291,6 @@ impl Rig {
         );
     }
 
-    /// Waits until all links of a host are up.
     pub fn links_up(&self, host: usize) {
         eventually(&format!("links of host {host} are up"), || {
             self.status(host)
@@ -353,14 +308,12 @@ impl Rig {
             .map(|link| link.up)
     }
 
-    /// What the gateway wrote to its log.
     pub fn log(&self, host: usize) -> String {
         self.gateways[host]
             .as_ref()
             .map_or_else(String::new, Program::log)
     }
 
-    /// The iceoryx2 configuration of a host's domain.
     pub fn config(&self, host: usize) -> Config {
         let path = self.hosts.hosts[host]
             .iceoryx2_config
@@ -369,7 +322,6 @@ impl Rig {
         Config::from_file(&FilePath::new(path.as_bytes()).expect("a path of ours")).expect("written by us")
     }
 
-    /// A node in a host's domain, for ports of the test itself.
     pub fn node(&self, host: usize) -> Node<Service> {
         let builder = NodeBuilder::new().signal_handling_mode(SignalHandlingMode::Disabled);
         builder
@@ -378,7 +330,6 @@ impl Rig {
             .expect("a node")
     }
 
-    /// Starts the Rust program on a host.
     pub fn run(&self, host: usize, role: &Role) -> Runner {
         let place = &self.hosts.hosts[host];
         let mut command = place.command(&test_program()).expect("the test program");
@@ -425,7 +376,6 @@ fn test_program() -> PathBuf {
     beside_the_test("busway-test-program")
 }
 
-/// The program `name` that `cargo` has built beside the test or example.
 pub fn beside_the_test(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("Linux says where the test lies");
     test.parent()

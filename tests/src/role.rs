@@ -15,50 +15,33 @@ use crate::wait::eventually;
 /// defaults.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Settings {
-    /// `enable_safe_overflow`.
     pub safe_overflow: Option<bool>,
-    /// `history_size`.
     pub history: Option<usize>,
-    /// `subscriber_max_buffer_size`.
     pub buffer: Option<usize>,
 }
 
-/// What the program does until its standard input is closed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Role {
-    /// Publishes numbered messages.
     Publish {
-        /// The service.
         service: String,
-        /// How it is opened or made.
         settings: Settings,
-        /// Who says so in each message; not 0.
         origin: u64,
         /// Lengths of the messages in bytes, in turn; at least 16.
         lengths_bytes: Vec<usize>,
-        /// Pause after each message.
         gap_us: u64,
-        /// How many; `None`: without end.
         count: Option<u64>,
         /// Begins once the service has this many subscribers.
         subscribers: usize,
     },
-    /// Receives and checks.
     Subscribe {
-        /// The service.
         service: String,
-        /// How it is opened or made.
         settings: Settings,
-        /// Pause after each message.
         gap_us: u64,
     },
     /// Makes services with a publisher or a subscriber each, and holds them.
     Hold {
-        /// Their names begin so; a number follows.
         services: String,
-        /// How many.
         count: usize,
-        /// Whether it publishes; otherwise it subscribes.
         publishes: bool,
         /// Whether each of its publishers sends a message every 50 ms; otherwise they are there and
         /// keep quiet.
@@ -67,7 +50,6 @@ pub enum Role {
 }
 
 impl Role {
-    /// A subscriber that reads as fast as it can.
     pub fn subscribe(service: &str, settings: Settings) -> Role {
         Role::Subscribe {
             service: service.to_owned(),
@@ -82,7 +64,6 @@ impl Role {
         Role::publish_of(service, settings, origin, 64)
     }
 
-    /// The same with messages of another length.
     pub fn publish_of(service: &str, settings: Settings, origin: u64, length_bytes: usize) -> Role {
         Role::Publish {
             service: service.to_owned(),
@@ -95,7 +76,6 @@ impl Role {
         }
     }
 
-    /// For messages.
     pub fn word(&self) -> &'static str {
         match self {
             Role::Publish { .. } => "publisher",
@@ -105,46 +85,34 @@ impl Role {
     }
 }
 
-/// What a subscriber has seen of one origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
-    /// Messages.
     pub received: u64,
-    /// The first number.
     pub first: u64,
-    /// The last number.
     pub last: u64,
     /// Numbers that were jumped over, from the first on.
     pub missing: u64,
-    /// Messages whose number was not above the one before: repeated or out of order.
     pub backwards: u64,
 }
 
 /// What the program reports, a JSON line every 20 ms.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Its ports are there.
     pub ready: bool,
-    /// Messages published.
     pub sent: u64,
-    /// By origin.
     pub seen: BTreeMap<u64, Seen>,
-    /// Messages whose bytes were wrong.
     pub corrupt: u64,
     /// The longest time before a message without another one, of those that have come since the
     /// last report.
     #[serde(default)]
     pub longest_silence_us: u64,
-    /// The publisher has sent all that it should.
     pub done: bool,
 }
 
-/// The program at work.
 #[derive(Debug)]
 pub struct Runner(pub Program);
 
 impl Runner {
-    /// What it reported last.
     pub fn report(&self) -> Report {
         let line = self.0.last_line();
         line.map_or_else(Report::default, |line| {
@@ -152,7 +120,6 @@ impl Runner {
         })
     }
 
-    /// Waits until it has its ports.
     pub fn ready(self) -> Runner {
         self.until("the program is ready", |report| report.ready);
         self
@@ -164,12 +131,10 @@ impl Runner {
         self.until("the next report", |report| *report != before)
     }
 
-    /// Waits until its report is as wanted.
     pub fn until(&self, what: &str, wanted: impl Fn(&Report) -> bool) -> Report {
         eventually(what, || Some(self.report()).filter(&wanted))
     }
 
-    /// What it has seen of an origin.
     pub fn seen(&self, origin: u64) -> Seen {
         self.report().seen.get(&origin).copied().unwrap_or_default()
     }
@@ -186,7 +151,6 @@ impl Runner {
     }
 }
 
-/// Fills a message.
 pub fn fill(message: &mut [u8], origin: u64, number: u64) {
     let (head, rest) = message.split_at_mut(16);
     head[..8].copy_from_slice(&origin.to_le_bytes());
@@ -196,7 +160,6 @@ pub fn fill(message: &mut [u8], origin: u64, number: u64) {
     }
 }
 
-/// Origin and number of a message, `None` if its bytes are wrong.
 pub fn check(message: &[u8]) -> Option<(u64, u64)> {
     let (head, rest) = message.split_at_checked(16)?;
     let word = |at: usize| Some(u64::from_le_bytes(head[at..at + 8].try_into().ok()?));

@@ -5,7 +5,6 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 
-/// Says what the test needs and lacks here.
 pub fn skipped(needs: &str) {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
     // Not `eprintln!`: the harness keeps what a test that ends well prints so, and a user would

@@ -22,7 +22,6 @@ pub const STRICT: Settings = Settings {
     buffer: Some(16),
 };
 
-/// Starts the stream, from origin 1, and waits until it flows: publisher and subscriber.
 pub fn stream(rig: &Rig, service: &str, settings: Settings) -> (Runner, Runner) {
     let subscriber = rig.run(1, &Role::subscribe(service, settings)).ready();
     let publisher = rig.run(0, &Role::publish(service, settings, 1));
@@ -90,8 +89,6 @@ pub fn taken(sending: &ServiceStatus) -> u64 {
     sending.counter("sent") + kept_back(sending)
 }
 
-/// Waits until the sending gateway has `taken` so many messages and the receiving one has given the
-/// subscriber all that it has `received`; the counters of both.
 pub fn accounts(rig: &Rig, service: &str, taken_messages: u64, received: u64) -> [ServiceStatus; 2] {
     let what = format!("{taken_messages} messages of {service} are taken, {received} received");
     eventually(&what, || {

@@ -14,7 +14,6 @@ const LOSSLESS: Settings = Settings {
     buffer: Some(4),
 };
 
-/// A publisher of 64 KiB messages that never pauses.
 fn eager(service: &str, origin: u64, count: Option<u64>) -> Role {
     Role::Publish {
         service: service.to_owned(),

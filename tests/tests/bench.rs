@@ -17,12 +17,10 @@ fn busway() -> PathBuf {
     std::env::var_os("BUSWAY_BIN").map_or_else(|| beside_the_test("busway"), PathBuf::from)
 }
 
-/// Starts `busway bench …` on a host.
 fn bench(host: &Host, arguments: &[&str]) -> Child {
     spawn(host.command(&busway()).expect("the binary is there"), arguments)
 }
 
-/// Adds `bench …` to a command of `busway`, and starts it.
 fn spawn(mut command: Command, arguments: &[&str]) -> Child {
     command
         .arg("bench")
@@ -39,7 +37,6 @@ fn end(mut child: Child) {
     assert!(status.success(), "Ctrl-C ends a follower cleanly: {status}");
 }
 
-/// Two hosts, a follower on the second one that says that it waits.
 fn two_machines() -> Option<(Hosts, Child)> {
     let hosts = match Hosts::isolated(&["near", "far"]) {
         Ok(hosts) => hosts,
@@ -53,7 +50,6 @@ fn two_machines() -> Option<(Hosts, Child)> {
     Some((hosts, follower))
 }
 
-/// Waits until a follower says that it waits; where.
 fn await_follower(follower: &mut Child) -> String {
     let mut said = String::new();
     let output = follower.stdout.as_mut().expect("it is a pipe");
@@ -221,7 +217,6 @@ fn cut_cable_is_reported_and_long_run_continues() {
     end(follower);
 }
 
-/// A run that Ctrl-C ends after this time, and its process id.
 fn cut_run(json: &Path, time: Duration) -> (Run, u32) {
     let arguments = [
         "bench",
@@ -271,7 +266,6 @@ fn ctrl_c_keeps_results_and_leaves_nothing_behind() {
     );
 }
 
-/// Whether directories or programs of the run with this process id are there.
 fn is_anything_left(pid: u32) -> bool {
     let of_it = format!("busway-{pid}-");
     let names = |path: &str| {

@@ -19,23 +19,19 @@ use iceoryx2::prelude::*;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-/// Length of the board's PSRAM.
 const MEMORY_BYTES: u64 = 16 << 20;
 /// Until an answer has failed to come, however busy this machine is.
 const PATIENCE: Duration = Duration::from_secs(60);
 const HOUR_NS: i64 = 3_600_000_000_000;
 
-/// Linux hosts `a` and `b`, of which `a` shares the board's memory.
 struct Product {
     // Dropped in this order: the gateways before what they map.
     rig: Rig,
     directory: TempDir,
 }
 
-/// What the firmware runs under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Under {
-    /// One endless loop.
     BareMetal,
     /// A task of FreeRTOS, which another one interrupts at each tick.
     FreeRtos,
@@ -63,7 +59,6 @@ fn firmware() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../c/firmware")
 }
 
-/// An emulated board, ended with this.
 struct Board(Child);
 
 impl Drop for Board {
@@ -145,7 +140,6 @@ impl Product {
         store.expect("a store").join("application").expect("a partition")
     }
 
-    /// What the gateway of `a` says of a channel.
     fn channel(&self, name: &str) -> Option<PortStatus> {
         let status = self.rig.status(0)?;
         status.ports.into_iter().find(|port| port.channel == name)
@@ -164,7 +158,6 @@ impl Product {
         });
     }
 
-    /// Ends the gateway of `a` in an orderly way and starts another.
     fn restart_gateway(&mut self) {
         self.rig.gateway(0).signal(Signal::TERM);
         self.rig.gateway(0).wait();
@@ -220,7 +213,6 @@ destinations = ["application/DONE_IN"]
     )
 }
 
-/// Calls `look` until it says something.
 fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
@@ -242,7 +234,6 @@ fn message(number: usize) -> Vec<u8> {
     (0..number * 5 % 256 + 1).map(byte).collect()
 }
 
-/// The application's queuing ports.
 struct Queues<'a> {
     work: QueuingSource<'a>,
     done: QueuingDestination<'a>,
@@ -271,7 +262,6 @@ impl Queues<'_> {
         }
     }
 
-    /// Waits for an answer, and does `meanwhile`.
     fn is_answered(&self, expected: usize, mut meanwhile: impl FnMut()) {
         let mut buffer = [0; 256];
         let len_bytes = wait_for(&format!("answer {expected}"), || {
@@ -285,7 +275,6 @@ impl Queues<'_> {
         );
     }
 
-    /// Sends `numbers`, whoever takes them.
     fn send(&self, numbers: std::ops::Range<usize>) {
         for number in numbers {
             wait_for("room in the queue", || self.work.send(&message(number), 0).ok());

@@ -37,7 +37,6 @@ fn patient_pair(bus: Bus) -> Rig {
     rig
 }
 
-/// Subscribers on host 1 and publishers on host 0, each in a service of its own.
 fn crowd(rig: &Rig, count: usize, talks: bool) -> [Runner; 2] {
     [(1, false), (0, true)]
         .map(|(host, publishes)| {
@@ -52,7 +51,6 @@ fn crowd(rig: &Rig, count: usize, talks: bool) -> [Runner; 2] {
         .map(Runner::ready)
 }
 
-/// Waits until host 1 has so many services of the crowd for which `is_so`.
 fn services_become(rig: &Rig, what: &str, count: usize, is_so: impl Fn(&ServiceStatus) -> bool) {
     let begin = Instant::now();
     eventually(what, || {

@@ -53,7 +53,6 @@ fn ends(bus: Bus, signal: Signal) {
         let status = rig.gateway(host).wait();
         assert_eq!(status.code(), Some(0), "{status}: {}", rig.log(host));
         assert!(rig.log(host).contains("ends"), "{}", rig.log(host));
-        // One program runs here.
         assert_eq!(
             nodes(&rig, host),
             (1, 0),

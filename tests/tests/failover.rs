@@ -191,7 +191,6 @@ fn returning_link_loses_nothing_without_overflow(preferred: Bus) {
     assert_eq!((seen.first, seen.received), (1, published), "{seen:?}");
 }
 
-/// So deep that a reader takes seconds for what is on its way to it.
 const PATIENT: Settings = Settings {
     safe_overflow: Some(false),
     history: None,

@@ -48,7 +48,6 @@ fn normal(partition: &Partition) {
 /// What a queue delivers, taken out as it comes: each message must be the one after the last.
 struct Taken {
     last: AtomicU64,
-    /// The longest time without a message since it was asked for.
     silence: Mutex<Duration>,
     is_over: AtomicBool,
 }
@@ -92,7 +91,6 @@ impl Taken {
     }
 }
 
-/// Waits until both gateways say that a channel is open over this bus.
 fn takes(rig: &Rig, channel: &str, bus: Bus) {
     for host in [0, 1] {
         eventually(&format!("host {host} has {channel} over {}", bus.name()), || {
@@ -103,7 +101,6 @@ fn takes(rig: &Rig, channel: &str, bus: Bus) {
     }
 }
 
-/// Has messages sent to a queue as fast as it takes them, while `disturb` looks at what comes.
 fn through_the_queue(rig: &mut Rig, disturb: impl FnOnce(&Rig, &Taken)) {
     start(rig);
     let sink = join(&rig.system, "sink");

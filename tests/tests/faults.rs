@@ -65,7 +65,6 @@ fn garbage_on_tcp_port_disturbs_no_link() {
                 (state >> 56) as u8
             })
             .collect();
-        // The gateway may have hung up already.
         let _ = socket.write_all(&garbage);
         if round % 4 == 0 {
             held.push(socket);

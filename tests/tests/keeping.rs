@@ -21,7 +21,6 @@ struct Burst {
     _publisher: Runner,
 }
 
-/// Messages.
 const COUNT: u64 = 3_000;
 
 impl Burst {

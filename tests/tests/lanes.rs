@@ -25,7 +25,6 @@ fn every_wait_strategy_carries_without_loss(bus: Bus) {
     }
 }
 
-/// What `/proc` says of one thread.
 #[derive(Debug)]
 struct Thread {
     status: String,
@@ -33,7 +32,6 @@ struct Thread {
     stat: Vec<String>,
 }
 
-/// The thread of a process whose name begins with `name`.
 fn thread(process: u32, name: &str) -> Option<Thread> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).ok()?;
     tasks.flatten().find_map(|task| {

@@ -10,7 +10,6 @@ use busway_tests::{Bus, Rig, eventually};
 use iceoryx2::prelude::*;
 
 const SERVICE: &str = "mixed";
-/// From here on messages are large.
 const LARGE: &str = "16KiB";
 /// In turn: runs of one kind and single ones, and one that is just not large and one that just is.
 const LENGTHS_BYTES: [usize; 12] = [

@@ -7,7 +7,6 @@ use busway_tests::fan::{Fan, GROUP};
 use busway_tests::own_network::in_own_network;
 use busway_tests::port_fan::{GAP, Kind, PortFan};
 
-/// Bytes on the wire for each byte that was published.
 fn sent_for_each(settings: &str) -> f64 {
     const LENGTH_BYTES: usize = 8192;
     let mut fan = Fan::flowing(2, settings, LENGTH_BYTES, 500);

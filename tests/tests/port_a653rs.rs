@@ -39,7 +39,6 @@ source = "pong/ANSWER"
 destinations = ["ping/ANSWER"]
 "#;
 
-/// Starts the program of one of the two partitions on its host.
 fn start(rig: &Rig, host: usize, partition: &str) -> Program {
     let place = &rig.hosts.hosts[host];
     let mut command = place

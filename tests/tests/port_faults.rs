@@ -46,14 +46,10 @@ source = "source/QUEUE"
 destinations = ["sink/QUEUE"]
 "#;
 
-/// How a host is cut off.
 #[derive(Debug, Clone, Copy)]
 enum Outage {
-    /// The gateway of a host is killed, and started at the end.
     Killed(usize),
-    /// The gateway of a host neither sends nor takes anything.
     Stopped(usize),
-    /// The cable between the hosts is out.
     Cable,
 }
 
@@ -99,7 +95,6 @@ fn look(port: SamplingDestination<'_>) -> Option<(i64, Validity)> {
     Some((written_ns as i64, read.validity))
 }
 
-/// Waits for a valid message that was written after `after_ns`.
 fn valid(port: SamplingDestination<'_>, after_ns: i64, when: &str) -> i64 {
     let (written_ns, _) = eventually(&format!("a valid message {when}"), || {
         look(port).filter(|(written_ns, validity)| *written_ns > after_ns && *validity == Validity::Valid)

@@ -40,14 +40,12 @@ source = "source/QUEUE"
 destinations = ["sink/QUEUE"]
 "#;
 
-/// Lone messages of each kind.
 const COUNT: u64 = 40;
 
 /// Long enough for a lane to fall asleep, far shorter than its sleep: for 50 ms it looks for
 /// credits that it owes or awaits.
 const PAUSE: Duration = Duration::from_millis(80);
 
-/// Only guards against hanging.
 const PATIENCE_NS: i64 = 30_000_000_000;
 
 /// A counter of a channel, as soon as the gateway's status says that `moved` messages went through

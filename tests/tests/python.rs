@@ -43,7 +43,6 @@ impl Reading {
         }
     }
 
-    /// What message `number` of the slices of readings holds.
     fn slice(number: u64) -> Vec<Reading> {
         (0..number % 8).map(|i| Reading::new(number + i)).collect()
     }

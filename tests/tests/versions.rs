@@ -49,7 +49,6 @@ fn connect_again_and_again(address: SocketAddr) {
     }
 }
 
-/// Answers like the peer until the gateway has tried several times.
 fn listen_until_it_has_tried(address: SocketAddr) {
     let listener = TcpListener::bind(address).expect("the port is free");
     let tries = Arc::new(AtomicUsize::new(0));
@@ -66,7 +65,6 @@ fn listen_until_it_has_tried(address: SocketAddr) {
     answers.join().expect("each greeting is answered");
 }
 
-/// Writes the header of a window of version 3.
 fn write_header(rig: &Rig, peer_is_first: bool) {
     let path = rig.hosts.shared.join("window1");
     let file = eventually("the gateway makes the window", || {

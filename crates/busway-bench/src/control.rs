@@ -11,7 +11,6 @@ use std::time::Duration;
 /// No `finish` yet.
 const OPEN: u64 = u64::MAX;
 
-/// What ends a program early, in words for people.
 pub(crate) type WorkerResult<T> = Result<T, String>;
 
 #[derive(Debug)]
@@ -26,7 +25,6 @@ struct Shared {
 pub(crate) struct Control(Arc<Shared>);
 
 impl Control {
-    /// Starts the thread that reads standard input.
     pub(crate) fn start() -> Self {
         let shared = Arc::new(Shared {
             go: false.into(),
@@ -49,7 +47,6 @@ impl Control {
         control
     }
 
-    /// For programs that are threads of a test: without commands.
     #[cfg(test)]
     pub(crate) fn silent() -> Self {
         Self(Arc::new(Shared {
@@ -59,7 +56,6 @@ impl Control {
         }))
     }
 
-    /// As the parent's going does.
     #[cfg(test)]
     pub(crate) fn end(&self) {
         self.0.end.store(true, Ordering::Relaxed);
@@ -72,17 +68,14 @@ impl Control {
         self.0.go.load(Ordering::Relaxed)
     }
 
-    /// Whether the parent is gone or has no more use for this worker.
     pub(crate) fn ended(&self) -> bool {
         self.0.end.load(Ordering::Relaxed)
     }
 
-    /// How many messages were sent in all, once the parent knows.
     pub(crate) fn total(&self) -> Option<u64> {
         Some(self.0.total.load(Ordering::Relaxed)).filter(|n| *n != OPEN)
     }
 
-    /// Waits for `go`; false if the parent went instead.
     pub(crate) fn wait_for_go(&self) -> bool {
         while !self.gone() && !self.ended() {
             std::thread::sleep(Duration::from_millis(1));

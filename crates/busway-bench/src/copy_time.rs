@@ -17,7 +17,6 @@ use serde::Serialize;
 /// Memory that registers of one size fill: more than second-level caches hold.
 const MEMORY_BYTES: usize = 16 << 20;
 
-/// Largest message that is measured; longer ones are taken to cost in proportion.
 const LARGEST_BYTES: usize = 4 << 20;
 
 /// Registers at least, so that there is a percentile to speak of; large ones are gone through several times.
@@ -26,16 +25,13 @@ const CALLS: usize = 200;
 /// The measurement ends after this time, with what it has.
 const TIME_LIMIT: Duration = Duration::from_millis(200);
 
-/// The 99th percentiles of one call each, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CopyTime {
     /// A read attempt, from its first look at the index to its second.
     pub read_ns: u64,
-    /// A write, from its beginning to the store of the index.
     pub write_ns: u64,
 }
 
-/// Measures writing and reading messages of `max_size_bytes`. `None` if there is no memory for it.
 pub fn measure(max_size_bytes: u32) -> Option<CopyTime> {
     let asked_bytes = max_size_bytes as usize;
     let size_bytes = asked_bytes.min(LARGEST_BYTES);
@@ -63,7 +59,6 @@ pub fn measure(max_size_bytes: u32) -> Option<CopyTime> {
     let (mut writes, mut reads) = (Vec::new(), Vec::new());
     let end = Instant::now() + TIME_LIMIT;
     for round in 0..1 + CALLS.div_ceil(registers) {
-        // The first round maps the pages.
         let counts = round > 0;
         for (writer, _) in &mut pairs {
             let begin = Instant::now();

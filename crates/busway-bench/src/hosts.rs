@@ -51,11 +51,9 @@ impl Isolation {
 /// The hosts and the directory that they share.
 #[derive(Debug)]
 pub struct Hosts {
-    /// In the order of the names given.
     pub hosts: Vec<Host>,
     /// A directory with the same path on every host: for windows and system files.
     pub shared: PathBuf,
-    /// What was possible.
     pub isolation: Isolation,
     prefix: String,
 }
@@ -63,7 +61,6 @@ pub struct Hosts {
 /// One host.
 #[derive(Debug)]
 pub struct Host {
-    /// Its name.
     pub name: String,
     /// Its own directory, below [`Hosts::shared`]; also the working directory of its programs.
     pub directory: PathBuf,
@@ -314,7 +311,6 @@ impl Host {
         Ok(command)
     }
 
-    /// Runs iproute2's `ip` on this host.
     fn ip(&self, arguments: &[&str]) -> Result<(), BenchError> {
         self.tool("ip", arguments)
     }
@@ -328,7 +324,6 @@ impl Host {
         }
     }
 
-    /// Runs a tool of iproute2 on this host.
     fn tool(&self, name: &str, arguments: &[&str]) -> Result<(), BenchError> {
         let what = format!("{name} {} on host {}", arguments.join(" "), self.name);
         let program = find_on_path(OsStr::new(name))

@@ -25,10 +25,8 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the other machine may take to say that a program there has ended. It may be gone
 /// itself.
 const FAR_END_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often a wait looks whether the user wants to stop.
 const STOP_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A child and its last words.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -53,12 +51,10 @@ impl Process {
         Ok(Self { child, name, stderr })
     }
 
-    /// The process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// The name given at start.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -68,7 +64,6 @@ impl Process {
         cpu_s(self.id()).unwrap_or(0.0)
     }
 
-    /// An error if the process has ended.
     pub fn check(&mut self) -> Result<(), BenchError> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
@@ -80,7 +75,6 @@ impl Process {
         }
     }
 
-    /// The last lines that it wrote to standard error.
     pub fn last_words(&self) -> String {
         let lines = self
             .stderr
@@ -102,7 +96,6 @@ impl Process {
         }
     }
 
-    /// Asks the process to end, kills it if it does not, and waits for it.
     pub fn end(&mut self) {
         if let Some(pid) = Pid::from_raw(self.child.id() as i32)
             && matches!(self.child.try_wait(), Ok(None))
@@ -142,7 +135,6 @@ fn keep_last_lines(pipe: impl Read, kept: &Mutex<VecDeque<String>>) {
     }
 }
 
-/// CPU time of a process from `/proc/PID/stat`, in s.
 fn cpu_s(pid: u32) -> Option<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold anything; utime and stime are the 12th and 13th field after
@@ -152,13 +144,11 @@ fn cpu_s(pid: u32) -> Option<f64> {
     Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// A worker: a program under test, here or on another machine.
 #[derive(Debug)]
 pub struct Worker {
     name: String,
     /// None on another machine.
     process: Option<Process>,
-    /// Closed to end it.
     commands: Option<Commands>,
     reports: Receiver<Report>,
     /// Taken in by [`check`](Self::check), for whoever waits for it.
@@ -186,7 +176,6 @@ impl Worker {
         Ok(worker)
     }
 
-    /// A worker that only reports.
     fn reporting(name: String, reports: Receiver<Report>) -> Self {
         Self {
             name,
@@ -210,17 +199,14 @@ impl Worker {
         Ok(worker)
     }
 
-    /// The process; none on another machine.
     pub fn process(&self) -> Option<&Process> {
         self.process.as_ref()
     }
 
-    /// Starts the counting.
     pub fn go(&mut self) {
         self.command("go\n");
     }
 
-    /// Says how many messages were sent in all.
     pub fn finish(&mut self, total: u64) {
         self.command(&format!("finish {total}\n"));
     }
@@ -234,7 +220,6 @@ impl Worker {
         };
     }
 
-    /// Ends the worker without caring for its figures.
     pub fn end(&mut self) {
         if let Some(Commands::Connection(connection)) = self.commands.take() {
             let _ = connection.shutdown(Shutdown::Write);
@@ -264,7 +249,6 @@ impl Worker {
         Ok(())
     }
 
-    /// The next report; an error if the worker failed.
     pub fn poll(&mut self, timeout: Duration) -> Result<Option<Report>, BenchError> {
         match self.pending.pop_front() {
             Some(report) => Ok(Some(report)),
@@ -361,7 +345,6 @@ impl Worker {
     }
 }
 
-/// A worker's process and both ends of its pipes.
 pub(crate) fn spawn_worker(
     program: &Path,
     host: &Host,
@@ -382,7 +365,6 @@ pub(crate) fn spawn_worker(
     Ok((process, stdin, stdout))
 }
 
-/// Reads reports in a thread of its own, until there are no more.
 fn read_reports(output: impl Read + Send + 'static) -> Receiver<Report> {
     let (sender, reports) = channel();
     std::thread::spawn(move || {
@@ -406,7 +388,6 @@ impl Drop for Worker {
     }
 }
 
-/// An error once the user wants to stop.
 pub fn go_on(stop: &AtomicBool) -> Result<(), BenchError> {
     // Relaxed: the flag orders nothing else.
     if stop.load(Ordering::Relaxed) {

@@ -15,7 +15,6 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Messages that are counted off, rather than timed, take no longer than this.
 const COUNTING_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Waits for the first message of the other side.
 pub(crate) fn arrive(
     worker: &mut Worker,
     meanwhile: impl FnMut() -> Result<(), BenchError>,
@@ -40,7 +39,6 @@ pub(crate) fn explain(error: BenchError, last_words: impl FnOnce() -> String) ->
     }
 }
 
-/// Waits until a worker has counted.
 pub(crate) fn counted(
     worker: &mut Worker,
     extent: Extent,

@@ -2,7 +2,6 @@
 
 use crate::BenchError;
 
-/// Longest message that can be asked for, in bytes.
 pub(crate) const MAX_SIZE_BYTES: usize = 16 << 20;
 
 /// Reads a size of `least` to `most` bytes, a multiple of 8, such as `64`, `4KiB` or `1MiB`.

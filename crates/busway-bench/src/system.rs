@@ -16,11 +16,9 @@ const PORT: u16 = 7400;
 /// The window and both directions in it.
 const WINDOW_MIB: u32 = 256;
 
-/// What a system file says of a host.
 pub(crate) struct HostTable<'a> {
     pub(crate) name: &'a str,
     pub(crate) iceoryx2_config: &'a Path,
-    /// Where the state of its ARINC 653 ports lies; none: it has no ports.
     pub(crate) ports: Option<PathBuf>,
 }
 
@@ -29,11 +27,8 @@ pub(crate) struct LinkTable<'a> {
     pub(crate) bus: &'a str,
     /// File of a window.
     pub(crate) window: &'a Path,
-    /// What each host's table of the bus says, where it was given.
     pub(crate) tables: Option<[String; 2]>,
-    /// Where each host can listen.
     pub(crate) addresses: [SocketAddr; 2],
-    /// How the gateways' lanes wait.
     pub(crate) lanes_wait: Option<Wait>,
 }
 
@@ -107,7 +102,6 @@ pub(crate) fn free_addresses(hosts: &Hosts) -> Result<[SocketAddr; 2], BenchErro
     Ok([at(0, 1)?, at(1, 0)?])
 }
 
-/// A port on which a host can listen.
 pub(crate) fn free_port(hosts: &Hosts) -> Result<u16, BenchError> {
     match hosts.isolation {
         Isolation::Namespaces => Ok(PORT),

@@ -47,7 +47,6 @@ pub struct SharedWindow {
 }
 
 impl Access {
-    /// This host's table of a bus, if anything was said of it.
     pub(crate) fn table(&self, bus: &str) -> Option<String> {
         let given = self.tables.iter().rev().find(|(name, _)| name == bus);
         let follows = || {

@@ -69,7 +69,6 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, tests).exit_code()
 }
 
-/// A run without privileges, short, once.
 fn common(technologies: &[&str], sizes: &[usize]) -> Common {
     Common {
         technologies: technologies.iter().map(|name| (*name).to_owned()).collect(),

@@ -121,7 +121,6 @@ impl Pages {
         page
     }
 
-    /// Opens the page and asserts what holds of every page in every view.
     fn look(&mut self, page: &Path, view: View) {
         self.browser.open(page, view);
         let what = format!("{} as {}", page.display(), view.name);

@@ -57,7 +57,6 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, tests).exit_code()
 }
 
-/// Where measurements of one technology take place, one after the other.
 struct Site<'d> {
     hosts: Hosts,
     system: Option<PathBuf>,
@@ -81,7 +80,6 @@ impl<'d> Site<'d> {
     }
 }
 
-/// One pair of programs.
 struct Pair {
     // In this order they end.
     asking: Worker,

@@ -27,7 +27,6 @@ fn text(run: &Run, histogram: bool) -> String {
     )
 }
 
-/// With every column.
 fn full_text(run: &Run) -> String {
     let columns = Some("all".parse().unwrap());
     text_within(

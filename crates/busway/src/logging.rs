@@ -5,7 +5,6 @@ use std::io::IsTerminal;
 use clap::ValueEnum;
 use tracing::level_filters::LevelFilter;
 
-/// How much to log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Level {
     /// Nothing.
@@ -35,7 +34,6 @@ impl From<Level> for LevelFilter {
     }
 }
 
-/// Logs from now on.
 pub fn start(level: Level) {
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     tracing_subscriber::fmt()

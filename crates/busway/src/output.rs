@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use busway_bench::BenchError;
 use busway_system::SystemError;
 
-/// It failed.
 pub const FAILURE: u8 = 1;
 /// The command line or the system file is wrong; clap uses the same number.
 pub const USAGE: u8 = 2;
@@ -22,7 +21,6 @@ impl std::fmt::Display for UsageError {
 
 impl std::error::Error for UsageError {}
 
-/// The exit code for an error.
 pub fn code_of(error: &anyhow::Error) -> ExitCode {
     let is_usage = error.is::<SystemError>()
         || error.is::<UsageError>()

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Longest that anything here may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn start(bus: &str, seconds: u32) -> Child {

@@ -8,7 +8,6 @@ use busway_bench::record::{Row, Run};
 
 const BUSWAY: &str = env!("CARGO_BIN_EXE_busway");
 
-/// Runs `busway bench` with short measurements; the result file.
 fn bench(name: &str, arguments: &str) -> Run {
     let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let output = Command::new(BUSWAY)

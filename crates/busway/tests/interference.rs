@@ -10,7 +10,6 @@ use busway_bench::record::{Condition, Run};
 
 const BUSWAY: &str = env!("CARGO_BIN_EXE_busway");
 
-/// Runs it with short measurements; the result file, and what was printed.
 fn interference(name: &str, arguments: &[&str]) -> (Run, Output) {
     let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let output = Command::new(BUSWAY)

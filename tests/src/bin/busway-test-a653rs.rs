@@ -23,7 +23,6 @@ fn main() {
     }
 }
 
-/// Whether the caller is the last of the processes to be done; says what it has done.
 fn is_last(what: &str) -> bool {
     println!("{ROUNDS} numbers came back over {what} ports");
     DONE.fetch_add(1, Ordering::Relaxed) == 1

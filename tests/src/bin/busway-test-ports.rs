@@ -10,7 +10,6 @@ use busway_port::apex::{OperatingMode, Refusal, get_time, set_partition_mode};
 use busway_port::{Discipline, Partition};
 use busway_tests::ports::{TORTURE_BYTES, Task, Work, join, torture_words};
 
-/// Reports at most this often.
 const REPORT: Duration = Duration::from_millis(20);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -115,7 +114,6 @@ fn check_in_two_threads(partition: &Partition, stop: &AtomicBool) {
     });
 }
 
-/// Counts in `different` how many different messages the port with the fewest has returned.
 fn check(partition: &Partition, stop: &AtomicBool, different: &AtomicU64) {
     const HOUR_NS: i64 = 3_600_000_000_000;
     let mut ports = TORTURE_BYTES.map(|size_bytes| {

@@ -16,7 +16,6 @@ use iceoryx2::service::port_factory::publish_subscribe::PortFactory as PublishSu
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Reports at most this often.
 const REPORT: Duration = Duration::from_millis(20);
 
 struct Reporter {

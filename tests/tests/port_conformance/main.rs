@@ -31,7 +31,6 @@ mod shared;
 pub(crate) use bench::{Bench, HOUR_NS, Process, script, until};
 use handle::Handle;
 
-/// A test for each rule and bus.
 macro_rules! rules {
     ($($rule:ident)*) => {
         mod over_memory {
@@ -64,7 +63,6 @@ mod queuing;
 #[path = "../../../crates/busway-port/tests/conformance/sampling.rs"]
 mod sampling;
 
-/// A bus as a type.
 trait Over {
     const BUS: Bus;
 }
@@ -85,7 +83,6 @@ impl Over for Udp {
     const BUS: Bus = Bus::Udp;
 }
 
-/// Two hosts joined by a bus.
 struct TwoHosts<B> {
     rig: Rig,
     routes: Arc<Routes>,
@@ -128,7 +125,6 @@ impl<B: Over> Bench for TwoHosts<B> {
     }
 }
 
-/// A process of a partition of one of the hosts.
 struct OnAHost {
     handle: Handle,
     routes: Arc<Routes>,

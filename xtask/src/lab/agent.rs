@@ -35,7 +35,6 @@ pub struct Home {
     pub before: Vec<String>,
 }
 
-/// The agent's own name for itself.
 const AGENT: &str = "busway-lab-agent";
 
 /// Whether this process is the first of a guest, or its child.
@@ -102,7 +101,6 @@ fn reap_until_agent_ends() -> Result<()> {
 
 type Inputs = Arc<Mutex<BTreeMap<u64, (Pid, Option<ChildStdin>)>>>;
 
-/// The agent's state: where it reports to, and the programs under way.
 #[derive(Clone)]
 struct Agent {
     port: Arc<Mutex<Box<dyn Write + Send>>>,
@@ -300,7 +298,6 @@ mod tests {
 
     use super::*;
 
-    /// An agent at work on this machine, as the host sees it.
     struct Host {
         port: UnixStream,
         events: BufReader<UnixStream>,

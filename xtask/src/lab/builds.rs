@@ -12,12 +12,9 @@ use serde_json::Value;
 use super::lock;
 use super::store::workspace;
 
-/// What a run of cargo makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Set {
-    /// The tests of the buses.
     TransportTests,
-    /// `busway` and the programs of the end-to-end tests.
     Programs,
 }
 
@@ -48,7 +45,6 @@ impl Set {
     }
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Builds {
     made: Mutex<BTreeMap<Set, BTreeMap<String, PathBuf>>>,

@@ -100,7 +100,6 @@ struct Setup {
 }
 
 impl Lab {
-    /// Does it.
     pub fn execute(self) -> Result<ExitCode> {
         match self.what {
             Some(What::Run(run)) => run.setup.execute(&run.program, false),
@@ -157,7 +156,6 @@ impl Setup {
         for guest in [Some(&guest), peer.as_ref()].into_iter().flatten() {
             self.set_up(guest)?;
         }
-        // It goes on until this ends.
         let _beside = match (&peer, &self.peer) {
             (Some(peer), Some(line)) => {
                 let words = ["/bin/sh", "-c", line].map(str::to_owned);

@@ -14,7 +14,6 @@ use super::builds::{Builds, Set};
 use super::guest::{Guest, Plan, Program};
 use super::protocol::Job;
 
-/// Longest wait for something that happens at once unless it never does.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// What a gateway says when a queue pair has gone into error by itself.
@@ -24,7 +23,6 @@ const BROKEN: &str = "work on the queue pair failed";
 const SYSTEM: &str = "system.toml";
 const STATUS: &str = "status.json";
 
-/// The programs that the guests need.
 #[derive(Clone, Debug)]
 pub struct Programs {
     busway: PathBuf,
@@ -32,7 +30,6 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Builds them.
     pub fn build(builds: &Builds) -> Result<Programs> {
         Ok(Programs {
             busway: builds.program(Set::Programs, "busway")?,
@@ -40,14 +37,12 @@ impl Programs {
         })
     }
 
-    /// Puts them into a guest.
     pub fn place(&self, plan: &mut Plan) {
         for file in self.files() {
             plan.program(&file);
         }
     }
 
-    /// Their files on this host.
     pub fn files(&self) -> [PathBuf; 2] {
         [self.busway.clone(), self.program.clone()]
     }
@@ -68,12 +63,10 @@ pub fn system_file(buses: &[&str], more: &str) -> String {
     format!("[host.a]\n[host.b]\n[[link]]\nhosts = [\"a\", \"b\"]\nbuses = {buses:?}\n{settings}{more}")
 }
 
-/// Gateways at work on both guests of a pair.
 #[derive(Debug)]
 pub struct Gateways<'a> {
     guests: [&'a Guest; 2],
     buses: Vec<String>,
-    /// Those of `a` and `b`.
     pub running: [Program<'a>; 2],
 }
 
@@ -223,7 +216,6 @@ impl<'a> Gateways<'a> {
         })
     }
 
-    /// Asks both to end, and waits for that.
     pub fn finish(self) -> Result<()> {
         for gateway in &self.running {
             gateway.signal(15)?;
@@ -240,7 +232,6 @@ impl<'a> Gateways<'a> {
         Ok(())
     }
 
-    /// What a gateway writes of itself.
     pub fn status(&self, host: usize) -> Result<Value> {
         Ok(serde_json::from_slice(&self.guests[host].read(STATUS)?)?)
     }
@@ -266,7 +257,6 @@ fn poll<T>(look: impl Fn() -> Result<Result<T, String>>) -> Result<T> {
     }
 }
 
-/// Whether the newest word of a gateway on its link is that it is up.
 fn is_up(gateway: &Program<'_>, bus: &str) -> bool {
     let said = gateway.error_so_far();
     let about = format!("over {bus} is ");
@@ -274,23 +264,17 @@ fn is_up(gateway: &Program<'_>, bus: &str) -> bool {
     newest.is_some_and(|line| line.ends_with("is up"))
 }
 
-/// Whether a line of a gateway's log says that its link is down.
 pub fn says_down(line: &str) -> bool {
     line.contains("link to") && line.contains(" is down: ")
 }
 
-/// What a stream of numbered messages is like.
 #[derive(Clone, Debug)]
 pub struct Stream {
-    /// The service.
     pub service: &'static str,
     /// `None`: safe overflow. `Some(false)`: the publisher waits for slow subscribers.
     pub safe_overflow: Option<bool>,
-    /// Messages that a subscriber has room for.
     pub buffer: u32,
-    /// In turn.
     pub lengths_bytes: &'static [usize],
-    /// Between two messages.
     pub gap_us: u32,
     /// `None`: without end.
     pub count: Option<u64>,
@@ -301,7 +285,6 @@ impl Stream {
         json!({ "safe_overflow": self.safe_overflow, "history": null, "buffer": self.buffer })
     }
 
-    /// Starts who receives.
     pub fn subscriber<'a>(&self, guest: &'a Guest) -> Result<Program<'a>> {
         let role =
             json!({ "Subscribe": { "service": self.service, "settings": self.settings(), "gap_us": 0 } });
@@ -312,7 +295,6 @@ impl Stream {
         Ok(program)
     }
 
-    /// Starts who sends, as origin 1, once somebody subscribes.
     pub fn publisher<'a>(&self, guest: &'a Guest) -> Result<Program<'a>> {
         let role = json!({ "Publish": {
             "service": self.service, "settings": self.settings(), "origin": 1, "lengths_bytes": self.lengths_bytes,
@@ -322,26 +304,22 @@ impl Stream {
     }
 }
 
-/// The newest report of a program.
 pub fn report(output: &str) -> Value {
     let whole = output.rsplit_once('\n').map_or("", |(whole, _)| whole);
     let newest = whole.lines().next_back().unwrap_or_default();
     serde_json::from_str(newest).unwrap_or(Value::Null)
 }
 
-/// The number of the last message that a publisher's report says it has sent.
 pub fn sent(report: &Value) -> u64 {
     report["sent"].as_u64().unwrap_or(0)
 }
 
-/// What a subscriber's report says of origin 1.
 pub fn seen(report: &Value, what: &str) -> u64 {
     report["seen"]["1"][what].as_u64().unwrap_or(0)
 }
 
 /// Messages of these sizes, bytes, in turn.
 const SIZES: [usize; 7] = [16, 64, 1_000, 4_096, 9_000, 65_536, 262_144];
-/// So many each way.
 const MESSAGES: u64 = 140;
 
 /// Messages of 16 B to 256 KiB both ways at once, none of which may be lost, come twice, late or
@@ -422,7 +400,6 @@ pub fn is_broken_queue_pair(error: &anyhow::Error) -> bool {
     format!("{error:#}").contains(BROKEN)
 }
 
-/// Waits until messages published from now on arrive.
 pub fn flows(publisher: &Program<'_>, subscriber: &Program<'_>, when: &str) -> Result<()> {
     publisher.until("the publisher reports", LIMIT, |output| {
         Some(()).filter(|()| sent(&report(output)) > 0)
@@ -438,7 +415,6 @@ pub fn flows(publisher: &Program<'_>, subscriber: &Program<'_>, when: &str) -> R
     Ok(())
 }
 
-/// An error, with the logs of both gateways behind it.
 pub fn with_logs<T>(result: Result<T>, gateways: &Gateways<'_>) -> Result<T> {
     result.map_err(|error| {
         let [a, b] = gateways.running.each_ref().map(Program::error_so_far);

@@ -63,7 +63,6 @@ pub fn ensure() -> Result<()> {
     ensure_all(&ALWAYS)
 }
 
-/// The same for building kernel modules.
 pub fn ensure_for_modules() -> Result<()> {
     ensure_all(&FOR_MODULES)
 }
@@ -108,7 +107,6 @@ fn find(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Runs a command to its end and gives what it wrote to standard output.
 pub fn output_of(command: &mut Command) -> Result<String> {
     let shown = format!("{command:?}");
     let output = command

@@ -158,12 +158,9 @@ fn lay_out(archive: &mut Archive) -> Result<()> {
     archive.text("etc/nsswitch.conf", "hosts: files\n")
 }
 
-/// A file of the host and where it lies in the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// On the host.
     pub from: PathBuf,
-    /// In the guest, absolute.
     pub to: String,
     /// Whether its debugging information is left out and its shared libraries are taken along.
     pub is_program: bool,
@@ -191,15 +188,12 @@ pub fn with_files(store: &Store, base: &Path, files: &[Placed], to: &Path) -> Re
     archive.finish()
 }
 
-/// This very program, as it runs: cargo may have replaced its file while it built the programs
-/// under test.
 fn own_program(store: &Store) -> Result<PathBuf> {
     let bytes = fs::read("/proc/self/exe").context("this program's own file can't be read")?;
     let name = format!("own/init-{:016x}", checksum(&bytes));
     store.once(&name, |to| Ok(fs::write(to, &bytes)?))
 }
 
-/// The program without debugging information, which would be most of it.
 fn stripped(store: &Store, program: &Path) -> Result<PathBuf> {
     let facts = fs::metadata(program).with_context(|| format!("{} can't be read", program.display()))?;
     let changed = facts
@@ -246,7 +240,6 @@ fn libraries(program: &Path, trees: &[PathBuf]) -> Result<Vec<PathBuf>> {
         .with_context(|| format!("{} can't run in a guest", program.display()))
 }
 
-/// The files that `ldd` names.
 fn needed(ldd: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for line in ldd.lines().map(str::trim) {
@@ -328,7 +321,6 @@ impl Archive {
         Ok(())
     }
 
-    /// The directories on the way to `name`, except through links of [`lay_out`].
     fn parents(&mut self, name: &str) -> Result<()> {
         let mut at = PathBuf::new();
         let parents = Path::new(name).parent().unwrap_or(Path::new(""));
@@ -365,7 +357,6 @@ impl Archive {
         self.entry(name, 0o100_000 | mode, &contents)
     }
 
-    /// A library, where the loader of Debian looks for it.
     fn library(&mut self, file: &Path) -> Result<()> {
         let name = file
             .file_name()
@@ -379,7 +370,6 @@ impl Archive {
         self.file(&format!("{directory}/{name}"), file)
     }
 
-    /// A directory with all that is in it.
     fn tree(&mut self, name: &str, from: &Path) -> Result<()> {
         self.directory(name)?;
         let mut entries: Vec<fs::DirEntry> = fs::read_dir(from)?.collect::<Result<_, _>>()?;

@@ -17,7 +17,6 @@ use super::packages::{look_up, unpacked};
 use super::siw;
 use super::store::Store;
 
-/// Which of Debian's kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Flavor {
     /// `linux-image-amd64`
@@ -68,10 +67,8 @@ const MODULES: [&str; 20] = [
     "vfio_iommu_type1",
 ];
 
-/// A kernel, ready to boot.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// As `uname -r` says it.
     pub release: String,
     /// The uncompressed kernel: an emulated processor spends seconds on decompressing.
     pub vmlinux: PathBuf,
@@ -153,7 +150,6 @@ fn payload(image: &[u8]) -> Option<&[u8]> {
     image.get(begin..(begin + word(0x24c)?).checked_sub(4)?)
 }
 
-/// Copies [`MODULES`], `extra` and what they depend on.
 fn pick_modules(kmod: &Path, package: &Path, release: &str, extra: &[PathBuf], to: &Path) -> Result<()> {
     let from = package.join("lib/modules").join(release);
     let into = to.join("lib/modules").join(release);
@@ -178,7 +174,6 @@ fn pick_modules(kmod: &Path, package: &Path, release: &str, extra: &[PathBuf], t
     depmod(kmod, to, release)
 }
 
-/// Makes the index of the modules below `base`.
 fn depmod(kmod: &Path, base: &Path, release: &str) -> Result<()> {
     let mut command = Command::new(kmod);
     // The program is depmod by this name.

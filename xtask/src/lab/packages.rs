@@ -9,14 +9,10 @@ use anyhow::{Context, Result, bail};
 use super::host::output_of;
 use super::store::Store;
 
-/// What apt knows of a package in its newest version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Package {
-    /// Its name.
     pub name: String,
-    /// Its version, as Debian writes it.
     pub version: String,
-    /// The packages it depends on, as Debian writes them.
     pub depends: String,
 }
 
@@ -31,7 +27,6 @@ impl Package {
     }
 }
 
-/// Looks packages up in apt's lists.
 pub fn look_up(names: &[&str]) -> Result<BTreeMap<String, Package>> {
     let mut known = parse(&show(names)?);
     if names.iter().any(|name| !known.contains_key(*name)) && rustix::process::geteuid().is_root() {

@@ -10,19 +10,16 @@ use super::preset::{self, Preset};
 use super::store::Store;
 use super::wire::Relay;
 
-/// See the module.
 #[derive(Debug)]
 pub struct Pair {
     /// `a`, address 10.77.0.1, and `b`, address 10.77.0.2.
     pub guests: [Guest; 2],
     /// What makes the wire imperfect, where that was asked for.
     pub relay: Option<Relay>,
-    // The wire's sockets.
     _directory: tempfile::TempDir,
 }
 
 impl Pair {
-    /// Both guests, for what takes any two.
     #[must_use]
     pub fn both(&self) -> [&Guest; 2] {
         self.guests.each_ref()
@@ -32,7 +29,6 @@ impl Pair {
 /// Between the guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Between {
-    /// Nothing: frames go from one to the other.
     Wire,
     /// A relay with this seed.
     Relay(u64),

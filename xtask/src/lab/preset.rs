@@ -15,13 +15,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Where a guest has the window: function 0000:00:10.0; with doorbells also 0000:00:11.0, so that
 /// one guest can ring itself.
 pub const WINDOW_SLOT: u8 = 0x10;
-/// Of the windows of presets, bytes.
 const WINDOW_BYTES: u64 = 16 << 20;
-/// Functions with doorbells that a guest has.
 const FUNCTIONS: usize = 2;
-/// Guests that a window can have.
 const GUESTS: usize = 2;
-/// Interrupt vectors of a function.
 const VECTORS: usize = 4;
 
 /// A device, or a protocol, that a guest has.
@@ -42,7 +38,6 @@ pub enum Preset {
 }
 
 impl Preset {
-    /// What `plan` needs for it.
     pub fn prepare(self, plan: &mut Plan) {
         plan.with_siw |= self == Preset::Iwarp;
     }
@@ -79,7 +74,6 @@ impl Preset {
         guest.shell(line, LIMIT).map(drop)
     }
 
-    /// Makes it again.
     pub fn make_device(self, guest: &Guest) -> Result<()> {
         let (_, lines) = self.device(&guest.plan);
         let again = match self {
@@ -138,7 +132,6 @@ impl Windows {
         })
     }
 
-    /// Gives a guest its functions.
     pub fn place(&self, plan: &mut Plan) {
         if let Some(window) = &self.plain {
             window.place(plan, WINDOW_SLOT);

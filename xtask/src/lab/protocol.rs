@@ -13,22 +13,17 @@ use base64::prelude::BASE64_STANDARD;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// The name of the port.
 pub const PORT: &str = "busway-lab";
 
-/// What a program is told to be.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// Program and arguments.
     pub words: Vec<String>,
-    /// Added to the guest's environment.
     pub environment: BTreeMap<String, String>,
     /// Where it runs; the agent's own directory by default, `/tmp` in a guest.
     pub directory: Option<String>,
 }
 
 impl Job {
-    /// A program with these words.
     pub fn new(words: &[&str]) -> Job {
         Job {
             words: words.iter().map(|word| (*word).to_owned()).collect(),
@@ -37,40 +32,26 @@ impl Job {
     }
 }
 
-/// What the host asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// Start a program under this number, which the host has not used yet.
     Run(u64, Job),
-    /// Write to a program's standard input.
     Input(u64, Bytes),
-    /// Close a program's standard input.
     EndInput(u64),
-    /// Send a program a signal, by number.
     Signal(u64, i32),
-    /// Send a file's contents, under a new number.
     Read(u64, String),
-    /// Write a file, with these permissions.
     Write(u64, String, u32, Bytes),
 }
 
-/// What the guest reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
-    /// The guest takes requests.
     Ready,
-    /// A program wrote to its standard output.
     Output(u64, Bytes),
-    /// A program wrote to its standard error.
     Error(u64, Bytes),
     /// A program has ended, and all that it wrote was reported: its exit code, or 128 and the
     /// signal that ended it, as shells say it.
     Ended(u64, i32),
-    /// A file's contents.
     File(u64, Bytes),
-    /// A file is written.
     Written(u64),
-    /// A request can't be fulfilled.
     Refused(u64, String),
 }
 
@@ -98,7 +79,6 @@ impl TryFrom<String> for Bytes {
     }
 }
 
-/// Writes a value as a line, in one call.
 pub fn say(port: &mut impl Write, value: &impl Serialize) -> Result<()> {
     let mut line = serde_json::to_string(value)?;
     line.push('\n');
@@ -107,7 +87,6 @@ pub fn say(port: &mut impl Write, value: &impl Serialize) -> Result<()> {
     Ok(())
 }
 
-/// Reads a value; `None` at the end.
 pub fn hear<T: DeserializeOwned>(port: &mut impl BufRead) -> Result<Option<T>> {
     let mut line = String::new();
     if port.read_line(&mut line)? == 0 {

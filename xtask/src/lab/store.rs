@@ -10,14 +10,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use rustix::fs::{FlockOperation, flock};
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub struct Store {
     root: PathBuf,
 }
 
 impl Store {
-    /// Opens or makes it.
     pub fn open() -> Result<Store> {
         let root = match std::env::var_os("BUSWAY_LAB") {
             Some(named) => PathBuf::from(named),
@@ -28,7 +26,6 @@ impl Store {
         Ok(Store { root })
     }
 
-    /// A path in it.
     pub fn path(&self, relative: impl AsRef<Path>) -> PathBuf {
         self.root.join(relative)
     }
@@ -54,7 +51,6 @@ impl Store {
         Ok(wanted)
     }
 
-    /// Waits until no other run prepares anything, and holds others off until the file is dropped.
     pub fn lock(&self) -> Result<File> {
         let path = self.path("lock");
         let file = File::create(&path).with_context(|| format!("{} can't be made", path.display()))?;
@@ -64,12 +60,10 @@ impl Store {
     }
 }
 
-/// Where cargo builds this workspace.
 pub fn target_directory() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
 }
 
-/// The root of the workspace.
 pub fn workspace() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest.parent().unwrap_or(manifest).to_owned()

@@ -7,12 +7,9 @@ use anyhow::{Context, Result, bail};
 use super::guest::{Done, Guest};
 use super::protocol::Job;
 
-/// The counts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Tests that passed.
     pub passed: u64,
-    /// Tests that did not.
     pub failed: u64,
 }
 
@@ -57,7 +54,6 @@ fn judge(program: &str, done: &Done) -> Result<Counts> {
     Ok(counts)
 }
 
-/// What the last line of a test binary says.
 fn counts(output: &str) -> Option<Counts> {
     let line = output
         .lines()

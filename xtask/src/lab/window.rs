@@ -17,7 +17,6 @@ use super::guest::Plan;
 /// Where the file lies: memory, so that QEMU and the host's programs share pages.
 const SHARED: &str = "/dev/shm";
 
-/// The window's file, gone when this is dropped.
 #[derive(Debug)]
 pub struct Window {
     path: PathBuf,
@@ -53,13 +52,11 @@ impl Window {
         })
     }
 
-    /// The file, for a program of the host that takes part by mapping it.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The file, open.
     pub(super) fn file(&self) -> &File {
         &self.file
     }

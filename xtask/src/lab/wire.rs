@@ -21,15 +21,12 @@ use serde::Serialize;
 use super::guest::Wire;
 use super::lock;
 
-/// Longest frame that a guest sends, with room to spare.
 const FRAME_BYTES: usize = 70_000;
 /// How long a frame waits for a guest that takes none before it is dropped, as a switch would.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What a wire does to frames, each way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Faults {
-    /// Nothing passes.
     pub is_cut: bool,
     /// Each frame arrives so much later.
     pub delay_ms: u32,
@@ -44,14 +41,11 @@ pub struct Faults {
 /// How much later a frame arrives that others overtake.
 const OVERTAKEN: Duration = Duration::from_millis(5);
 
-/// Frames, both ways together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Frames {
-    /// Came in.
     pub seen: u64,
     /// Taken away by [`Faults::loss`] or a cut.
     pub lost: u64,
-    /// Sent twice.
     pub duplicated: u64,
     /// Held back so that others overtake them.
     pub reordered: u64,
@@ -59,7 +53,6 @@ pub struct Frames {
     pub dropped: u64,
 }
 
-/// A relay at work; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Relay {
     faults: Arc<Mutex<Faults>>,
@@ -101,12 +94,10 @@ impl Relay {
         Ok((relay, ends))
     }
 
-    /// Changes what happens to the frames that come from now on.
     pub fn set(&self, faults: Faults) {
         *lock(&self.faults) = faults;
     }
 
-    /// What has passed so far.
     pub fn frames(&self) -> Frames {
         *lock(&self.frames)
     }
@@ -114,7 +105,6 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        // Relaxed: a flag on its own.
         self.stop.store(true, Ordering::Relaxed);
         for direction in self.directions.drain(..) {
             let _ = direction.join();
@@ -129,7 +119,6 @@ fn bind(path: &Path) -> Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// One way through the relay.
 struct Direction {
     from: UnixDatagram,
     by: UnixDatagram,

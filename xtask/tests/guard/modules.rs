@@ -8,16 +8,13 @@ use std::path::Path;
 use syn::visit::Visit;
 use syn::{Item, UseTree};
 
-/// A module, as a path from the crate's root; the root itself is empty.
 type Module = Vec<String>;
 
-/// A path as it is written, in a module.
 struct Reference {
     from: Module,
     path: Vec<String>,
 }
 
-/// The modules of one crate that are files.
 #[derive(Default)]
 struct Crate {
     modules: BTreeSet<Module>,
@@ -26,7 +23,6 @@ struct Crate {
     references: Vec<Reference>,
 }
 
-/// The circles of a crate's modules; each is sorted.
 pub fn circles(package: &str) -> Vec<Vec<String>> {
     let uses = Crate::read(package).uses();
     let reach: BTreeMap<&Module, BTreeSet<&Module>> =
@@ -44,7 +40,6 @@ pub fn circles(package: &str) -> Vec<Vec<String>> {
     circles.into_iter().collect()
 }
 
-/// The places where the contract of `busway-transport` uses a bus.
 pub fn imports_of_buses() -> Vec<(String, String)> {
     let uses = Crate::read("busway-transport").uses();
     let is_bus = |it: &Module| {
@@ -153,7 +148,6 @@ impl Crate {
         }
     }
 
-    /// Which module uses which.
     fn uses(&self) -> BTreeMap<Module, BTreeSet<Module>> {
         let mut uses: BTreeMap<Module, BTreeSet<Module>> = BTreeMap::new();
         for Reference { from, path } in &self.references {

@@ -6,13 +6,9 @@ use std::path::{Path, PathBuf};
 use syn::visit::Visit;
 use walkdir::{DirEntry, WalkDir};
 
-/// One Rust file.
 pub struct Source {
-    /// Directory of its package, from the root of the repository.
     pub package: String,
-    /// From the root of the repository.
     pub path: String,
-    /// What it holds.
     pub text: String,
 }
 
@@ -22,7 +18,6 @@ impl Source {
         self.text.contains("do not edit")
     }
 
-    /// The types and traits that it defines.
     pub fn type_names(&self) -> Vec<String> {
         let mut names = TypeNames(Vec::new());
         names.visit_file(&self.parsed());
@@ -50,7 +45,6 @@ impl<'ast> Visit<'ast> for TypeNames {
     }
 }
 
-/// The root of the repository.
 pub fn root() -> PathBuf {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
     xtask
@@ -59,7 +53,6 @@ pub fn root() -> PathBuf {
         .into()
 }
 
-/// All Rust files but those that are built or fetched.
 pub fn all() -> Vec<Source> {
     let root = root();
     let is_ours = |entry: &DirEntry| {

@@ -25,7 +25,6 @@ pub use report::{DemoReport, GatewayReport, LatencyReport, StreamReport};
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What is shown.
 const STREAMS: [StreamSpec; 2] = [
     StreamSpec {
         service: "control/command",
@@ -48,13 +47,10 @@ struct StreamSpec {
 /// What to demonstrate.
 #[derive(Clone, Debug)]
 pub struct DemoOptions {
-    /// The bus between the two hosts.
     pub bus: &'static str,
-    /// How long to publish, in s.
     pub seconds: f64,
     /// Whether to show figures on the terminal meanwhile (nothing is shown where there is none).
     pub live: bool,
-    /// The `busway` binary, for gateways and workers.
     pub program: PathBuf,
 }
 
@@ -104,7 +100,6 @@ pub fn run(options: &DemoOptions, stop: &AtomicBool) -> Result<DemoReport, Bench
     })
 }
 
-/// What the streams did, and CPU time of the gateways in s.
 fn measure(
     session: &mut Session<'_>,
     staged: &mut Staged,
@@ -138,11 +133,9 @@ fn measure(
     Ok((reports, staged.cpu_since(&before_s)))
 }
 
-/// One publisher, one subscriber.
 struct Stream {
     spec: &'static StreamSpec,
     pair: Pair,
-    /// Messages that the publisher has sent, once it is done.
     sent: Option<u64>,
     bar: ProgressBar,
 }
@@ -185,7 +178,6 @@ impl Stream {
         })
     }
 
-    /// Takes in the newest figures.
     fn look(&mut self) -> Result<(), BenchError> {
         let Pair { asking, answering } = &mut self.pair;
         if let Some(Report::Counted(measured)) = asking.poll(LOOK_INTERVAL)? {
@@ -211,7 +203,6 @@ impl Stream {
     }
 }
 
-/// One line for each stream while it runs; nothing where there is no terminal.
 struct Display(MultiProgress);
 
 impl Display {
@@ -234,7 +225,6 @@ impl Display {
     }
 
     fn clear(&self) {
-        // Nothing depends on the terminal.
         let _ = self.0.clear();
     }
 }

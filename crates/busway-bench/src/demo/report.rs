@@ -10,32 +10,23 @@ use crate::record::{Measured, Recorder};
 /// The result of a demonstration.
 #[derive(Clone, Debug, Serialize)]
 pub struct DemoReport {
-    /// The bus between the hosts.
     pub bus: &'static str,
-    /// One entry a stream.
     pub streams: Vec<StreamReport>,
-    /// One entry a gateway.
     pub gateways: Vec<GatewayReport>,
-    /// How long was published, in s.
     pub seconds: f64,
 }
 
 /// One stream as its subscriber saw it.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamReport {
-    /// Name of the service.
     pub service: String,
     /// Size of a message in bytes.
     pub payload_bytes: usize,
-    /// Messages published.
     pub sent: u64,
-    /// Messages received whole.
     pub received: u64,
-    /// Messages that never came.
     pub lost: u64,
     /// Messages that came late or twice.
     pub out_of_order: u64,
-    /// Messages with a wrong byte.
     pub corrupt: u64,
     /// From just before `send` to just after `receive`, with all bytes written before and checked
     /// after.
@@ -45,23 +36,16 @@ pub struct StreamReport {
     pub bytes_per_s: f64,
 }
 
-/// Percentiles in ns.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct LatencyReport {
-    /// Median.
     pub p50: u64,
-    /// 99 % are below.
     pub p99: u64,
-    /// 99.9 % are below.
     pub p99_9: u64,
-    /// Greatest.
     pub max: u64,
 }
 
-/// What a gateway cost.
 #[derive(Clone, Debug, Serialize)]
 pub struct GatewayReport {
-    /// Its host.
     pub host: String,
     /// CPU time while counting, user and system, in s.
     pub cpu_s: f64,
@@ -101,7 +85,6 @@ fn latency(found: &Measured) -> Option<LatencyReport> {
     })
 }
 
-/// One line about a stream that still runs.
 pub(super) fn live_line(publisher: &Measured, subscriber: &Measured) -> String {
     let latency = latency(subscriber).map_or_else(String::new, |p| {
         format!(

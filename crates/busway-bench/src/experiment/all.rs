@@ -22,7 +22,6 @@ use crate::{BenchError, conditions};
 /// themselves.
 const ROUNDS: u32 = 3;
 const FEW_ROUNDS: u32 = 2;
-/// How long single measurements count, in s.
 const ROUND_TRIP_SECONDS: f64 = 0.06;
 const ONE_WAY_SECONDS: f64 = 0.05;
 const STREAM_SECONDS: f64 = 2.0;
@@ -103,7 +102,6 @@ pub fn run(
     Ok(runs)
 }
 
-/// One experiment, with times that let all of them be done soon.
 fn one(name: &str, args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
     let common = |seconds: Option<f64>, rounds: Option<u32>| Common {
         seconds: seconds.filter(|_| !args.quick),

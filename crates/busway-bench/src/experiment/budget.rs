@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 /// the minute.
 const QUICK: Duration = Duration::from_secs(44);
 
-/// The time that a run has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     begun: Instant,
@@ -20,7 +19,6 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Of a run that begins now.
     pub(crate) fn new(is_quick: bool) -> Self {
         Self {
             begun: Instant::now(),
@@ -28,13 +26,11 @@ impl Budget {
         }
     }
 
-    /// Whether it will be spent at some time.
     #[cfg(test)]
     pub(crate) fn is_limited(&self) -> bool {
         self.limit < Duration::MAX
     }
 
-    /// Whether anything more may begin.
     pub(crate) fn is_spent(&self) -> bool {
         self.begun.elapsed() >= self.limit
     }
@@ -46,7 +42,6 @@ impl Budget {
         rounds == 0 || elapsed + elapsed / rounds < self.limit
     }
 
-    /// The note about technologies that were not measured.
     pub(crate) fn left_out(&self, names: &[String]) -> Option<String> {
         (!names.is_empty()).then(|| {
             format!(

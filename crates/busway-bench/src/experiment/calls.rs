@@ -17,7 +17,6 @@ use crate::record::{Calls, Experiment, Row, Run, median};
 use crate::technology::{Side, Stage, Wait};
 use crate::worker::{PortCalls, Report, Role};
 
-/// Sizes in bytes.
 const SIZES_BYTES: [usize; 4] = [16, 64, 1 << 10, 4 << 10];
 const DEFAULTS: Quick = Quick {
     rounds: [2, 5],
@@ -91,7 +90,6 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
     finish(run, common)
 }
 
-/// Medians over rounds.
 fn row(gathered: &Gathered<Calls>, cores: usize) -> Row {
     let column = |pick: fn(&Calls) -> f64| {
         let values: Vec<f64> = gathered.found().map(pick).collect();

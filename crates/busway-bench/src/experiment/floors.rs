@@ -4,11 +4,9 @@
 use crate::record::{Ratio, Row};
 use crate::technology::{Stage, Wait, all, floor_of};
 
-/// Modes that have a floor, as rows name them.
 pub(super) const PING_PONG: &str = "ping-pong";
 pub(super) const LOSSLESS: &str = "lossless";
 
-/// The technology that is one hop of the path, and the one that users would take instead.
 pub(super) const HOP: &str = "iceoryx2";
 pub(super) const TUNNEL: &str = "zenoh-tunnel";
 
@@ -45,7 +43,6 @@ pub(super) fn add(rows: &mut Vec<Row>) {
     }
 }
 
-/// For each way to wait and size: a hop on this host, the bare bus, a hop on that host.
 fn sums_of_hops(rows: &[Row], bus: &str, floor: &str) -> Vec<Row> {
     // An adaptive program's sleep would be counted three times.
     let is_comparable = |row: &&Row| {
@@ -68,12 +65,10 @@ fn sums_of_hops(rows: &[Row], bus: &str, floor: &str) -> Vec<Row> {
     rows.iter().filter(is_comparable).filter_map(sum).collect()
 }
 
-/// What the row of the added medians is called.
 fn sum_of_hops(bus: &str) -> String {
     format!("sum-of-hops-{bus}")
 }
 
-/// The row of `technology` that was measured like `row`.
 fn find<'r>(rows: &'r [Row], technology: &str, row: &Row) -> Option<&'r Row> {
     rows.iter().find(|other| {
         other.technology == technology
@@ -81,7 +76,6 @@ fn find<'r>(rows: &'r [Row], technology: &str, row: &Row) -> Option<&'r Row> {
     })
 }
 
-/// The same with programs that wait otherwise.
 fn find_as<'r>(rows: &'r [Row], technology: &str, row: &Row, wait: Wait) -> Option<&'r Row> {
     let like = Row {
         wait: wait.word().to_owned(),

@@ -18,13 +18,11 @@ use crate::technology::{
 };
 use crate::worker::{ExchangePart, Extent, Role, Services};
 
-/// Sizes in bytes that are measured if nothing else is asked for; `--quick` leaves out the last.
 const SIZES_BYTES: [usize; 5] = [64, 4 << 10, 64 << 10, 1 << 20, 4 << 20];
 const DEFAULTS: Quick = Quick {
     rounds: [1, 3],
     seconds: [0.2, 1.0],
 };
-/// Services that exist while the cost of idling is measured, and the size of their messages.
 const IDLE_SERVICES: usize = 100;
 const IDLE_BYTES: usize = size_of::<u64>();
 /// The announcements of all services have crossed after this time.
@@ -34,7 +32,6 @@ const IDLE_SECONDS: [f64; 2] = [3.0, 10.0];
 /// Ways to wait, by how much they are like an ordinary program. `--quick` takes the first.
 const WAITS: [Wait; 3] = [Wait::Event, Wait::Adaptive, Wait::Spin];
 
-/// Modes, as rows name them, beside those that have a floor.
 const OVERWRITING: &str = "overwriting";
 const IDLE: &str = "idle";
 
@@ -123,7 +120,6 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
     finish(run, &common)
 }
 
-/// What is measured by default: a hop, every bus behind its floor, the tunnel.
 fn set() -> Vec<String> {
     let mut names = vec![HOP.to_owned()];
     for one in technology::all() {
@@ -202,7 +198,6 @@ fn groups(
     groups
 }
 
-/// What is done over a technology: only iceoryx2 lets its programs choose what a full queue does.
 fn modes(one: &Description) -> Vec<&'static str> {
     let is_iceoryx2 = one.name == HOP || one.has_gateways();
     let mut modes = vec![PING_PONG];
@@ -211,7 +206,6 @@ fn modes(one: &Description) -> Vec<&'static str> {
     modes
 }
 
-/// What gateways cost while 100 services exist on both hosts and nothing is sent.
 fn idle(session: &mut Session<'_>, staged: &mut Staged, seconds: f64) -> Result<Exchanged, BenchError> {
     let stop = session.context.stop;
     let sites = session.sites(Reach::Machine);
@@ -269,7 +263,6 @@ fn row(gathered: &Gathered<Exchanged>, cores: usize) -> Row {
     }
 }
 
-/// Messages that the receiver's queue holds, where that is known.
 fn queue(task: &Task) -> Option<usize> {
     let mode = task.mode.filter(|mode| *mode != IDLE)?;
     let is_iceoryx2 = task.technology.name == HOP || task.technology.has_gateways();

@@ -26,21 +26,16 @@ use crate::record::{
 use crate::technology;
 use crate::worker::{ExchangePart, Extent};
 
-/// What is measured by default.
 const TECHNOLOGY: &str = "sampling-memory";
 const SIZE_BYTES: usize = 64;
 const SECONDS: f64 = 60.0;
 const SECONDS_QUICK: f64 = 10.0;
-/// Between two reports of the program.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-/// Between two savings of the file.
 const SAVE_INTERVAL: Duration = Duration::from_secs(10);
-/// Before what failed is started again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// A report that is so late is none: the programs are started again.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// The interruption between a run and the one that continues it.
 const ENDED: &str = "the run had been ended";
 
 /// Options of `busway bench jitter`.
@@ -124,7 +119,6 @@ fn continued(path: &Path) -> Result<Run, BenchError> {
     })
 }
 
-/// What is measured: what was asked for, or what the file to be continued holds.
 fn task(common: &Common, before: Option<&Run>, cores: usize) -> Result<Task, BenchError> {
     let row = before.and_then(|run| run.rows.first());
     let name = common
@@ -201,7 +195,6 @@ fn progress_bar(live: bool, seconds: f64, task: &Task) -> ProgressBar {
         .with_message(task.name())
 }
 
-/// All that was found since the first run of the series.
 struct Series {
     run: Run,
     row: Row,
@@ -286,7 +279,6 @@ impl Series {
         })
     }
 
-    /// Until the time is over: whatever fails is started again.
     fn measure(
         &mut self,
         session: &mut Session<'_>,
@@ -321,7 +313,6 @@ impl Series {
         }
     }
 
-    /// As long as nothing fails.
     fn stretch(
         &mut self,
         session: &mut Session<'_>,
@@ -344,7 +335,6 @@ impl Series {
         })
     }
 
-    /// Takes in a report; its times count from `begun_s`.
     fn add(&mut self, measured: &Measured, begun_s: f64) {
         // The report covers the time since the programs were back.
         self.note_interruption(REPORT_INTERVAL);
@@ -376,7 +366,6 @@ impl Series {
         self.run.duration_s = self.before_s + self.begun.elapsed().as_secs_f64();
     }
 
-    /// Takes down an interruption that ended so long ago, if there is one.
     fn note_interruption(&mut self, ago: Duration) {
         if let Some((since, reason)) = self.down_since.take() {
             self.row.interruptions.push(Interruption {

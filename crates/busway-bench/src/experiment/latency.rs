@@ -12,7 +12,6 @@ use crate::BenchError;
 use crate::record::{Experiment, Row, Run, Settings};
 use crate::worker::{ExchangePart, Extent};
 
-/// Sizes in bytes that are measured if nothing else is asked for: 16 B to 4 MiB.
 const SIZES_BYTES: [usize; 19] = {
     let mut sizes = [16; 19];
     let mut i = 1;
@@ -88,7 +87,6 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
     finish(run, common)
 }
 
-/// Round trips of all rounds.
 pub(crate) fn row(gathered: &Gathered<Exchanged>, cores: usize) -> Row {
     let rounds = gathered.rounds.iter();
     let (trips, by_round) = merge_times(rounds.map(|round| Some(&round.as_ref()?.asking)));

@@ -5,7 +5,6 @@ use super::session::Exchanged;
 use crate::record::{Load, Row, Used};
 use crate::technology::Reach;
 
-/// The row of a task with two programs, without figures.
 pub(crate) fn blank_row(gathered: &Gathered<Exchanged>, cores: usize) -> Row {
     let threads = gathered.found().map(|found| found.threads).max().unwrap_or(0);
     gathered.task.row(threads, cores, gathered.found().count())
@@ -19,7 +18,6 @@ pub(super) fn percent(seconds: f64, span_s: f64) -> f64 {
     }
 }
 
-/// What one side cost, over all rounds: 0 sends or asks, 1 receives.
 pub(super) fn load(gathered: &Gathered<Exchanged>, side: usize) -> Option<Load> {
     let mut load = Load::default();
     let (mut span_s, mut gateway_s, mut messages) = (0.0, None, 0);

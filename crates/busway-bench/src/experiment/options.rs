@@ -9,7 +9,6 @@ use crate::technology::{self, Description, MIN_MESSAGE_BYTES, Wait};
 use crate::views::Output;
 use crate::window::Access;
 
-/// Two programs and two gateways.
 const CORES_TO_SPIN: usize = 4;
 
 /// Options of every experiment between two programs.
@@ -58,7 +57,6 @@ pub struct Common {
     pub output: Output,
 }
 
-/// Rounds and seconds of a run that was not asked for others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quick {
     pub(crate) rounds: [u32; 2],
@@ -66,12 +64,10 @@ pub(crate) struct Quick {
 }
 
 impl Common {
-    /// How often everything is measured. The first default is for `--quick`.
     pub(crate) fn rounds(&self, defaults: Quick) -> u32 {
         self.rounds.unwrap_or(defaults.rounds[usize::from(!self.quick)])
     }
 
-    /// How long each measurement counts, in s.
     pub(crate) fn seconds(&self, defaults: Quick) -> f64 {
         self.seconds.unwrap_or(defaults.seconds[usize::from(!self.quick)])
     }
@@ -82,7 +78,6 @@ impl Common {
         Budget::new(self.quick && self.rounds.is_none() && self.seconds.is_none())
     }
 
-    /// How everything is measured: for a time, in a closed loop.
     pub(crate) fn settings(&self, defaults: Quick) -> Settings {
         Settings {
             rounds: self.rounds(defaults),
@@ -146,7 +141,6 @@ impl Common {
         waits
     }
 
-    /// The same without the limit of `--quick`.
     pub(crate) fn all_waits(&self, technology: &Description, cores: usize) -> Vec<Wait> {
         let mut waits = if self.follower.is_some() {
             technology.waits_across()
@@ -164,7 +158,6 @@ impl Common {
     }
 }
 
-/// What was asked for, in ascending order and once each; `all` if nothing was.
 pub(crate) fn sizes_or(asked: &[usize], all: &[usize]) -> Vec<usize> {
     let mut sizes = if asked.is_empty() { all } else { asked }.to_vec();
     sizes.sort_unstable();

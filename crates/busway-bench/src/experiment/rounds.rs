@@ -16,7 +16,6 @@ use crate::processes::go_on;
 use crate::record::{Experiment, Ratio, Row, Run, SCHEMA, Settings, command_line};
 use crate::technology::{Description, Wait};
 
-/// Tasks that share what stands between the programs, set up once a round.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     pub(crate) technology: Description,
@@ -24,13 +23,11 @@ pub(crate) struct Group {
     pub(crate) tasks: Vec<Task>,
 }
 
-/// What a run measures.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) experiment: Experiment,
     pub(crate) groups: Vec<Group>,
     pub(crate) settings: Settings,
-    /// What was left out, and why.
     pub(crate) notes: Vec<String>,
 }
 
@@ -94,7 +91,6 @@ impl Plan {
     }
 }
 
-/// A task and what its rounds found.
 pub(crate) struct Gathered<O> {
     pub(crate) task: Task,
     /// In the order of the rounds; none of a round that failed or did not come.
@@ -102,13 +98,11 @@ pub(crate) struct Gathered<O> {
 }
 
 impl<O> Gathered<O> {
-    /// What was found.
     pub(crate) fn found(&self) -> impl Iterator<Item = &O> {
         self.rounds.iter().flatten()
     }
 }
 
-/// Measures all of `plan`, round by round, and makes a row of each task that gave anything.
 pub(crate) fn conduct<O>(
     session: &mut Session<'_>,
     plan: Plan,
@@ -194,7 +188,6 @@ pub(crate) fn conduct<O>(
     Ok(run)
 }
 
-/// What can be said only at the end: ratios, warnings, the load during the run.
 pub(crate) fn conclude(run: &mut Run, session: &mut Session<'_>, begun: Instant) {
     session.environment.finish();
     run.environment = session.environment.clone();
@@ -206,7 +199,6 @@ pub(crate) fn conclude(run: &mut Run, session: &mut Session<'_>, begun: Instant)
     add_last_words(run);
 }
 
-/// Adds the warnings that the figures themselves give rise to.
 fn add_last_words(run: &mut Run) {
     run.warnings.clone_from(&run.environment.warnings);
     let crowded = run.rows.iter().filter(|row| row.crowded).count();
@@ -256,12 +248,10 @@ struct Measuring<O> {
     bar: ProgressBar,
     notes: Vec<String>,
     gathered: Vec<Gathered<O>>,
-    /// What the first round had no time for.
     left_out: Vec<String>,
 }
 
 impl<O> Measuring<O> {
-    /// Forgets rounds that never began, and notes what was left out.
     fn close(&mut self, begun_rounds: usize, budget: Budget) {
         for gathered in &mut self.gathered {
             gathered.rounds.truncate(begun_rounds);
@@ -329,7 +319,6 @@ impl<O> Measuring<O> {
         Ok(())
     }
 
-    /// Notes what could not be measured; an error where nothing more can.
     fn note_failure(
         &mut self,
         session: &Session<'_>,

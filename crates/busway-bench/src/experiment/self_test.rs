@@ -27,7 +27,6 @@ const DEFAULTS: Quick = Quick {
     rounds: [1, 3],
     seconds: [1.0, 2.0],
 };
-/// Between two messages of an open loop.
 const INTERVAL_NS: u64 = 100_000;
 /// How far a quantile may be off: this share of what is expected, and what a scheduler may add.
 const TOLERANCE_SHARE: f64 = 0.05;
@@ -138,7 +137,6 @@ fn injected(task: &Task) -> Injected {
     case.map(|(_, injected)| *injected).unwrap_or_default()
 }
 
-/// Adds the verdicts to each row.
 fn judge(run: &mut Run) {
     let trips_of = |run: &Run, case: &str| {
         let row = run.rows.iter().find(|row| row.mode.as_deref() == Some(case));
@@ -172,7 +170,6 @@ fn judge(run: &mut Run) {
         } else {
             0
         };
-        // A tenth of a number that is no multiple of ten, once a round.
         let tolerance = if case == "loss" {
             f64::from(row.rounds)
         } else {

@@ -25,7 +25,6 @@ const HOSTS: [&str; 2] = ["vision", "control"];
 /// ([`NUMBERS`]).
 const RUNS: u64 = 1 << 21;
 
-/// A run under way.
 pub(crate) struct Session<'a> {
     pub(crate) hosts: Hosts,
     pub(crate) follower: Option<Follower>,
@@ -38,20 +37,14 @@ pub(crate) struct Session<'a> {
     /// Drawn, below [`RUNS`]: memory that two machines share may still hold messages of a run
     /// before.
     run: u64,
-    /// What programs asked of the system, and got.
     conditions: Vec<Vec<Condition>>,
 }
 
-/// What one measurement with two programs found.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Exchanged {
-    /// Of the program that asks or sends.
     pub(crate) asking: Measured,
-    /// Of the program that receives; none of one that answers.
     pub(crate) answering: Option<Measured>,
-    /// CPU time of the gateways while counting, in s: asking side, answering side.
     pub(crate) gateways_s: Vec<f64>,
-    /// Threads that may have been busy at once.
     pub(crate) threads: u32,
 }
 
@@ -86,7 +79,6 @@ impl<'a> Session<'a> {
         Ok((session, Vec::from_iter(notes)))
     }
 
-    /// Where the asking and the answering program run.
     pub(crate) fn sites(&self, reach: Reach) -> [Site<'_>; 2] {
         let here = |i: usize| Site::Here(&self.hosts.hosts[i], self.context.program);
         match (&self.follower, reach) {
@@ -96,7 +88,6 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Where the answering program listens.
     pub(crate) fn address(&self, reach: Reach) -> IpAddr {
         match (&self.follower, reach) {
             (Some(follower), _) => follower.address(),
@@ -105,7 +96,6 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Where the gateways of both sides can listen.
     pub(super) fn gateway_addresses(&self) -> Result<[SocketAddr; 2], BenchError> {
         let Some(follower) = &self.follower else {
             return free_addresses(&self.hosts);
@@ -114,7 +104,6 @@ impl<'a> Session<'a> {
         Ok(ends.map(|address| SocketAddr::new(address, follower::PORT + 1)))
     }
 
-    /// Leads two programs through one measurement.
     pub(crate) fn exchange(
         &mut self,
         task: &Task,
@@ -162,7 +151,6 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Starts both programs, the answering one first.
     pub(crate) fn start(
         &mut self,
         task: &Task,
@@ -180,7 +168,6 @@ impl<'a> Session<'a> {
         Ok(Pair { asking, answering })
     }
 
-    /// Keeps what the programs got of the system.
     fn remember(&mut self, pair: &Pair) {
         let conditions = [pair.asking.conditions.clone(), pair.answering.conditions.clone()];
         self.conditions.extend(conditions);
@@ -222,7 +209,6 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Where the numbers of this measurement's messages begin.
     pub(crate) fn base(&self) -> u64 {
         (self.run + self.count) * NUMBERS
     }
@@ -249,7 +235,6 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// By what the program of one side finds the other.
     pub(crate) fn place(
         &self,
         task: &Task,
@@ -295,31 +280,26 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Keeps what a program got of the system.
     pub(crate) fn note_conditions(&mut self, conditions: Vec<Condition>) {
         self.conditions.push(conditions);
     }
 
-    /// Adds the gateways' last words to an error that they may have caused.
     pub(crate) fn explain(error: BenchError, staged: &Staged) -> BenchError {
         reports::explain(error, || {
             staged.gateways.iter().map(Gateway::last_words).collect()
         })
     }
 
-    /// What all programs together got of what they asked for.
     pub(crate) fn conditions(&mut self) -> Vec<Condition> {
         conditions::merge(std::mem::take(&mut self.conditions))
     }
 }
 
-/// The two programs of a measurement.
 pub(crate) struct Pair {
     pub(crate) asking: Worker,
     pub(crate) answering: Worker,
 }
 
-/// Notices that the user wants to stop or that a program has ended.
 pub(super) fn look(
     stop: &std::sync::atomic::AtomicBool,
     staged: &mut Staged,

@@ -18,7 +18,6 @@ pub(crate) enum Site<'a> {
 }
 
 impl Site<'_> {
-    /// Name of the host in system files.
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Here(host, _) => &host.name,
@@ -26,7 +25,6 @@ impl Site<'_> {
         }
     }
 
-    /// Directory of its own.
     pub(crate) fn directory(&self) -> &Path {
         match self {
             Self::Here(host, _) => &host.directory,
@@ -34,7 +32,6 @@ impl Site<'_> {
         }
     }
 
-    /// iceoryx2 configuration file of its domain.
     pub(crate) fn iceoryx2_config(&self) -> &Path {
         match self {
             Self::Here(host, _) => &host.iceoryx2_config,
@@ -42,7 +39,6 @@ impl Site<'_> {
         }
     }
 
-    /// Writes a file into its directory; the path there.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<PathBuf, BenchError> {
         match self {
             Self::Here(host, _) => {
@@ -54,7 +50,6 @@ impl Site<'_> {
         }
     }
 
-    /// Starts a program.
     pub(crate) fn worker(&self, role: &Role) -> Result<Worker, BenchError> {
         match self {
             Self::Here(host, program) => Worker::start(program, host, role),
@@ -86,7 +81,6 @@ impl Gateway {
         }
     }
 
-    /// Its process; none on another machine.
     pub(crate) fn process_id(&self) -> Option<u32> {
         match self {
             Self::Here(process) => Some(process.id()),
@@ -94,7 +88,6 @@ impl Gateway {
         }
     }
 
-    /// An error if it has ended.
     pub(crate) fn check(&mut self) -> Result<(), BenchError> {
         match self {
             Self::Here(process) => process.check(),
@@ -102,7 +95,6 @@ impl Gateway {
         }
     }
 
-    /// The last lines that it wrote to standard error.
     pub(crate) fn last_words(&self) -> String {
         match self {
             Self::Here(process) => process.last_words(),

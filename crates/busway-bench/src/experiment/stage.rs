@@ -53,12 +53,10 @@ impl Session<'_> {
         Ok(staged)
     }
 
-    /// Where the state of a side's ports lies.
     fn ports_of(&self, site: &Site<'_>) -> PathBuf {
         site.directory().join(format!("ports-{}", self.count))
     }
 
-    /// The system file of both hosts.
     fn system_text(
         &self,
         technology: &Description,
@@ -129,7 +127,6 @@ impl Session<'_> {
         Ok(staged)
     }
 
-    /// The hosts' tables of a bus, where both sides have one that was given, or a window.
     fn tables(&self, bus: &str) -> Option<[String; 2]> {
         let ours = self.common.access.table(bus);
         let theirs = match &self.follower {
@@ -140,7 +137,6 @@ impl Session<'_> {
     }
 }
 
-/// Whether any channel of the system file goes through gateways.
 fn gateways_carry(text: &str) -> Result<bool, BenchError> {
     let system = System::parse(text, "system.toml".as_ref()).map_err(|error| BenchError::Io {
         what: "the system file of this measurement".into(),

@@ -11,35 +11,25 @@ use crate::technology::{Description, Wait};
 /// What every experiment needs of the program around it.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
-    /// The `busway` binary, for workers and gateways.
     pub program: &'a Path,
     /// Whether to show progress on a terminal.
     pub live: bool,
-    /// Set when the user wants to stop.
     pub stop: &'a AtomicBool,
 }
 
-/// One thing to measure.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Task {
-    /// Over what.
     pub(crate) technology: Description,
-    /// How the programs wait.
     pub(crate) wait: Wait,
-    /// Size of a message in bytes.
     pub(crate) payload_bytes: usize,
-    /// Interval of transmission.
     pub(crate) interval_ns: Option<u64>,
     /// What distinguishes it beyond that.
     pub(crate) mode: Option<&'static str>,
-    /// Whether a full queue loses its oldest message, where that can be chosen.
     pub(crate) overwrites: bool,
-    /// Whether the first round is enough.
     pub(crate) once: bool,
 }
 
 impl Task {
-    /// The task in a few words, for notes and progress.
     pub(crate) fn name(&self) -> String {
         let interval = self
             .interval_ns
@@ -69,7 +59,6 @@ impl Task {
     }
 }
 
-/// The times of all rounds together, and the median of each.
 pub(crate) fn merge_times<'m>(
     rounds: impl Iterator<Item = Option<&'m Measured>>,
 ) -> (Recorder, Vec<Option<f64>>) {
@@ -85,7 +74,6 @@ pub(crate) fn merge_times<'m>(
     (all, medians)
 }
 
-/// Writes what was asked for, and gives the run back for the screen.
 pub(crate) fn finish(run: Run, common: &Common) -> Result<Run, BenchError> {
     common.output.write(&run)?;
     Ok(run)

@@ -24,7 +24,6 @@ const LAST_STEP_BYTES: usize = 40_448;
 /// Powers of two go on from here.
 const FIRST_POWER_BYTES: usize = 64 << 10;
 const LAST_POWER_BYTES: usize = 4 << 20;
-/// Sends of one size, as published.
 const MESSAGES: u64 = 10_000;
 const SIZES_BYTES_QUICK: [usize; 5] = [512, 4 << 10, 40_448, 256 << 10, 1 << 20];
 const DEFAULTS: Quick = Quick {
@@ -40,7 +39,6 @@ const STREAM_DEFAULTS: Quick = Quick {
     seconds: [1.0, 5.0],
 };
 
-/// Ways of waiting by what they cost.
 const LEAST_LOAD_FIRST: [Wait; 3] = [Wait::Event, Wait::Adaptive, Wait::Spin];
 
 /// Options of `busway bench throughput`.
@@ -179,7 +177,6 @@ fn one_way(
     finish(run, common)
 }
 
-/// What was sent, received, and what it cost.
 pub(crate) fn row(gathered: &Gathered<Exchanged>, cores: usize, experiment: Experiment) -> Row {
     let task = &gathered.task;
     let sum = |pick: fn(&Exchanged) -> u64| gathered.found().map(pick).sum::<u64>();
@@ -236,7 +233,6 @@ fn messages_per_s(found: &Exchanged) -> Option<f64> {
     Some(received.min(rate(&found.asking, found.asking.sent)?))
 }
 
-/// CPU time of both programs and their gateways in percent of one core.
 fn cpu_percent(found: &Exchanged) -> f64 {
     let program = |measured: &Measured| {
         let used = &measured.usage;

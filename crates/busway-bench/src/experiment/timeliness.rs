@@ -17,12 +17,9 @@ use crate::record::{Experiment, Row, Run};
 use crate::technology::Wait;
 use crate::worker::{ExchangePart, Extent};
 
-/// Transmission intervals in µs.
 const INTERVALS_US: [u64; 10] = [1, 2, 3, 5, 10, 25, 50, 100, 300, 1000];
 const INTERVALS_US_QUICK: [u64; 4] = [1, 10, 100, 1000];
-/// Longest in µs.
 const MAX_INTERVAL_US: u64 = 1_000_000;
-/// Sizes in bytes, as published.
 const SIZES_BYTES: [usize; 2] = [16, 4096];
 const DEFAULTS: Quick = Quick {
     rounds: [1, 3],
@@ -92,7 +89,6 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
     finish(run, common)
 }
 
-/// As that of a stream, but compared by the median of the intervals observed.
 fn row(gathered: &Gathered<Exchanged>, cores: usize) -> Row {
     let answered = |round: &Option<Exchanged>| {
         merge_times(std::iter::once(

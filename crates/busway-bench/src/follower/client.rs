@@ -22,13 +22,10 @@ pub struct Follower {
     name: String,
     directory: PathBuf,
     iceoryx2_config: PathBuf,
-    /// What it can reach of memory that it shares with us.
     pub(crate) access: Access,
-    /// The machine that it is on.
     pub environment: Environment,
     /// Our own address as the follower reaches it.
     local: IpAddr,
-    /// Open on both sides for as long as the run lasts.
     lifeline: TcpStream,
 }
 
@@ -88,7 +85,6 @@ impl Follower {
         }
     }
 
-    /// An error if it has ended, or its machine has not been heard of for long.
     pub(crate) fn check(&self) -> Result<(), BenchError> {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         match recv(&self.lifeline, &mut [0; 1], flags) {
@@ -97,32 +93,26 @@ impl Follower {
         }
     }
 
-    /// Name of its host in system files.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its directory for this run.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// iceoryx2 configuration file of its domain.
     pub fn iceoryx2_config(&self) -> &Path {
         &self.iceoryx2_config
     }
 
-    /// Its address as we reach it.
     pub fn address(&self) -> IpAddr {
         self.address.ip()
     }
 
-    /// Our address as it reaches us.
     pub fn local_address(&self) -> IpAddr {
         self.local
     }
 
-    /// Writes a file into its directory.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<PathBuf, BenchError> {
         let request = Request::Write {
             run: self.run,
@@ -133,7 +123,6 @@ impl Follower {
         Ok(path.unwrap_or_else(|| self.directory.join(name)))
     }
 
-    /// Starts a worker there.
     pub(crate) fn worker(&self, role: &Role) -> Result<Worker, BenchError> {
         let request = Request::Worker {
             run: self.run,
@@ -143,7 +132,6 @@ impl Follower {
         Worker::over(connection, format!("{} at {}", role.word(), self.address))
     }
 
-    /// Starts a gateway there.
     pub(crate) fn gateway(&self, system: &Path) -> Result<RemoteGateway, BenchError> {
         let request = Request::Gateway {
             run: self.run,
@@ -190,7 +178,6 @@ pub(crate) struct RemoteGateway {
 }
 
 impl RemoteGateway {
-    /// CPU time used so far in s.
     pub(crate) fn cpu_s(&mut self) -> f64 {
         let mut line = String::new();
         let asked = self.answers.get_mut().write_all(b"cpu\n");
@@ -199,7 +186,6 @@ impl RemoteGateway {
         line.trim().parse().unwrap_or(0.0)
     }
 
-    /// An error if it has ended.
     pub(crate) fn check(&mut self) -> Result<(), BenchError> {
         if self.ended {
             return Err(BenchError::Ended {

@@ -28,7 +28,6 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Request {
-    /// Begins a run, which lasts as long as the connection.
     Begin {
         /// The leader's [`VERSION`].
         version: String,
@@ -40,17 +39,19 @@ pub(super) enum Request {
         name: String,
         text: String,
     },
-    /// Starts a worker.
-    Worker { run: u64, role: Box<Role> },
-    /// Starts a gateway with a file that was written.
-    Gateway { run: u64, system: PathBuf },
+    Worker {
+        run: u64,
+        role: Box<Role>,
+    },
+    Gateway {
+        run: u64,
+        system: PathBuf,
+    },
 }
 
-/// The answer.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Reply {
-    /// The run has begun.
     Begun {
         run: u64,
         /// Name of the follower's host in system files.
@@ -58,15 +59,15 @@ pub(super) enum Reply {
         directory: PathBuf,
         iceoryx2_config: PathBuf,
         environment: Box<Environment>,
-        /// What it was given on its command line.
         access: Access,
     },
-    /// Done; for a file: where it lies.
-    Done { path: Option<PathBuf> },
-    /// Another run is under way.
+    Done {
+        path: Option<PathBuf>,
+    },
     Busy,
-    /// It can't be done: why, in words.
-    Refused { reason: String },
+    Refused {
+        reason: String,
+    },
 }
 
 /// Lets the system notice that the other machine is gone without a word, after some half a minute
@@ -79,7 +80,6 @@ pub(super) fn notice_silence(connection: &TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Sends one line of JSON.
 pub(super) fn send_line(connection: &mut TcpStream, what: &impl Serialize) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(what)?;
     line.push(b'\n');

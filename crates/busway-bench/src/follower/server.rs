@@ -18,9 +18,7 @@ use crate::technology::{self, MeetingPoint};
 use crate::window::{Access, SharedWindow};
 use crate::worker::Role;
 
-/// Name of this host in system files.
 const NAME: &str = "follower";
-/// How often a waiting server looks whether the user wants to stop.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Options of `busway bench follower`.
@@ -94,10 +92,8 @@ pub fn serve(
 struct Server {
     program: PathBuf,
     access: Access,
-    /// The run under way, and its number.
     run: Mutex<Option<(u64, Arc<Hosts>)>>,
     runs: AtomicU64,
-    /// Connections under way, by number.
     open: Mutex<HashMap<u64, TcpStream>>,
 }
 
@@ -146,7 +142,6 @@ impl Server {
         let _ = connection.shutdown(Shutdown::Both);
     }
 
-    /// A run, for as long as its connection stands.
     fn begin(&self, connection: &mut TcpStream, version: &str, peer: SocketAddr) -> Result<(), String> {
         if version != VERSION {
             return Err(format!("this is busway {VERSION}, the leader is {version}"));
@@ -186,7 +181,6 @@ impl Server {
         }
     }
 
-    /// A worker whose standard input and output the connection is.
     fn worker(&self, connection: &mut TcpStream, hosts: &Hosts, role: &Role) -> Result<(), String> {
         let host = &hosts.hosts[0];
         admit(role, host, self.access.window.as_ref())?;
@@ -230,7 +224,6 @@ impl Server {
     }
 }
 
-/// Waits until the other side closes the connection.
 fn wait_for_end(connection: &mut TcpStream) {
     let mut rest = [0; 64];
     while connection.read(&mut rest).is_ok_and(|read| read > 0) {}
@@ -249,7 +242,6 @@ fn write(hosts: &Hosts, name: &str, text: &str) -> Result<PathBuf, String> {
 /// Shortest frame of a computing task in ns: one in which it still sleeps.
 const MIN_FRAME_NS: u64 = 10_000;
 
-/// Most services that a program may hold.
 const MAX_SERVICES: usize = 100;
 
 /// Refuses what no leader asks for.

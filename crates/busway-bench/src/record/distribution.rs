@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 /// Longest time that is told apart, in ns; longer ones count as this.
 const MAX_NS: u64 = 100_000_000_000;
-/// Significant digits of the histogram.
 const DIGITS: u8 = 3;
 
 /// A histogram of times that never allocates after it was made.
@@ -22,34 +21,28 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// Takes down one time.
     #[inline]
     pub fn record(&mut self, ns: u64) {
         self.0.saturating_record(ns);
     }
 
-    /// Adds the times of another measurement.
     pub fn add(&mut self, other: &Self) {
         // Both have the same bounds, so that every value of one has its place in the other.
         let _ = self.0.add(&other.0);
     }
 
-    /// Forgets all times.
     pub fn clear(&mut self) {
         self.0.reset();
     }
 
-    /// Times taken down.
     pub fn samples(&self) -> u64 {
         self.0.len()
     }
 
-    /// The longest time so far.
     pub fn max(&self) -> u64 {
         self.0.max()
     }
 
-    /// The histogram itself.
     pub fn histogram(&self) -> &Histogram<u64> {
         &self.0
     }
@@ -106,23 +99,14 @@ impl Recorder {
 /// 10,000) are the longest time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Distribution {
-    /// How many.
     pub samples: u64,
-    /// Shortest.
     pub min: u64,
-    /// Arithmetic mean.
     pub mean: f64,
-    /// Half are no longer.
     pub p50: u64,
-    /// 90 % are no longer.
     pub p90: u64,
-    /// 99 % are no longer.
     pub p99: u64,
-    /// 99.9 % are no longer.
     pub p99_9: u64,
-    /// 99.99 % are no longer.
     pub p99_99: u64,
-    /// Longest.
     pub max: u64,
     /// All of them, to three digits: HdrHistogram's exchange format V2, deflated, base64.
     #[serde(default, skip_serializing_if = "Option::is_none")]

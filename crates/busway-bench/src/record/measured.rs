@@ -6,9 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Counts and times of one program.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// Messages sent, or questions asked.
     pub sent: u64,
-    /// Messages received, or answers.
     pub received: u64,
     /// Questions without an answer, of an open loop.
     pub lost: u64,
@@ -36,11 +34,8 @@ pub struct Measured {
 /// Sums from the beginning to the end of counting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Used {
-    /// How long it was, in s.
     pub span_s: f64,
-    /// User time of the program in s.
     pub user_s: f64,
-    /// System time of the program in s.
     pub system_s: f64,
     /// User time of all CPUs of the host in s; known to 10 ms.
     pub host_user_s: f64,
@@ -59,7 +54,6 @@ pub struct Used {
 pub struct Maximum {
     /// Since the beginning of the first run of a continued series, in s.
     pub at_s: f64,
-    /// How long it took.
     pub rtt_ns: u64,
 }
 
@@ -68,7 +62,6 @@ pub struct Maximum {
 pub struct Interruption {
     /// As in [`Maximum::at_s`].
     pub at_s: f64,
-    /// How long, in s.
     pub lasted_s: f64,
     /// What happened, in words.
     pub reason: String,

@@ -25,7 +25,6 @@ pub(crate) use ratio::median;
 /// What [`Run::schema`] says of files that this version writes.
 pub const SCHEMA: &str = "busway-bench/1";
 
-/// The experiments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Experiment {
@@ -50,7 +49,6 @@ pub enum Experiment {
 }
 
 impl Experiment {
-    /// The word used on the command line and in results.
     pub fn word(self) -> &'static str {
         match self {
             Self::Latency => "latency",
@@ -66,12 +64,9 @@ impl Experiment {
     }
 }
 
-/// One run of one experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// [`SCHEMA`].
     pub schema: String,
-    /// Which experiment.
     pub experiment: Experiment,
     /// The command line, word by word.
     pub command: Vec<String>,
@@ -81,9 +76,7 @@ pub struct Run {
     pub duration_s: f64,
     /// Whether it was ended before all was measured.
     pub interrupted: bool,
-    /// How it was measured.
     pub settings: Settings,
-    /// The machine of this program.
     pub environment: Environment,
     /// The machine of the follower, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -100,11 +93,9 @@ pub struct Run {
     /// Technology that [`Row::ratio`] compares with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<String>,
-    /// The figures.
     pub rows: Vec<Row>,
 }
 
-/// How a run was measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// How often each measurement was made, interleaved with all others.
@@ -135,7 +126,6 @@ pub struct Row {
     /// `lossless`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// Size of a message in bytes.
     pub payload_bytes: u64,
     /// Messages that the receiver's queue holds, where it can be chosen (gateway).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -149,15 +139,12 @@ pub struct Row {
     pub crowded: bool,
     /// Rounds that gave figures.
     pub rounds: u32,
-    /// Messages sent.
     pub sent: u64,
-    /// Messages received whole, or answers.
     pub received: u64,
     /// Messages that never came. On a sampling channel: overwritten before they were seen.
     pub lost: u64,
     /// Messages that were torn, altered, or came twice.
     pub corrupt: u64,
-    /// Round trips.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_ns: Option<Distribution>,
     /// Halves of the same round trips; without a histogram of its own.
@@ -172,25 +159,20 @@ pub struct Row {
     /// Intervals between the sending times of messages that were seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_interval_ns: Option<Distribution>,
-    /// Payload received in a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_per_s: Option<f64>,
-    /// Messages received in a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages_per_s: Option<f64>,
     /// What sending cost, or asking: there a message is a round trip.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sender: Option<Load>,
-    /// What receiving cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receiver: Option<Load>,
     /// What a call of a port cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls: Option<Calls>,
-    /// Each round trip that was longer than all before it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub maxima: Vec<Maximum>,
-    /// Times in which nothing was measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interruptions: Vec<Interruption>,
     /// The figure by which technologies are compared, of each round in turn (`null` for a round
@@ -216,13 +198,10 @@ pub struct Row {
 /// What one side cost while counting, in percent of one core.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Load {
-    /// User time of the program.
     pub process_user_percent: f64,
-    /// System time of the program.
     pub process_system_percent: f64,
     /// User time of the whole host, this program's included.
     pub host_user_percent: f64,
-    /// System time of the whole host.
     pub host_system_percent: f64,
     /// Hardware and soft interrupts of the whole host. 0 where the kernel does not account for
     /// them.
@@ -248,11 +227,8 @@ impl Load {
 /// Cost of calls of a port, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calls {
-    /// A write.
     pub write_ns: f64,
-    /// A read of the same message again.
     pub read_ns: f64,
-    /// A write and the read of what was written.
     pub write_and_read_ns: f64,
     /// Reading the clock once, as a write does for its time stamp.
     pub clock_ns: f64,
@@ -261,11 +237,8 @@ pub struct Calls {
 /// One thing that the self-test knows beforehand.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// Which figure, such as `rtt_ns.p50`.
     pub figure: String,
-    /// What was injected.
     pub expected: f64,
-    /// What was measured.
     pub measured: f64,
     /// How far they may be apart.
     pub tolerance: f64,
@@ -273,7 +246,6 @@ pub struct Verdict {
     pub passed: bool,
 }
 
-/// The command line of this program, which is called by its name wherever it lies.
 pub(crate) fn command_line() -> Vec<String> {
     let mut words: Vec<String> = std::env::args().collect();
     if let Some(program) = words.first_mut() {

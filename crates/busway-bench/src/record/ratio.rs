@@ -9,7 +9,6 @@ const T_95: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 ];
-/// The same for more.
 const T_95_MANY: f64 = 1.96;
 
 /// A figure over the baseline's, with the interval that holds the true ratio with 95 % confidence.
@@ -19,7 +18,6 @@ const T_95_MANY: f64 = 1.96;
 /// It knows of the differences between rounds, not of what is the same in all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// Geometric mean of the rounds' ratios.
     pub value: f64,
     /// Lower end of the interval; absent with fewer than two rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -30,7 +28,6 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// `figures` over `baseline`, round by round; `None` if no round has both.
     pub fn of(figures: &[Option<f64>], baseline: &[Option<f64>]) -> Option<Self> {
         let logs: Vec<f64> = figures
             .iter()
@@ -57,7 +54,6 @@ impl Ratio {
     }
 }
 
-/// The value in the middle, or between the two in the middle.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -24,11 +24,9 @@ use crate::hosts::Hosts;
 use crate::record::Measured;
 use crate::system::write_system_file;
 
-/// Round trips before the counting begins, in which each end may still get what it needs.
 const WARM_UP: u64 = 100;
 const COUNTED: u64 = 500;
 const PAYLOAD_BYTES: usize = 4096;
-/// Nothing here takes so long unless it hangs.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 struct Counting;
@@ -65,7 +63,6 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Asks or answers, and counts the allocations of its thread once the path is warm.
 struct Program<'a> {
     side: Side,
     is_open: &'a AtomicBool,
@@ -118,7 +115,6 @@ impl User for Program<'_> {
     }
 }
 
-/// Allocations of the asking and the answering program.
 fn allocations_over(technology: &Description, wait: Wait) -> [u64; 2] {
     let hosts = Hosts::domains(&["a", "b"]).expect("directories");
     let spare = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());

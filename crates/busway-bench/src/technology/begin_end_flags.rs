@@ -14,7 +14,6 @@ use crate::record::Measured;
 
 const FLAG_BYTES: usize = 8;
 
-/// Its description.
 pub(super) fn describe() -> [Description; 1] {
     [Description {
         name: "begin-end-flags".into(),
@@ -28,7 +27,6 @@ pub(super) fn describe() -> [Description; 1] {
     }]
 }
 
-/// Opens it.
 pub(super) fn with(_: &str, opening: &Opening<'_>, user: impl User) -> WorkerResult<Measured> {
     let stride_bytes = (opening.payload_bytes + 2 * FLAG_BYTES).next_multiple_of(APART_BYTES);
     user.exchange(Flags {

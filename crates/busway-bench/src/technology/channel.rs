@@ -29,9 +29,7 @@ use crate::clock::now_ns;
 use crate::control::{Control, WorkerResult};
 use crate::record::Measured;
 
-/// In front of the bus's name.
 const PREFIX: &str = "channel-";
-/// The same, of sampling channels.
 const SAMPLING_PREFIX: &str = "channel-sampling-";
 /// Messages on their way are no longer than this together, unless four are.
 const QUEUE_BYTES: usize = 1 << 20;
@@ -39,14 +37,10 @@ const QUEUE_BYTES: usize = 1 << 20;
 const MAX_BUFFERS: usize = 32;
 /// Messages taken from a channel in one look, as a gateway's lane does.
 const BUDGET: usize = 64;
-/// The link and the channels come up within this time.
 const OPENING_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between two looks at a link that comes up, or at an end that wakes nobody.
 const NAP: Duration = Duration::from_micros(50);
-/// The only lane of each program.
 const LANE: u32 = 0;
 
-/// Their descriptions.
 pub(super) fn describe() -> Vec<Description> {
     let kinds = [
         (PREFIX, "queuing", OneWay::Lossless),
@@ -68,7 +62,6 @@ pub(super) fn describe() -> Vec<Description> {
         .collect()
 }
 
-/// Opens the link and a channel each way.
 pub(super) fn with(name: &str, opening: &Opening<'_>, user: impl User) -> WorkerResult<Measured> {
     let sampled = name.strip_prefix(SAMPLING_PREFIX);
     let bus = sampled.or(name.strip_prefix(PREFIX)).unwrap_or(name);
@@ -121,7 +114,6 @@ fn depth(payload_bytes: usize) -> usize {
     (QUEUE_BYTES / payload_bytes).clamp(4, 256)
 }
 
-/// The bus's settings in the system file, and the host at the other end.
 fn settings(place: &MeetingPoint, bus: &str) -> WorkerResult<(BusSettings, String)> {
     let file = place
         .system
@@ -204,7 +196,6 @@ fn open_ends(link: &mut dyn Link<Loan>, keep: Keep, opening: &Opening<'_>) -> Wo
     Ok(None)
 }
 
-/// A message in one of the buffers, free again when the bus has dropped it.
 struct Loan {
     head: Head,
     payload: Arc<[u8]>,
@@ -224,7 +215,6 @@ impl Carried for Loan {
     }
 }
 
-/// Takes and checks messages.
 struct Landed {
     buffer: Vec<u8>,
     /// In order, at most [`BUDGET`].
@@ -273,7 +263,6 @@ struct Channel {
     buffers: Vec<Arc<[u8]>>,
     /// The one used last, which is warm.
     buffer: usize,
-    /// Of the last message, counted from 1.
     sequence: u64,
     session: u64,
     /// Something accepted has not left yet.
@@ -290,7 +279,6 @@ struct Channel {
     _keeper: Keeper,
 }
 
-/// For which end a program sleeps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Awaited {
     Message,
@@ -330,7 +318,6 @@ impl Channel {
         Ok(())
     }
 
-    /// Takes what has come; whether there is something.
     fn look(&mut self) -> WorkerResult<bool> {
         if self.is_waiting || self.sender.needs_flush() {
             self.flush()?;
@@ -345,7 +332,6 @@ impl Channel {
         Ok(!self.sink.messages.is_empty())
     }
 
-    /// Whether there is room now.
     fn look_for_room(&mut self) -> WorkerResult<bool> {
         self.flush()?;
         let bytes = (HEAD_BYTES + self.sink.buffer.len()) as u64;
@@ -359,7 +345,6 @@ impl Channel {
         }
     }
 
-    /// Sleeps until there may be what is awaited.
     fn sleep(&mut self, awaited: Awaited, at_most: Duration) -> WorkerResult<()> {
         let wait_for = match awaited {
             Awaited::Message if self.is_waiting => WaitFor::Poll,
@@ -456,7 +441,6 @@ impl Path for Channel {
     }
 
     fn wait(&mut self, at_most: Duration) {
-        // The next look reports what fails here.
         let _ = self.sleep(Awaited::Message, at_most);
     }
 }

@@ -16,10 +16,8 @@ use crate::record::Measured;
 /// Slots of a ring for round trips: more would only spread the messages over more of the caches.
 const FEW_SLOTS: usize = 4;
 
-/// The one whose receiver looks at the first bytes only.
 const WITHOUT_COPY_OUT: &str = "copy-in";
 
-/// Their descriptions.
 pub(super) fn describe() -> [Description; 2] {
     let names = [
         ("copy", "floor: a copy in and a copy out of shared memory"),
@@ -98,7 +96,6 @@ struct Copy {
     blocks: bool,
     timed: bool,
     touched: bool,
-    /// Whether every byte of what came is read.
     checked: bool,
     control: Control,
 }

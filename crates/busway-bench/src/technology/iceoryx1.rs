@@ -53,13 +53,10 @@ const DAEMON_TIMEOUT: Duration = Duration::from_secs(8);
 /// The RouDi of the measurement before has ended within this time; one that still runs is somebody
 /// else's.
 const ENDING_TIMEOUT: Duration = Duration::from_secs(3);
-/// Between two looks at RouDi.
 const LOOK: Duration = Duration::from_millis(5);
-/// What RouDi says when it is ready, and where another one runs.
 const READY: &str = "RouDi is ready for clients";
 const STILL_RUNNING: &str = "Could not acquire lock";
 
-/// Its description.
 pub(super) fn describe() -> [Description; 1] {
     let library = find_library();
     let missing = match (&library, find_on_path(DAEMON.as_ref())) {
@@ -87,7 +84,6 @@ pub(super) fn describe() -> [Description; 1] {
     }]
 }
 
-/// Opens it.
 pub(super) fn with(_: &str, opening: &Opening<'_>, user: impl User) -> WorkerResult<Measured> {
     let path = find_library().ok_or_else(|| format!("{LIBRARY} is not installed"))?;
     let _daemon = if opening.answers() {
@@ -217,7 +213,6 @@ struct PublisherOptions {
     spare: [u64; 16],
 }
 
-/// `iox_sub_options_t`, likewise.
 #[repr(C)]
 struct SubscriberOptions {
     queue_capacity: u64,
@@ -250,7 +245,6 @@ type InitEnd<Options> =
 
 macro_rules! binding {
     ($($field:ident = $symbol:literal: $kind:ty),+ $(,)?) => {
-        /// The functions of the binding that are used here.
         struct Binding {
             $($field: $kind),+
         }
@@ -291,14 +285,12 @@ binding! {
     release = b"iox_sub_release_chunk\0": unsafe extern "C" fn(End, *const c_void),
 }
 
-/// A publisher and a subscriber.
 struct Iceoryx1 {
     binding: Binding,
     publisher: End,
     subscriber: End,
     payload_bytes: usize,
     touched: bool,
-    /// What the two ends may point into.
     _storages: Box<[Storage; 2]>,
 }
 

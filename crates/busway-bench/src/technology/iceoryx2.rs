@@ -42,7 +42,6 @@ const MAX_PORTS: usize = 3;
 /// Of the start of a payload, in bytes.
 const ALIGNMENT_BYTES: usize = 8;
 
-/// Their descriptions.
 pub(super) fn describe() -> Vec<Description> {
     let alone = Description {
         name: "iceoryx2".into(),
@@ -80,7 +79,6 @@ pub(super) fn describe() -> Vec<Description> {
     all
 }
 
-/// Messages that the queue of a lossless service holds.
 pub(crate) fn queue_depth(payload_bytes: usize) -> usize {
     (QUEUE_BYTES / payload_bytes).clamp(8, 256)
 }
@@ -98,7 +96,6 @@ pub(crate) fn node(config: &StdPath) -> WorkerResult<Node<ipc::Service>> {
         .map_err(|e| format!("iceoryx2 node in {path:?}: {e}"))
 }
 
-/// Opens it.
 pub(super) fn with(name: &str, opening: &Opening<'_>, user: impl User) -> WorkerResult<Measured> {
     let node = node(&opening.place.iceoryx2)?;
     let settings = match name {
@@ -125,7 +122,6 @@ pub(super) fn with(name: &str, opening: &Opening<'_>, user: impl User) -> Worker
     })
 }
 
-/// One direction: a service, and its companion event service where programs sleep.
 struct Service {
     name: ServiceName,
     messages: PublishSubscribeFactory<ipc::Service, [u8], ()>,
@@ -232,7 +228,6 @@ impl Iceoryx2 {
         Ok(sample.and_then(|sample| Message::read(sample.payload(), self.touched)))
     }
 
-    /// Sleeps until something is announced.
     fn sleep(&self, at_most: Duration) {
         match &self.listener {
             Some(listener) => {

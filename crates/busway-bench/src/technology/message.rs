@@ -13,23 +13,19 @@ pub const MIN_MESSAGE_BYTES: usize = 16;
 /// Set in the number of a message that only tests whether the path stands; it is not counted.
 pub(crate) const PROBE: u64 = 1 << 63;
 
-/// Words of the header.
 const HEADER_WORDS: usize = 2;
 const WORD_BYTES: usize = 8;
 
 /// A message to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Its number.
     pub number: u64,
     /// When it was sent, in ns, or anything else of which the receiver knows.
     pub time_ns: u64,
 }
 
-/// A message that has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// What its header says.
     pub message: Message,
     /// Whether every byte belongs to this message. Of a payload that nobody touches only the header
     /// is known.

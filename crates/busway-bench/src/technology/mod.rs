@@ -60,7 +60,6 @@ macro_rules! technologies {
     };
 }
 
-// Each technology adds its module here.
 technologies! {
     two_lines,
     begin_end_flags,
@@ -82,12 +81,10 @@ pub(crate) fn floor_of(bus: &str) -> Option<Description> {
     of(bus).or_else(|| needs_window(bus).then(|| of("copy"))?)
 }
 
-/// The technology of this name.
 pub fn of(name: &str) -> Option<Description> {
     all().into_iter().find(|description| description.name == name)
 }
 
-/// All technologies in a table for people.
 pub fn list() -> String {
     let mut table = comfy_table::Table::new();
     table.load_preset(comfy_table::presets::NOTHING);

@@ -34,12 +34,10 @@ const DEFAULT_PIECE_BYTES: usize = 8192;
 const DEFAULT_MESSAGES: usize = 10;
 /// Deeper queues would only hide how programs wait for each other.
 const MESSAGES_MAX: usize = 10;
-/// Where the names of queues can be listed, if somebody has mounted it.
 const LISTING: &str = "/dev/mqueue";
 /// What all our queues begin with; the process number of the program that made them follows.
 const PREFIX: &str = "busway-bench-";
 
-/// Its description.
 pub(super) fn describe() -> [Description; 1] {
     let has_queues = FilePath::new(LIMITS).exists();
     [Description {
@@ -57,7 +55,6 @@ pub(super) fn describe() -> [Description; 1] {
     }]
 }
 
-/// Opens it.
 pub(super) fn with(_: &str, opening: &Opening<'_>, user: impl User) -> WorkerResult<Measured> {
     user.exchange(Queues::open(opening)?)
 }
@@ -75,9 +72,7 @@ fn longest_piece_bytes() -> usize {
     limit("msgsize_max").unwrap_or(DEFAULT_PIECE_BYTES)
 }
 
-/// Both queues.
 struct Queues {
-    /// To the other program, and from it.
     there: OwnedFd,
     back: OwnedFd,
     /// Of the program that has made them.
@@ -85,7 +80,6 @@ struct Queues {
     blocks: bool,
     piece_bytes: usize,
     outgoing: Vec<u8>,
-    /// Bytes of `outgoing` that have left; all of them when nothing is under way.
     left: usize,
     /// Room for whole pieces: a queue refuses to give a message to a shorter buffer than its
     /// longest.
@@ -128,7 +122,6 @@ impl Queues {
         })
     }
 
-    /// Hands over as many pieces as the queue takes; whether those were all.
     fn push(&mut self) -> WorkerResult<bool> {
         while self.left < self.outgoing.len() {
             let end = self.outgoing.len().min(self.left + self.piece_bytes);
@@ -144,7 +137,6 @@ impl Queues {
     }
 }
 
-/// Names of queues, unlinked at the end unless the other program has done so before.
 #[derive(Default)]
 struct Names(Vec<CString>);
 
@@ -201,7 +193,6 @@ fn open_made(names_file: &FilePath, flags: i32) -> WorkerResult<[OwnedFd; 2]> {
     }
 }
 
-/// Unlinks the queues of runs that are gone.
 fn remove_leftovers() {
     for entry in fs::read_dir(LISTING).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -211,7 +202,6 @@ fn remove_leftovers() {
         if let Some(owner) = owner
             && !FilePath::new(&format!("/proc/{owner}")).exists()
         {
-            // Whoever was quicker has done the same.
             let _ = fs::remove_file(entry.path());
         }
     }

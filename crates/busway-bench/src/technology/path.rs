@@ -20,17 +20,13 @@ pub(crate) const LOOK_TIMEOUT: Duration = Duration::from_millis(100);
 /// A technology as experiments see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// The word used on the command line and in results.
     pub name: String,
-    /// What it is, in a few words.
     pub title: String,
     /// How programs can wait on it; those that an experiment uses by default.
     pub waits: Vec<Wait>,
-    /// How far it reaches.
     pub reach: Reach,
     /// What it does with a stream of messages; none: it can't carry one.
     pub one_way: Option<OneWay>,
-    /// Longest message in bytes.
     pub max_bytes: usize,
     /// What must be there before programs open it.
     pub stage: Stage,
@@ -38,14 +34,11 @@ pub struct Description {
     pub missing: Option<String>,
 }
 
-/// Where both programs can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// On one host.
     Host,
     /// On two hosts of one machine, which share files; on two machines that share a window.
     Machine,
-    /// On any two hosts.
     Network,
 }
 
@@ -94,9 +87,7 @@ pub(super) fn reach_of(bus: &str) -> Reach {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Side {
-    /// Asks, or sends.
     Asks,
-    /// Answers, or receives.
     Answers,
 }
 
@@ -109,11 +100,9 @@ pub struct MeetingPoint {
     pub directory: PathBuf,
     /// Where the answering program listens; port 0: any, and it says which.
     pub address: SocketAddr,
-    /// iceoryx2 configuration file of the program's host.
     pub iceoryx2: PathBuf,
     /// System file, where the stage needs one.
     pub system: Option<PathBuf>,
-    /// Name of the program's host in it.
     pub host: String,
     /// Memory that both machines see, instead of files in `directory`.
     pub window: Option<SharedWindow>,
@@ -121,26 +110,21 @@ pub struct MeetingPoint {
 
 /// With what a path is opened.
 pub(crate) struct Opening<'a> {
-    /// Which program.
     pub side: Side,
-    /// Where.
     pub place: &'a MeetingPoint,
     /// Size of a message in bytes: a multiple of 8, at least [`MIN_MESSAGE_BYTES`].
     pub payload_bytes: usize,
     /// How [`Path::receive`] waits: [`Wait::Event`] blocks for [`LOOK_TIMEOUT`] at most, the others
     /// look once.
     pub wait: Wait,
-    /// Whether every byte is written and read.
     pub touched: bool,
     /// The program sends at instants of its own: neither `send` nor `receive` may block, it waits
     /// by [`Path::wait`].
     pub timed: bool,
-    /// Whether messages go one way only, from the asking program to the answering one.
     pub one_way: bool,
     /// Whether iceoryx2 services have their default settings, by which a full queue loses its
     /// oldest message; otherwise the publisher waits for room.
     pub overwrites: bool,
-    /// What the parent wants.
     pub control: &'a Control,
     /// To be called by an answering program that waits until the other one connects: it is ready,
     /// and listens at this address, if at any.
@@ -148,7 +132,6 @@ pub(crate) struct Opening<'a> {
 }
 
 impl Description {
-    /// Whether its programs can be on two machines, which share a window if `has_window`.
     pub fn reaches_another_machine(&self, has_window: bool) -> bool {
         match self.reach {
             _ if self.stage == Stage::Tunnel => false,
@@ -168,7 +151,6 @@ impl Description {
         waits
     }
 
-    /// Whether gateways carry its messages.
     pub fn has_gateways(&self) -> bool {
         match self.stage {
             Stage::Ports {
@@ -182,18 +164,15 @@ impl Description {
 }
 
 impl Opening<'_> {
-    /// Whether this is the answering program.
     pub fn answers(&self) -> bool {
         self.side == Side::Answers
     }
 
-    /// Whether `receive` shall block until something comes.
     pub fn blocks(&self) -> bool {
         self.wait == Wait::Event && !self.timed
     }
 }
 
-/// Two ways: one for messages to the other program, one for its messages.
 pub(crate) trait Path {
     /// Sends one message. Where the path is lossless and full it waits for room. False if it was
     /// not sent: the parent ended the program, or the path was opened for a program that sends at
@@ -210,8 +189,6 @@ pub(crate) trait Path {
     }
 }
 
-/// What is done with a path.
 pub(crate) trait User {
-    /// Does it.
     fn exchange(self, path: impl Path) -> WorkerResult<Measured>;
 }

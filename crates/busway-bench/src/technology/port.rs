@@ -26,10 +26,8 @@ use crate::record::Measured;
 const REFRESH_PERIOD_NS: SystemTime = 1_000_000_000;
 /// Messages in a queue are no longer than this together, unless four are.
 const QUEUE_BYTES: usize = 1 << 20;
-/// What the two partitions are called.
 const PARTITIONS: [&str; 2] = ["near", "far"];
 
-/// Their descriptions.
 pub(super) fn describe() -> Vec<Description> {
     let mut all = Vec::new();
     for (kind, queuing) in [("sampling", false), ("queuing", true)] {
@@ -61,7 +59,6 @@ pub(super) fn describe() -> Vec<Description> {
     all
 }
 
-/// Opens the ports of this program's partition.
 pub(super) fn with(name: &str, opening: &Opening<'_>, user: impl User) -> WorkerResult<Measured> {
     let partition = join(opening.place, opening.side)?;
     let ends = Ends {
@@ -125,7 +122,6 @@ pub(crate) fn partitions(hosts: [&str; 2], sizes: &[usize], queuing: bool) -> St
     text
 }
 
-/// The partition that a program is.
 pub(crate) fn partition_of(side: Side) -> &'static str {
     match side {
         Side::Asks => PARTITIONS[0],
@@ -143,7 +139,6 @@ pub(crate) fn port_names(payload_bytes: usize, side: Side) -> [String; 2] {
     }
 }
 
-/// Joins the partition of this side.
 pub(crate) fn join(place: &MeetingPoint, side: Side) -> WorkerResult<Partition> {
     let name = partition_of(side);
     let file = place
@@ -168,7 +163,6 @@ pub(crate) fn start(partition: &Partition) -> WorkerResult<()> {
         .map_err(|e| format!("start partition {}: {e}", partition.name()))
 }
 
-/// The sampling source and destination of these names.
 pub(crate) fn sampling_ports<'p>(
     partition: &'p Partition,
     source: &str,
@@ -188,7 +182,6 @@ fn refused(partition: &Partition, port: &str, refusal: Refusal) -> String {
     format!("create {}/{port}: {refusal}", partition.name())
 }
 
-/// Messages under way in this program.
 struct Ends {
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
@@ -269,7 +262,6 @@ impl<'p> Queuing<'p> {
         Ok(ports)
     }
 
-    /// Takes the next message, waiting for `time_out` ns at most.
     fn take(&mut self, time_out: SystemTime) -> WorkerResult<Option<Received>> {
         match self.destination.receive(&mut self.ends.incoming, time_out) {
             Ok(_) => Ok(Message::read(&self.ends.incoming, self.ends.touched)),

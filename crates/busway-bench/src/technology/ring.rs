@@ -20,10 +20,8 @@ use crate::control::WorkerResult;
 use crate::window::SharedWindow;
 
 const DATA_OFFSET_BYTES: usize = 4096;
-/// A sleeper looks again after this long.
 pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 const LINE_BYTES: usize = 64;
-/// Lines of the two counts.
 const HEAD: usize = 0;
 const TAIL: usize = 1;
 /// The slots together are no longer than this, unless four messages are.
@@ -34,14 +32,12 @@ pub(crate) fn slots_for(payload_bytes: usize) -> usize {
     (SLOTS_BYTES_MAX / payload_bytes).clamp(4, 1024)
 }
 
-/// One direction of a bare window.
 pub(crate) struct Ring {
     map: MmapRaw,
     slots: u64,
     words: usize,
     /// `head` for a sender, `tail` for a receiver: this side's own count.
     mine: u64,
-    /// The other side's count when last looked at.
     theirs: u64,
 }
 
@@ -87,12 +83,10 @@ impl Ring {
         Ok(ring)
     }
 
-    /// What a ring takes of a window, in bytes.
     pub(crate) fn bytes(payload_bytes: usize, slots: usize) -> usize {
         (DATA_OFFSET_BYTES + slots * payload_bytes).next_multiple_of(DATA_OFFSET_BYTES)
     }
 
-    /// `map` is long enough.
     fn of(map: MmapRaw, payload_bytes: usize, slots: usize) -> Self {
         Self {
             map,
@@ -120,7 +114,6 @@ impl Ring {
         unsafe { self.map.as_mut_ptr().add(offset_bytes).cast() }
     }
 
-    /// Copies `message` into the next slot; false when all slots are taken.
     pub(crate) fn try_send(&mut self, message: &[u64], wait: Wait) -> bool {
         if self.mine - self.theirs == self.slots {
             // Acquire: partner of the receiver's release of `tail`; its reads of the slot are over.
@@ -172,7 +165,6 @@ impl Ring {
         }
     }
 
-    /// Blocks a receiver until there may be a message, for `at_most` at most.
     pub(crate) fn sleep_until_message(&self, at_most: Duration) {
         self.sleep_until_changed(HEAD, at_most);
     }
@@ -182,7 +174,6 @@ impl Ring {
         self.sleep_until_changed(TAIL, LONGEST_SLEEP);
     }
 
-    /// Blocks until the count in `line`, which the other side writes, is no longer what was seen.
     fn sleep_until_changed(&self, line: usize, at_most: Duration) {
         let sleeping = self.word(3 + 2 * line);
         sleeping.store(1, Ordering::SeqCst);

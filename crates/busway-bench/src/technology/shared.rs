@@ -15,16 +15,12 @@ use crate::control::WorkerResult;
 /// Distance of what different programs write, in bytes: CPUs fetch lines in pairs.
 pub(super) const APART_BYTES: usize = 128;
 
-/// A mapped file and the window onto it.
 pub(super) struct Memory {
     pub(super) window: Window,
-    /// Keeps the memory behind `window`.
     _map: MmapRaw,
 }
 
 impl Memory {
-    /// Maps the window of this place, which the answering program clears; without one the file,
-    /// which it makes.
     pub(super) fn open(opening: &Opening<'_>, len_bytes: usize) -> WorkerResult<Self> {
         if let Some(shared) = &opening.place.window {
             return Self::of(shared.map(0, len_bytes)?, len_bytes, opening.answers());

@@ -10,14 +10,11 @@ use super::path::{LOOK_TIMEOUT, Opening, Path};
 use super::ready::{Room, sleep_until_ready};
 use crate::control::WorkerResult;
 
-/// A connected socket of either family.
 pub(super) trait Socket: Read + Write + AsFd {
     fn set_nonblocking(&self, nonblocking: bool) -> std::io::Result<()>;
-    /// How long reading and writing block at most.
     fn set_timeout(&self, timeout: Option<Duration>) -> std::io::Result<()>;
 }
 
-/// One connection.
 pub(super) struct Stream<S> {
     socket: S,
     outgoing: Vec<u8>,
@@ -31,7 +28,6 @@ pub(super) struct Stream<S> {
 }
 
 impl<S: Socket> Stream<S> {
-    /// Over a socket that is connected.
     pub(super) fn new(socket: S, opening: &Opening<'_>) -> WorkerResult<Self> {
         let blocks = opening.blocks();
         socket
@@ -49,7 +45,6 @@ impl<S: Socket> Stream<S> {
         })
     }
 
-    /// Hands over as much as the socket takes; whether that was all.
     fn push(&mut self) -> WorkerResult<bool> {
         while self.written < self.outgoing.len() {
             match self.socket.write(&self.outgoing[self.written..]) {

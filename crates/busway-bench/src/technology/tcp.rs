@@ -9,7 +9,6 @@ use super::wait::Wait;
 use crate::control::WorkerResult;
 use crate::record::Measured;
 
-/// Its description.
 pub(super) fn describe() -> [Description; 1] {
     [Description {
         name: "tcp".into(),
@@ -40,7 +39,6 @@ pub(super) fn with(_: &str, opening: &Opening<'_>, user: impl User) -> WorkerRes
     user.exchange(Stream::new(socket, opening)?)
 }
 
-/// `None` if the program shall end before anybody has connected.
 fn accept(address: SocketAddr, opening: &Opening<'_>) -> WorkerResult<Option<TcpStream>> {
     let listening = TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;

@@ -22,7 +22,6 @@ const SERVICE_TYPE: u32 = 0x4255_5342;
 /// A service is known on all nodes within this time; nodes that have just met need a few seconds.
 const FINDING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Its description.
 pub(super) fn describe() -> [Description; 1] {
     [Description {
         name: "tipc".into(),
@@ -36,7 +35,6 @@ pub(super) fn describe() -> [Description; 1] {
     }]
 }
 
-/// Opens it.
 pub(super) fn with(_: &str, opening: &Opening<'_>, user: impl User) -> WorkerResult<Measured> {
     let address = ServiceAddress {
         service_type: SERVICE_TYPE,
@@ -78,7 +76,6 @@ fn accept(address: ServiceAddress, opening: &Opening<'_>) -> WorkerResult<Option
     Ok(None)
 }
 
-/// `None` if the program shall end before the service was found.
 fn connect(address: ServiceAddress, opening: &Opening<'_>) -> WorkerResult<Option<socket2::Socket>> {
     let give_up_at = Instant::now() + FINDING_TIMEOUT;
     while !opening.control.ended() {

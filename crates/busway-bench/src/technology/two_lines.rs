@@ -8,7 +8,6 @@ use super::wait::Wait;
 use crate::control::WorkerResult;
 use crate::record::Measured;
 
-/// Its description.
 pub(super) fn describe() -> [Description; 1] {
     [Description {
         name: "two-lines".into(),
@@ -23,7 +22,6 @@ pub(super) fn describe() -> [Description; 1] {
     }]
 }
 
-/// Opens it.
 pub(super) fn with(_: &str, opening: &Opening<'_>, user: impl User) -> WorkerResult<Measured> {
     user.exchange(TwoLines {
         memory: Memory::open(opening, 2 * APART_BYTES)?,
@@ -34,7 +32,6 @@ pub(super) fn with(_: &str, opening: &Opening<'_>, user: impl User) -> WorkerRes
 
 struct TwoLines {
     memory: Memory,
-    /// Offsets in bytes of the line to write and the line to look at.
     lines: [usize; 2],
     last: u64,
 }

@@ -25,13 +25,11 @@ use crate::record::Measured;
 const DATAGRAM_BYTES: usize = 65_504;
 /// In front of each piece: which message, which piece, in native byte order.
 const HEAD_BYTES: usize = 8;
-/// Payload of a piece.
 const PIECE_BYTES: usize = DATAGRAM_BYTES - HEAD_BYTES;
 /// What is asked of the system for either buffer of a socket: room for a long message each way with
 /// the kernel's bookkeeping.
 const SOCKET_BUFFER_BYTES: usize = 16 << 20;
 
-/// Its description.
 pub(super) fn describe() -> [Description; 1] {
     [Description {
         name: "udp".into(),
@@ -104,7 +102,6 @@ fn meet(socket: &UdpSocket, control: &Control) -> WorkerResult<bool> {
     Ok(false)
 }
 
-/// A connected socket.
 struct Udp {
     socket: UdpSocket,
     pieces: Pieces,
@@ -119,7 +116,6 @@ struct Udp {
     room: Room,
 }
 
-/// How a message is cut.
 #[derive(Clone, Copy)]
 struct Pieces {
     message_bytes: usize,
@@ -176,7 +172,6 @@ impl Udp {
         })
     }
 
-    /// Hands over as many pieces as the socket takes; whether those were all.
     fn push(&mut self) -> WorkerResult<bool> {
         while self.leaving.1 < self.pieces.count {
             let (number, piece) = self.leaving;
@@ -205,7 +200,6 @@ impl Udp {
         Ok(true)
     }
 
-    /// One datagram; whether it made a message whole.
     fn take(&mut self) -> Result<bool, Errno> {
         if self.pieces.count == 1 {
             let (bytes, _) =

@@ -10,7 +10,6 @@ use super::wait::Wait;
 use crate::control::WorkerResult;
 use crate::record::Measured;
 
-/// Its description.
 pub(super) fn describe() -> [Description; 1] {
     [Description {
         name: "unix".into(),
@@ -24,7 +23,6 @@ pub(super) fn describe() -> [Description; 1] {
     }]
 }
 
-/// Opens it. The answering program listens.
 pub(super) fn with(_: &str, opening: &Opening<'_>, user: impl User) -> WorkerResult<Measured> {
     let file = SocketFile(
         opening
@@ -45,7 +43,6 @@ pub(super) fn with(_: &str, opening: &Opening<'_>, user: impl User) -> WorkerRes
     user.exchange(Stream::new(socket, opening)?)
 }
 
-/// Removes the file when it goes.
 struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
@@ -55,7 +52,6 @@ impl Drop for SocketFile {
     }
 }
 
-/// `None` if the program shall end before anybody has connected.
 fn accept(file: &SocketFile, opening: &Opening<'_>) -> WorkerResult<Option<UnixStream>> {
     let path = &file.0;
     let listening = UnixListener::bind(path).and_then(|listener| {

@@ -17,7 +17,6 @@ pub enum Wait {
 }
 
 impl Wait {
-    /// The word used in configuration and results.
     pub fn word(self) -> &'static str {
         match self {
             Self::Spin => "spin",

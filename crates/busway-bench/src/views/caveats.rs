@@ -21,7 +21,6 @@ pub(super) enum Weight {
 }
 
 impl Weight {
-    /// The word before the text.
     pub fn word(self) -> &'static str {
         match self {
             Self::Refused => "NOT GRANTED",
@@ -31,14 +30,12 @@ impl Weight {
     }
 }
 
-/// One thing to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Caveat {
     pub weight: Weight,
     pub text: String,
 }
 
-/// All of a run, the heaviest first.
 pub(super) fn of(run: &Run) -> Vec<Caveat> {
     let mut all = Vec::new();
     let mut add = |weight, text: String| {
@@ -87,7 +84,6 @@ pub(super) fn of(run: &Run) -> Vec<Caveat> {
     all
 }
 
-/// How it was measured, in a line.
 pub(super) fn how(settings: &Settings) -> String {
     let mut parts = vec![match settings.rounds {
         1 => "1 round".to_owned(),
@@ -110,7 +106,6 @@ pub(super) fn how(settings: &Settings) -> String {
     parts.join("; ")
 }
 
-/// Whether payloads were touched, in words.
 pub(super) fn touched(settings: &Settings) -> &'static str {
     if settings.touched {
         "every byte written and read"

@@ -108,7 +108,6 @@ fn names(files: &[PathBuf]) -> Vec<String> {
     names
 }
 
-/// What differs between the runs and bears on the figures.
 fn differences(names: &[String], runs: &[Run]) -> Vec<String> {
     type Property = fn(&Run) -> String;
     let properties: [(&str, Property); 6] = [

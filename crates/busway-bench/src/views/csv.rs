@@ -7,7 +7,6 @@
 
 use crate::record::{Calls, Distribution, Load, Row, Run};
 
-/// Writes runs, in order.
 pub(super) fn write(runs: &[(String, &Run)], to: impl std::io::Write) -> Result<(), csv::Error> {
     let mut writer = csv::Writer::from_writer(to);
     let empty = Row::default();
@@ -36,7 +35,6 @@ pub(super) fn write(runs: &[(String, &Run)], to: impl std::io::Write) -> Result<
     Ok(())
 }
 
-/// Names and values of a row.
 fn cells(row: &Row) -> Vec<(String, String)> {
     let mut cells: Vec<(String, String)> = Vec::with_capacity(100);
     let mut put = |name: &str, value: String| cells.push((name.to_owned(), value));

@@ -17,7 +17,6 @@ use crate::record::{Row, Run};
 /// ns in the unit of the column of maxima.
 const MAX_DIVISOR: f64 = 1e3;
 
-/// Writes the histograms of a run.
 pub(super) fn write(run: &Run, mut to: impl io::Write) -> io::Result<()> {
     let mut serializer = V2DeflateSerializer::new();
     let began = UNIX_EPOCH + Duration::from_secs(run.started_unix_s);
@@ -45,7 +44,6 @@ pub(super) fn write(run: &Run, mut to: impl io::Write) -> io::Result<()> {
     to.flush()
 }
 
-/// Kinds of times of a row.
 pub(super) fn kinds(row: &Row) -> [(&'static str, &Option<crate::record::Distribution>); 4] {
     [
         ("rtt_ns", &row.rtt_ns),
@@ -55,7 +53,6 @@ pub(super) fn kinds(row: &Row) -> [(&'static str, &Option<crate::record::Distrib
     ]
 }
 
-/// What a row's histogram is called.
 fn tag(row: &Row, kind: &str) -> String {
     let mut parts = vec![row.technology.clone(), row.wait.clone()];
     parts.extend(row.mode.clone());

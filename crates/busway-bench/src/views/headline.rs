@@ -15,7 +15,6 @@ const IN_TIME: f64 = 1.1;
 /// From here on others explain why the self-test fails, in percent of the processors.
 const BUSY_PERCENT: f64 = 5.0;
 
-/// What most readers look for.
 pub(super) fn sentences(set: &Set<'_>) -> Vec<String> {
     match set.experiment() {
         Experiment::Latency | Experiment::Gateway => latency(set),
@@ -41,7 +40,6 @@ fn name(entry: &Entry<'_>) -> String {
     marked(&entry.name(), entry.row)
 }
 
-/// The best row of the smallest and of the largest size.
 fn ends(
     set: &Set<'_>,
     what: &str,
@@ -104,7 +102,6 @@ fn latency(set: &Set<'_>) -> Vec<String> {
     all
 }
 
-/// How much longer the task takes than without communication.
 fn interference(set: &Set<'_>) -> Vec<String> {
     let mut all = Vec::new();
     for interval_ns in set.intervals_ns() {

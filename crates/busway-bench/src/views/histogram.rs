@@ -11,14 +11,10 @@ use crate::record::{Experiment, Recorder, Row};
 use super::series::{Entry, Set};
 use super::units;
 
-/// Ranges of a histogram.
 const RANGES: usize = 24;
-/// Characters of the longest bar.
 const BAR: usize = 50;
-/// Characters before it.
 const LABEL: usize = 36;
 
-/// A histogram of each row that has one.
 pub(super) fn text(set: &Set<'_>, width: Option<usize>) -> String {
     let bar = width.map_or(BAR, |width| width.saturating_sub(LABEL).min(BAR));
     let of_entry = |entry: Entry<'_>| {
@@ -33,7 +29,6 @@ pub(super) fn text(set: &Set<'_>, width: Option<usize>) -> String {
     set.entries().filter_map(of_entry).collect()
 }
 
-/// The times of a row that its experiment is about, and by what they are divided.
 pub(super) fn times(experiment: Experiment, row: &Row) -> Option<(&'static str, Recorder, f64)> {
     let (what, times, divisor) = match experiment {
         Experiment::Interference => ("Execution time", &row.execution_ns, 1.0),

@@ -20,18 +20,13 @@ pub(super) struct Set<'a> {
     differences: &'a [String],
 }
 
-/// A row, and whose it is.
 #[derive(Clone, Copy)]
 pub(super) struct Entry<'a> {
-    /// Index of the run.
     pub run: usize,
-    /// Name of the run; empty if there is only one.
     pub label: &'a str,
-    /// Its figures.
     pub row: &'a Row,
 }
 
-/// What distinguishes one line from another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key<'a> {
     pub run: usize,
@@ -43,7 +38,6 @@ pub(super) struct Key<'a> {
 /// A line: a name, and its rows by size and interval in the order of the file.
 pub(super) struct Series<'a> {
     pub key: Key<'a>,
-    /// Technology, wait, mode and run in words.
     pub name: String,
     pub rows: Vec<&'a Row>,
 }
@@ -54,7 +48,6 @@ impl<'a> Set<'a> {
         Self { runs, differences }
     }
 
-    /// What makes the runs hard to compare.
     pub fn differences(&self) -> &'a [String] {
         self.differences
     }
@@ -67,7 +60,6 @@ impl<'a> Set<'a> {
         self.runs.iter().map(|(label, run)| (label.as_str(), *run))
     }
 
-    /// The technology that ratios compare with, if all runs have the same.
     pub fn baseline(&self) -> Option<&'a str> {
         let first = self.runs[0].1.baseline.as_deref()?;
         self.runs
@@ -130,7 +122,6 @@ impl<'a> Set<'a> {
         sorted.into_iter().collect()
     }
 
-    /// All sizes, ascending.
     pub fn sizes(&self) -> Vec<u64> {
         distinct(self.entries().map(|entry| entry.row.payload_bytes))
     }
@@ -167,7 +158,6 @@ impl<'a> Entry<'a> {
         key(self.run, self.row)
     }
 
-    /// Technology, wait, mode and run in words.
     pub fn name(&self) -> String {
         let mut name = format!("{} {}", self.row.technology, self.row.wait)
             .trim_end()
@@ -198,12 +188,10 @@ pub(super) fn marked(text: &str, row: &Row) -> String {
     }
 }
 
-/// What sending cost.
 pub(super) fn sender(row: &Row) -> Option<&Load> {
     row.sender.as_ref()
 }
 
-/// What receiving cost.
 pub(super) fn receiver(row: &Row) -> Option<&Load> {
     row.receiver.as_ref()
 }
@@ -223,7 +211,6 @@ pub(super) fn headline(experiment: Experiment, row: &Row) -> Option<f64> {
     }
 }
 
-/// CPU load of both sides together.
 pub(super) fn load_percent(row: &Row) -> Option<f64> {
     let [sent, received] = [sender(row), receiver(row)].map(|side| side.map(Load::total_percent));
     Some(sent.unwrap_or(0.0) + received.unwrap_or(0.0)).filter(|_| sent.or(received).is_some())

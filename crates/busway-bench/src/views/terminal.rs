@@ -29,7 +29,6 @@ pub struct Show {
     pub columns: Option<Columns>,
 }
 
-/// The columns that were asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Columns {
     /// Every column of every table, and a table for every size.
@@ -169,7 +168,6 @@ fn drawn(table: Table, columns: Option<&Columns>, width: Option<usize>) -> Strin
     out
 }
 
-/// The columns that were asked for, or answer the question of the experiment.
 fn asked(table: &Table, columns: Option<&Columns>) -> Vec<usize> {
     let is_asked = |head: &Head| match columns {
         None => !head.extra,
@@ -197,7 +195,6 @@ fn too_wide(table: &Table, shown: &[usize], width: usize) -> Option<usize> {
     (is_too_wide && rank > 0).then_some(at)
 }
 
-/// Columns of the terminal, if standard output is one.
 pub(super) fn width() -> Option<usize> {
     let out = std::io::stdout();
     let size = rustix::termios::tcgetwinsize(out).ok()?;

@@ -10,7 +10,6 @@ use super::series::{Series, Set};
 use super::units;
 use crate::record::{Ratio, Row};
 
-/// Who is faster at one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Faster {
     First,
@@ -19,7 +18,6 @@ enum Faster {
     Undecided,
 }
 
-/// How two buses compare over all sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     /// Nowhere is one shown to be slower.
@@ -30,7 +28,6 @@ enum Verdict {
     Often,
 }
 
-/// A sentence for each two buses that were measured in the same way.
 pub(super) fn sentences(set: &Set<'_>) -> Vec<String> {
     let all = set.series();
     let buses: Vec<(&str, &Series<'_>)> = all.iter().filter_map(|it| Some((bus(it)?, it))).collect();
@@ -48,7 +45,6 @@ pub(super) fn sentences(set: &Set<'_>) -> Vec<String> {
     said
 }
 
-/// The bus of a line, if it is the channel of one.
 fn bus<'a>(series: &Series<'a>) -> Option<&'a str> {
     let bus = series.key.technology.strip_prefix("channel-")?;
     BUS_NAMES.contains(&bus).then_some(bus)
@@ -85,7 +81,6 @@ fn sentence(first: &(&str, &Series<'_>), second: &(&str, &Series<'_>)) -> Option
     })
 }
 
-/// Who is faster at each size that both have, by size.
 fn compared(first: &Series<'_>, second: &Series<'_>) -> Vec<(u64, Faster)> {
     let of_size = |row: &&&Row, bytes| row.payload_bytes == bytes;
     let mut all: Vec<(u64, Faster)> = first

@@ -4,7 +4,6 @@
 //! axes take the unit that fits. Sizes are binary (KiB) where they are whole, rates are decimal
 //! (MB/s), as their publications have them. Called by all views.
 
-/// A time in ns as µs: three digits after the point below 10 µs, fewer above, none from 1 ms on.
 pub(super) fn micros(ns: f64) -> String {
     let us = ns / 1e3;
     match us {
@@ -15,7 +14,6 @@ pub(super) fn micros(ns: f64) -> String {
     }
 }
 
-/// A time in ns with the unit that fits, to three digits.
 pub(super) fn time(ns: f64) -> String {
     match ns.abs() {
         ..1e3 => format!("{} ns", digits(ns)),
@@ -25,7 +23,6 @@ pub(super) fn time(ns: f64) -> String {
     }
 }
 
-/// A duration in s as people say it.
 pub(super) fn duration(s: f64) -> String {
     match s {
         ..1.0 => time(s * 1e9),
@@ -35,7 +32,6 @@ pub(super) fn duration(s: f64) -> String {
     }
 }
 
-/// A size in bytes.
 pub(super) fn size(bytes: u64) -> String {
     match bytes {
         _ if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
@@ -44,7 +40,6 @@ pub(super) fn size(bytes: u64) -> String {
     }
 }
 
-/// Bytes a second with the unit that fits.
 pub(super) fn rate(bytes_per_s: f64) -> String {
     match bytes_per_s {
         ..1e3 => format!("{} B/s", digits(bytes_per_s)),
@@ -54,7 +49,6 @@ pub(super) fn rate(bytes_per_s: f64) -> String {
     }
 }
 
-/// To three significant digits, without an exponent.
 pub(super) fn digits(value: f64) -> String {
     match value.abs() {
         ..0.0005 => format!("{value:.0}"),

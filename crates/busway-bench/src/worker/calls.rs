@@ -14,18 +14,14 @@ use crate::technology::{MeetingPoint, Side, join, port_names, sampling_ports, st
 /// The program that calls both ends of a channel of ports.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PortCalls {
-    /// Both partitions with their ports, on one host.
     pub place: MeetingPoint,
-    /// Size of a message in bytes.
     pub payload_bytes: usize,
-    /// How long to measure, in s.
     pub seconds: f64,
 }
 
 /// Calls between two readings of the clock.
 const BATCH: u64 = 100;
 
-/// Calls the ports for a third of the time each.
 pub(super) fn calls(spec: &PortCalls, control: &Control) -> WorkerResult<Calls> {
     let (near, far) = (join(&spec.place, Side::Asks)?, join(&spec.place, Side::Answers)?);
     let ports = |partition, side| {
@@ -52,7 +48,6 @@ pub(super) fn calls(spec: &PortCalls, control: &Control) -> WorkerResult<Calls> 
     })
 }
 
-/// Median over batches of what a call takes.
 fn call_ns(seconds: f64, control: &Control, mut call: impl FnMut() -> bool) -> WorkerResult<f64> {
     let mut batches = Recorder::default();
     let end = Instant::now() + Duration::from_secs_f64(seconds);

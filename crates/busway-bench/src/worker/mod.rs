@@ -35,7 +35,6 @@ pub enum Role {
     Exchange(Exchange),
     /// Holds many services open without sending (for the cost of being idle).
     Services(Services),
-    /// Calls both ends of a channel of ports, for what a call costs.
     PortCalls(PortCalls),
     /// The task that shares a core with a receiving partition.
     Compute(Compute),
@@ -46,7 +45,6 @@ pub enum Role {
 }
 
 impl Role {
-    /// What the program is called in messages.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Services(_) => "services",

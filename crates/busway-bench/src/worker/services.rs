@@ -9,14 +9,10 @@ use super::report::{Report, report};
 use crate::control::{Control, WorkerResult};
 use crate::technology::iceoryx2_node;
 
-/// The program that holds many services open without sending.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Services {
-    /// iceoryx2 configuration file.
     pub config: PathBuf,
-    /// How many; named `idle/0` onwards.
     pub count: usize,
-    /// Publisher or subscriber of each.
     pub publish: bool,
 }
 

@@ -8,7 +8,6 @@ use std::net::{IpAddr, UdpSocket};
 use crate::clock::now_ns;
 use crate::record::Used;
 
-/// The sums at the beginning.
 pub(super) struct Usage {
     begun_ns: u64,
     begun: Used,
@@ -26,7 +25,6 @@ impl Usage {
         }
     }
 
-    /// What was used since.
     pub(super) fn end(self) -> Used {
         let span_s = (now_ns() - self.begun_ns) as f64 / 1e9;
         let (then, now) = (self.begun, sums(self.interface.as_deref()));
@@ -64,7 +62,6 @@ fn sums(interface: Option<&str>) -> Used {
     }
 }
 
-/// User and system time of this process in s.
 fn process_times_s() -> (f64, f64) {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the pointer is to a `rusage` of our own, which the call fills; all zero is a valid
@@ -90,7 +87,6 @@ fn host_times_s(stat: &str) -> [f64; 3] {
     [user + nice, system, irq + softirq].map(|ticks| ticks as f64 / hz)
 }
 
-/// Packets received and sent by an interface, from `/proc/net/dev`.
 fn packets_of(dev: &str, interface: &str) -> Option<[u64; 2]> {
     let line = dev
         .lines()
@@ -103,7 +99,6 @@ fn packets_of(dev: &str, interface: &str) -> Option<[u64; 2]> {
     Some([received, sent])
 }
 
-/// Name of the interface over which packets to `peer` leave.
 fn interface_towards(peer: IpAddr) -> Option<String> {
     let any: IpAddr = match peer {
         IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::technology::Wait;
 
-/// Looks before an adaptive program begins to yield: about a microsecond.
 const SPINS: u32 = 100;
 /// Looks between which it yields before it begins to sleep: some 50 µs where nobody else wants the
 /// core. Many more would leave the core to whatever else runs on a busy machine, where a sleeper is
@@ -24,12 +23,10 @@ impl Waiter {
         Self { wait, looks: 0 }
     }
 
-    /// How this program waits.
     pub(super) fn strategy(&self) -> Wait {
         self.wait
     }
 
-    /// To be called when a look found something.
     pub(super) fn reset(&mut self) {
         self.looks = 0;
     }

@@ -18,7 +18,6 @@ use tungstenite::{Message, WebSocket};
 /// Longest wait for anything; only against hanging.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How a page is looked at.
 #[derive(Clone, Copy, Debug)]
 pub struct View {
     pub name: &'static str,
@@ -28,15 +27,12 @@ pub struct View {
     pub dark: bool,
 }
 
-/// A running browser with one page; ended when dropped.
 pub struct Browser {
     child: Child,
     socket: WebSocket<MaybeTlsStream<TcpStream>>,
     session: String,
     next_id: u64,
-    /// What went wrong in the page, in words.
     pub complaints: Vec<String>,
-    /// Pages that have loaded.
     loads: u64,
 }
 
@@ -53,7 +49,6 @@ pub fn find() -> Option<PathBuf> {
 }
 
 impl Browser {
-    /// Starts it with a fresh profile in `folder`.
     pub fn start(program: &Path, folder: &Path) -> Self {
         let profile = folder.join(format!("profile-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&profile);
@@ -105,7 +100,6 @@ impl Browser {
         this
     }
 
-    /// Loads a file as this view would.
     pub fn open(&mut self, file: &Path, view: View) {
         self.open_address(&format!("file://{}", file.display()), view);
     }
@@ -126,7 +120,6 @@ impl Browser {
         }
     }
 
-    /// Moves the pointer to a place in the window.
     pub fn move_pointer(&mut self, x: f64, y: f64) {
         self.call(
             "Input.dispatchMouseEvent",
@@ -134,7 +127,6 @@ impl Browser {
         );
     }
 
-    /// Loads an address as this view would.
     pub fn open_address(&mut self, address: &str, view: View) {
         self.call(
             "Emulation.setDeviceMetricsOverride",
@@ -153,7 +145,6 @@ impl Browser {
         }
     }
 
-    /// The value of an expression in the page.
     pub fn evaluate(&mut self, expression: &str) -> Value {
         let answer = self.call(
             "Runtime.evaluate",
@@ -163,7 +154,6 @@ impl Browser {
         answer["result"]["value"].clone()
     }
 
-    /// The whole page as PNG.
     pub fn screenshot(&mut self) -> Vec<u8> {
         let size = self.call("Page.getLayoutMetrics", json!({}))["cssContentSize"].clone();
         // More than this is not drawn in one piece.
@@ -176,7 +166,6 @@ impl Browser {
         decoded(&answer["data"])
     }
 
-    /// Shows the page as a printer would see it, in the dark all the same.
     pub fn print_media(&mut self) {
         let dark = json!([{"name": "prefers-color-scheme", "value": "dark"}]);
         self.call(
@@ -185,7 +174,6 @@ impl Browser {
         );
     }
 
-    /// The page as it is printed on A4.
     pub fn pdf(&mut self) -> Vec<u8> {
         let answer = self.call(
             "Page.printToPDF",

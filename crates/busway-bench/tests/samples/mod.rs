@@ -143,7 +143,6 @@ fn latency_of(technologies: &[(&str, &str, f64, f64)], sizes: &[u64], samples: u
     run(Experiment::Latency, rows)
 }
 
-/// Three technologies, three sizes.
 pub fn latency() -> Run {
     latency_of(
         &[TECHNOLOGIES[0], TECHNOLOGIES[11], TECHNOLOGIES[16]],
@@ -410,7 +409,6 @@ pub fn self_test() -> Run {
     }
 }
 
-/// A run that was ended before it had anything.
 pub fn empty() -> Run {
     Run {
         interrupted: true,
@@ -418,7 +416,6 @@ pub fn empty() -> Run {
     }
 }
 
-/// One row of one time.
 pub fn single() -> Run {
     let mut recorder = Recorder::default();
     recorder.record(412);

@@ -21,7 +21,6 @@ fn subject(name: &'static str, source: impl Into<String>) -> Subject {
     Subject::new(Group::Buses, name, source)
 }
 
-/// Makes a TIPC socket, which loads the module where that is allowed.
 pub(super) fn try_tipc() -> Result<(), String> {
     socket(AddressFamily::TIPC, SocketType::RDM, None)
         .map(drop)

@@ -23,7 +23,6 @@ fn balancer(tree: &Tree) -> Finding {
     }
 }
 
-/// Interrupts that may arrive at isolated CPUs.
 fn affinity(tree: &Tree) -> Finding {
     let subject = Subject::new(
         Group::Interrupts,

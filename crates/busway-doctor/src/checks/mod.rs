@@ -159,7 +159,6 @@ pub fn diagnose(tree: &Tree, probes: &Probes) -> Diagnosis {
     }
 }
 
-/// Something that is being looked at: its name and where it stands.
 struct Subject {
     group: Group,
     name: &'static str,
@@ -222,7 +221,6 @@ enum Capability {
     SysResource = 24,
 }
 
-/// Whether this program has a capability, from `CapEff` in `/proc/self/status`.
 fn may(tree: &Tree, capability: Capability) -> bool {
     let effective = tree
         .read("proc/self/status")

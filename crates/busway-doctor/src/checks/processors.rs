@@ -179,7 +179,6 @@ fn hypervisor(tree: &Tree) -> Finding {
     )
 }
 
-/// Time that the hypervisor gave to others since the machine started, from `/proc/stat`.
 fn stolen(tree: &Tree) -> String {
     let share = || {
         let stat = tree.read("proc/stat")?;

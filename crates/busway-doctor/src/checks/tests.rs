@@ -175,7 +175,6 @@ fn diagnosis(files: &[(&str, &str)], tipc: Option<Result<(), String>>) -> Diagno
     diagnose(&tree, &Probes { tipc })
 }
 
-/// Names of the findings in a state.
 fn names(diagnosis: &Diagnosis, state: State) -> Vec<&str> {
     let of_state = diagnosis.findings.iter().filter(|it| it.state == state);
     of_state.map(|it| it.name.as_str()).collect()

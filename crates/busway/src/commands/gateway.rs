@@ -41,12 +41,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The host that an argument names.
 pub fn find_host<'a>(system: &'a System, name: &str) -> Result<&'a busway_system::Host, UsageError> {
     find_host_of(system, "--host", name)
 }
 
-/// The host that an option names.
 pub fn find_host_of<'a>(
     system: &'a System,
     option: &str,

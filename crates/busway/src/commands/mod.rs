@@ -15,7 +15,6 @@ pub mod man;
 pub mod port;
 pub mod worker;
 
-/// Runs a command to its end.
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Gateway(args) => gateway::run(&args),

@@ -29,14 +29,10 @@ use super::store::Store;
 /// From power on to the first request; many times what it takes.
 const START_LIMIT: Duration = Duration::from_secs(90);
 
-/// A running guest. It ends when this is dropped, and when this process ends.
 #[derive(Debug)]
 pub struct Guest {
-    /// What it is made of.
     pub plan: Plan,
-    /// What its kernel wrote.
     pub log: PathBuf,
-    /// Nothing where it is this host itself.
     machine: Mutex<Option<Child>>,
     port: Arc<Mutex<UnixStream>>,
     state: Arc<State>,
@@ -92,14 +88,12 @@ impl Guest {
         })
     }
 
-    /// Waits until it takes requests.
     pub fn ready(&self) -> Result<()> {
         self.until("it has started", START_LIMIT, |programs| {
             programs.is_ready.then_some(())
         })
     }
 
-    /// Starts a program.
     pub fn spawn(&self, job: Job) -> Result<Program<'_>> {
         self.spawn_shown(job, false)
     }
@@ -117,8 +111,6 @@ impl Guest {
         })
     }
 
-    /// Runs lines of shell; the first that fails ends them. Gives what they wrote to standard
-    /// output.
     pub fn shell(&self, lines: &str, limit: Duration) -> Result<String> {
         let words = ["/bin/sh", "-ec", lines].map(str::to_owned).to_vec();
         let done = self
@@ -139,7 +131,6 @@ impl Guest {
         Ok(done.output)
     }
 
-    /// The contents of a file.
     pub fn read(&self, path: &str) -> Result<Vec<u8>> {
         self.ready()?;
         let number = self.number(false);
@@ -149,7 +140,6 @@ impl Guest {
         })
     }
 
-    /// Writes a file.
     pub fn write(&self, path: &str, mode: u32, contents: &[u8]) -> Result<()> {
         self.ready()?;
         let number = self.number(false);
@@ -164,7 +154,6 @@ impl Guest {
         })
     }
 
-    /// Switches it off as a power failure does.
     pub fn power_off(&self) {
         if let Some(mut machine) = lock(&self.machine).take() {
             let _ = machine.kill();

@@ -14,30 +14,22 @@ const TEST: &str = "test-";
 /// What an Ethernet frame carries at most unless somebody says otherwise.
 const ETHERNET_BYTES: u32 = 1500;
 
-/// What a guest is made of.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Its host name.
     pub name: String,
     /// 1 to 250: its address is 10.77.0.NUMBER, its hardware address ends so.
     pub number: u8,
-    /// Its kernel.
     pub flavor: Flavor,
     /// Whether the module of iWARP comes along.
     pub with_siw: bool,
     /// Whether it has an IOMMU, which vfio asks for.
     pub with_vfio: bool,
-    /// More words for its kernel.
     pub kernel_words: String,
-    /// Its memory.
     pub memory_mib: u32,
-    /// Its processors.
     pub processors: u8,
-    /// The network, if any.
     pub wire: Option<Wire>,
     /// What a frame on the wire carries at most, in bytes.
     pub mtu_bytes: u32,
-    /// Programs and files that it has.
     pub files: Vec<Placed>,
     /// More words for QEMU: devices, such as PCI windows.
     pub qemu_words: Vec<String>,
@@ -54,7 +46,6 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Both ends of a wire, as sockets in `directory`.
     pub fn pair(directory: &Path) -> [Wire; 2] {
         let [a, b] = ["wire-a", "wire-b"].map(|name| directory.join(name));
         [
@@ -100,7 +91,6 @@ impl Plan {
         }
     }
 
-    /// Its address on the wire.
     pub fn address(&self) -> String {
         format!("10.77.0.{}", self.number)
     }
@@ -128,14 +118,12 @@ impl Plan {
         self.program_as(file, &format!("{TEST}{name}"));
     }
 
-    /// Where the guest has the test binary of this name.
     #[must_use]
     pub fn test_path(name: &str) -> String {
         format!("/bin/{TEST}{name}")
     }
 }
 
-/// The command that is the machine.
 pub(super) fn qemu(plan: &Plan, kernel: &Kernel, initramfs: &Path, socket: &Path, log: &Path) -> Command {
     let mut command = Command::new("setpriv");
     // No guest outlives the lab, however that ends.

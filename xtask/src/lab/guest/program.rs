@@ -8,14 +8,11 @@ use super::Guest;
 use crate::lab::lock;
 use crate::lab::protocol::{Bytes, Request};
 
-/// What a program left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
     /// Its exit code, or 128 and the number of the signal that ended it.
     pub code: i32,
-    /// What it wrote to standard output.
     pub output: String,
-    /// What it wrote to standard error.
     pub error: String,
 }
 
@@ -29,7 +26,6 @@ pub struct Program<'a> {
 }
 
 impl Program<'_> {
-    /// Waits until it ends.
     pub fn wait(&self, limit: Duration) -> Result<Done> {
         let what = format!("`{}` ends", self.what);
         self.guest.progress(self.number, &what, limit, |progress| {
@@ -42,7 +38,6 @@ impl Program<'_> {
         })
     }
 
-    /// Waits until its standard output so far is as `wanted`.
     pub fn until<T>(&self, what: &str, limit: Duration, wanted: impl Fn(&str) -> Option<T>) -> Result<T> {
         let outcome = self.guest.progress(self.number, what, limit, |progress| {
             match wanted(&progress.output.text()) {
@@ -61,7 +56,6 @@ impl Program<'_> {
             .with_context(|| format!("{what}; it wrote: {}", self.error_so_far()))
     }
 
-    /// What it has written to standard output.
     pub fn output_so_far(&self) -> String {
         let programs = lock(&self.guest.state.programs);
         programs
@@ -71,7 +65,6 @@ impl Program<'_> {
             .unwrap_or_default()
     }
 
-    /// What it has written to standard error.
     pub fn error_so_far(&self) -> String {
         let programs = lock(&self.guest.state.programs);
         programs
@@ -91,7 +84,6 @@ impl Program<'_> {
             .unwrap_or_default()
     }
 
-    /// The same of its standard error.
     pub fn error_lines(&self) -> Vec<(Instant, String)> {
         let programs = lock(&self.guest.state.programs);
         programs
@@ -101,7 +93,6 @@ impl Program<'_> {
             .unwrap_or_default()
     }
 
-    /// Whether it has ended.
     pub fn has_ended(&self) -> bool {
         lock(&self.guest.state.programs)
             .known
@@ -114,13 +105,11 @@ impl Program<'_> {
         self.guest.ask(&Request::Signal(self.number, signal))
     }
 
-    /// Writes to its standard input.
     pub fn input(&self, bytes: &[u8]) -> Result<()> {
         self.guest
             .ask(&Request::Input(self.number, Bytes(bytes.to_vec())))
     }
 
-    /// Closes its standard input.
     pub fn end_input(&self) -> Result<()> {
         self.guest.ask(&Request::EndInput(self.number))
     }
@@ -129,7 +118,6 @@ impl Program<'_> {
 impl Drop for Program<'_> {
     fn drop(&mut self) {
         if !self.has_ended() {
-            // The guest may be gone.
             let _ = self.signal(9);
         }
     }

@@ -19,7 +19,6 @@ pub(super) struct State {
 #[derive(Debug, Default)]
 pub(super) struct Programs {
     pub(super) is_ready: bool,
-    /// The port is gone, and with it the guest.
     pub(super) is_gone: bool,
     pub(super) last: u64,
     pub(super) known: BTreeMap<u64, Progress>,

@@ -22,7 +22,6 @@ const WINDOW: Duration = Duration::from_secs(4);
 /// A message that takes longer is late: several times what emulated guests take, and the 20 ms
 /// between two reports of the programs at either end.
 const LATE: Duration = Duration::from_millis(100);
-/// Longest wait for recovery; all recover within seconds.
 const LIMIT: Duration = Duration::from_secs(60);
 
 const PERFECT: Faults = Faults {
@@ -105,7 +104,6 @@ const STREAM: Stream = Stream {
     count: None,
 };
 
-/// What a fault did to the stream.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
     bus: String,
@@ -121,7 +119,6 @@ struct Row {
     detection_ms: Option<u64>,
     /// From the end of the fault until a message arrived that was sent after it.
     recovery_ms: u64,
-    /// What the relay did.
     frames: Frames,
 }
 
@@ -163,7 +160,6 @@ fn shown(bus: &str, preset: Preset) -> String {
     }
 }
 
-/// What is done to the wire under this bus.
 fn cases(stage: &Stage<'_>, shown: &str) -> impl Iterator<Item = (&'static str, Faults)> {
     CASES
         .iter()
@@ -196,7 +192,6 @@ fn over(stage: &Stage<'_>, pair: &Pair, bus: &str, shown: &str, rows: &mut Vec<R
     gateways.finish()
 }
 
-/// A stream under way, and what carries it.
 struct Watched<'a> {
     pair: &'a Pair,
     gateways: &'a Gateways<'a>,

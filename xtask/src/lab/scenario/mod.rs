@@ -26,17 +26,13 @@ use super::builds::Builds;
 use super::store::Store;
 use super::{host, lock};
 
-/// A scenario.
 pub struct Scenario {
-    /// Its name on the command line.
     pub name: &'static str,
-    /// What it shows, in a line.
     pub about: &'static str,
     /// Whether a run without names leaves it out, so that it takes less than ten minutes.
     is_by_name_only: bool,
     /// Whether it takes times: then nothing else runs beside it.
     is_timed: bool,
-    /// Runs it; an error is its failure.
     run: fn(&Stage<'_>) -> Result<Value>,
 }
 
@@ -114,15 +110,10 @@ pub const ALL: &[Scenario] = &[
     },
 ];
 
-/// What a scenario runs on.
 pub struct Stage<'a> {
-    /// Kernels, images, packages.
     pub store: &'a Store,
-    /// The programs under test.
     pub builds: &'a Builds,
-    /// Where the guests' logs of this scenario go.
     pub logs: PathBuf,
-    /// For what is random.
     pub seed: u64,
     /// Whether the scenario was asked for by name: then it leaves nothing out, however long it
     /// takes.
@@ -146,12 +137,10 @@ impl Stage<'_> {
         })
     }
 
-    /// Says what is under way.
     pub fn says(&self, what: impl fmt::Display) {
         self.bar.set_message(format!("{}: {what}", self.name));
     }
 
-    /// Says for good what was seen.
     pub fn notes(&self, what: impl fmt::Display) {
         let after_s = self.bar.elapsed().as_secs();
         self.bars
@@ -179,18 +168,13 @@ impl Stage<'_> {
     }
 }
 
-/// How a scenario ended.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
-    /// All that it asks for holds.
     Passed {
-        /// What it measured.
         details: Value,
     },
-    /// Something does not.
     Failed {
-        /// What.
         why: String,
     },
     /// It can't run here.
@@ -200,14 +184,10 @@ pub enum Outcome {
     },
 }
 
-/// One line of the result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Line {
-    /// The scenario's name.
     pub scenario: &'static str,
-    /// How long it took.
     pub duration_s: f64,
-    /// How it ended.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
@@ -245,7 +225,6 @@ fn unknown(name: &str) -> String {
     format!("there is no scenario {name:?}; there are {}", known.join(", "))
 }
 
-/// Scenarios that run at a time: a guest of one of them mostly waits, and has one processor.
 const AT_A_TIME: usize = 2;
 
 /// Runs scenarios, [`AT_A_TIME`] of them, those that take times by themselves; the result has a
@@ -279,7 +258,6 @@ pub fn run(chosen: &[&'static Scenario], is_named: bool, seed: u64, only: &str) 
     Ok(lines)
 }
 
-/// What the scenarios of one run share.
 struct Run<'a> {
     store: Store,
     builds: Builds,

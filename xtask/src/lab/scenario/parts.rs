@@ -48,12 +48,10 @@ pub(super) fn suites(stage: &Stage<'_>, presets: &[Preset], names: &[&str]) -> R
     Ok(Value::Object(results))
 }
 
-/// Runs a test binary that the guest has.
 pub(super) fn suite(stage: &Stage<'_>, guest: &Guest, name: &str) -> Result<Value> {
     suite_with(stage, guest, name, &[])
 }
 
-/// The same with variables of its environment.
 pub(super) fn suite_with(
     stage: &Stage<'_>,
     guest: &Guest,
@@ -87,7 +85,6 @@ pub(super) fn gateway_pair(
     )
 }
 
-/// Gateways of two guests over each of `buses`, in turn.
 pub(super) fn gateways(stage: &Stage<'_>, pair: &Pair, buses: &[&str]) -> Value {
     let mut results = Vec::new();
     for bus in buses {

@@ -52,7 +52,6 @@ enum Rival {
     Tool(&'static str, &'static str),
 }
 
-/// What is compared on guests with one set of devices, waiting in one way.
 struct Ring {
     medium: &'static str,
     preset: Preset,
@@ -117,7 +116,6 @@ const RINGS: [Ring; 3] = [
     },
 ];
 
-/// One figure beside another.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
     medium: &'static str,
@@ -195,7 +193,6 @@ impl Ring {
         Ok(())
     }
 
-    /// Median half round trips, ns.
     fn latency(&self, stage: &Stage<'_>, pair: &Pair) -> Result<Vec<Row>> {
         let before = self.tools(stage, pair);
         let sizes = SIZES_BYTES.map(|size| size.to_string()).join(",");
@@ -227,7 +224,6 @@ impl Ring {
         Ok(rows)
     }
 
-    /// Bytes a second, one way.
     fn throughput(&self, stage: &Stage<'_>, pair: &Pair) -> Result<Vec<Row>> {
         let size = BULK_BYTES.to_string();
         let queues = self.names(|contest| vec![contest.queuing]);
@@ -309,7 +305,6 @@ impl Ring {
         figures
     }
 
-    /// Runs an experiment of `busway bench` between the guests over the technologies `names`.
     fn bench(&self, pair: &Pair, names: &str, words: &[&str]) -> Result<Value> {
         let [a, b] = &pair.guests;
         let follower = b.spawn(Job::new(&yielding(&["busway", "bench", "follower"])))?;

@@ -14,10 +14,7 @@ use crate::lab::pair::{Between, Pair};
 use crate::lab::preset::Preset;
 use crate::lab::protocol::Job;
 
-/// The test that needs a wire which can be congested: nodes of one kernel pass messages on without
-/// one.
 const CROWD: &str = "of_sixteen_senders_on_a_node_none_starves";
-/// Many times what it takes.
 const CROWD_LIMIT: Duration = Duration::from_secs(120);
 
 pub(super) fn run(stage: &Stage<'_>) -> Result<Value> {
@@ -35,7 +32,6 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<Value> {
     Ok(json!({ "suites": suites, "crowd": crowd, "gateways": gateways }))
 }
 
-/// Runs one test with a host in each of two guests.
 fn crowd(stage: &Stage<'_>) -> Result<Value> {
     let file = stage.builds.program(Set::TransportTests, "tipc")?;
     stage.says("many senders on the wire between two guests");

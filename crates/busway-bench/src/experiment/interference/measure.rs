@@ -19,24 +19,19 @@ use crate::worker::{Compute, Exchange, ExchangePart, Extent, Partition, Report, 
 
 /// The computing task alone; no technology.
 pub(super) const NONE: &str = "none";
-/// Priority of the computing task by default.
 const FIFO_PRIORITY: u8 = 80;
 /// The sender goes on for so long after the task has ended, in s.
 const MARGIN_S: f64 = 0.5;
 const STEERING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What one measurement found.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Disturbed {
-    /// Of the computing task.
     pub(super) executions: Measured,
-    /// Messages.
     pub(super) sent: u64,
     pub(super) received: u64,
     pub(super) corrupt: u64,
 }
 
-/// Who runs where and asks for what.
 pub(super) struct Arrangement {
     sending: Wanted,
     receiving: Wanted,
@@ -101,7 +96,6 @@ impl Arrangement {
         Ok(arrangement)
     }
 
-    /// Keeps the processing of received packets beside the programs of each host.
     fn steer(&self, session: &Session<'_>) -> Condition {
         let outcome = match (self.cpus, session.hosts.isolation) {
             (None, _) => Err("the follower's interface is left as it is; see `busway doctor` there".to_owned()),
@@ -125,7 +119,6 @@ impl Arrangement {
         }
     }
 
-    /// Measures the task beside `task.technology`.
     pub(super) fn measure(
         &self,
         session: &mut Session<'_>,
@@ -189,7 +182,6 @@ impl Arrangement {
         })
     }
 
-    /// Starts the computing task on the receiving host, ready to go.
     fn computing(&self, session: &Session<'_>) -> Result<Worker, BenchError> {
         let role = Role::Compute(Compute {
             wanted: self.computing.clone(),
@@ -255,7 +247,6 @@ impl Arrangement {
     }
 }
 
-/// The first two CPUs that this program may use; of one alone, that one twice.
 fn first_two() -> Result<[usize; 2], BenchError> {
     let allowed = sched_getaffinity(None).map_err(BenchError::os("the processors of this program"))?;
     let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
@@ -263,7 +254,6 @@ fn first_two() -> Result<[usize; 2], BenchError> {
     Ok([first, cpus.next().unwrap_or(first)])
 }
 
-/// Notices that the user wants to stop or that a program has ended.
 fn look(session: &Session<'_>, staged: &mut Staged, other: &mut Worker) -> Result<(), BenchError> {
     go_on(session.context.stop)?;
     staged.check()?;

@@ -28,11 +28,8 @@ use crate::technology::{self, Description, Reach, Stage, Wait};
 use crate::worker::steps_for;
 use measure::{Arrangement, Disturbed, NONE};
 
-/// Between messages in µs, as published.
 const INTERVALS_US: [u64; 2] = [1000, 10_000];
-/// Shortest and longest in µs.
 const INTERVAL_US_RANGE: std::ops::RangeInclusive<u64> = 100..=1_000_000;
-/// Shortest message that every technology carries, in bytes; published are 4.
 const SIZES_BYTES: [usize; 1] = [16];
 /// How long the task calculates, undisturbed, in µs: a message that it meets (some µs) stands out,
 /// and one in seven executions meets one of those that come each ms.
@@ -191,7 +188,6 @@ fn kinds(technologies: &[Description]) -> String {
     listed.join(", ")
 }
 
-/// Execution times of all rounds.
 fn row(gathered: &Gathered<Disturbed>, cores: usize) -> Row {
     let (times, by_round) = merge_times(
         gathered

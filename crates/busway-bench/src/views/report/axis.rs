@@ -6,25 +6,17 @@
 
 use crate::views::units;
 
-/// What is along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
-    /// Times in ns.
     Time,
-    /// Sizes in bytes.
     Bytes,
-    /// Bytes a second.
     Rate,
-    /// Percent.
     Percent,
-    /// Whole numbers.
     Count,
-    /// Since a beginning, in s.
     Seconds,
 }
 
 impl Unit {
-    /// The word by which `script.js` knows it.
     pub fn word(self) -> &'static str {
         match self {
             Self::Time => "time",
@@ -37,7 +29,6 @@ impl Unit {
     }
 }
 
-/// An axis before its figures are known.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Axis {
     /// What it shows; the unit is at its labels, for plain numbers here.
@@ -53,7 +44,6 @@ pub(super) struct Axis {
 pub(super) struct Scale {
     pub low: f64,
     pub high: f64,
-    /// Where, and with what text.
     pub labels: Vec<(f64, String)>,
     log: bool,
 }
@@ -87,7 +77,6 @@ impl Axis {
         }
     }
 
-    /// Whether a figure has a place on it.
     pub fn shows(&self, value: f64) -> bool {
         value.is_finite() && value < ABSURD && if self.log { value > 0.0 } else { value >= 0.0 }
     }
@@ -190,7 +179,6 @@ impl Axis {
             .unwrap_or(least)
     }
 
-    /// The label of a value.
     fn text(&self, value: f64) -> String {
         let scaled = |value: f64, units: &[(f64, &str)]| {
             let (factor, unit) = units
@@ -232,7 +220,6 @@ impl Axis {
 }
 
 impl Scale {
-    /// Named places, one unit wide each, labelled in their middle.
     pub fn of_categories(names: &[&str]) -> Self {
         let labels = names
             .iter()
@@ -246,7 +233,6 @@ impl Scale {
         }
     }
 
-    /// Where a value lies.
     pub fn place(&self, value: f64) -> f64 {
         if self.log { value.log10() } else { value }
     }

@@ -22,12 +22,10 @@ const BOTTOM: f64 = 244.0;
 /// So many labels have room below and beside the drawing.
 const LABELS_ACROSS: usize = 5;
 const LABELS_UP: usize = 7;
-/// More markers on a line hide it.
 const MOST_MARKERS: usize = 20;
 /// Narrower bars have no room for their numbers, in pixels.
 const NUMBERED_BAR: f64 = 30.0;
 
-/// One line.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Line {
     pub name: String,
@@ -44,21 +42,17 @@ impl Line {
     }
 }
 
-/// A figure before it is drawn.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Figure {
     pub title: String,
-    /// Which published figure or table it corresponds to.
     pub published: Option<&'static str>,
     pub x: Axis,
     pub y: Axis,
     pub lines: Vec<Line>,
-    /// Whether each point is marked.
     pub marked: bool,
     /// Groups of bars instead of lines: a bar for each line in each category; points are (category,
     /// height).
     pub bars: Option<Vec<&'static str>>,
-    /// Below the legend.
     pub footnote: Option<String>,
 }
 
@@ -76,13 +70,11 @@ impl Figure {
         }
     }
 
-    /// Points that have a place on both axes.
     fn shown(&self, line: &Line) -> impl Iterator<Item = (f64, f64)> {
         let all = line.points.iter().copied();
         all.filter(|(x, y)| self.x.shows(*x) && self.y.shows(*y))
     }
 
-    /// The figure with its caption and legend; `None` if it has no point to show.
     pub fn draw(&self) -> Option<Markup> {
         let points = || self.lines.iter().flat_map(|line| self.shown(line));
         let x = match &self.bars {
@@ -129,7 +121,6 @@ impl Figure {
         })
     }
 
-    /// Axes with their labels, and the grid.
     fn mesh(&self, x: &Scale, y: &Scale) -> Markup {
         let across = x.labels.iter().map(|(at, text)| (across(x, *at), text));
         let up: Vec<(f64, &String)> = y.labels.iter().map(|(at, text)| (up(y, *at), text)).collect();
@@ -166,7 +157,6 @@ impl Figure {
         }
     }
 
-    /// A bar of one line in each category.
     fn bars(&self, line: &Line, index: usize, categories: usize, y: &Scale) -> Markup {
         let room = (RIGHT - LEFT) / categories as f64;
         let width = room * 0.84 / self.lines.len() as f64;
@@ -181,7 +171,6 @@ impl Figure {
     }
 }
 
-/// A sample of a line.
 pub(super) fn swatch(style: Style, is_bar: bool, is_marked: bool) -> Markup {
     html! {
         svg.swatch viewBox="0 0 34 12" aria-hidden="true" {
@@ -211,7 +200,6 @@ fn up(scale: &Scale, at: f64) -> f64 {
     BOTTOM - (at - scale.low) / (scale.high - scale.low) * (BOTTOM - TOP)
 }
 
-/// A coordinate to a tenth of a pixel.
 fn px(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }

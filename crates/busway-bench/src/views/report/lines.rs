@@ -27,17 +27,14 @@ const FIRST: [&str; 9] = [
     "queuing-",
 ];
 
-/// A line, by its number in [`of`].
 pub(super) struct Choice<'a> {
     pub series: Series<'a>,
     /// Those that are shown at first differ in their colours.
     pub style: Style,
-    /// The bus that it goes over.
     family: &'static str,
     is_chosen: bool,
 }
 
-/// All lines of runs of one experiment.
 pub(super) fn of<'a>(set: &Set<'a>) -> Vec<Choice<'a>> {
     let all = set.series();
     // The first way of waiting of each technology before the others.
@@ -68,7 +65,6 @@ pub(super) fn of<'a>(set: &Set<'a>) -> Vec<Choice<'a>> {
     all.into_iter().zip(places).map(choice).collect()
 }
 
-/// The bus of a technology, a gateway, a port, or of what stands beside it.
 fn family(technology: &str) -> &'static str {
     let of_bus = |bus: &&&str| technology == **bus || technology.ends_with(&format!("-{bus}"));
     if let Some(bus) = BUS_NAMES.iter().find(of_bus) {

@@ -28,7 +28,6 @@ const LONG_TABLE: usize = 40;
 /// More sentences in short are folded.
 const SENTENCES: usize = 10;
 
-/// The whole page.
 pub(super) fn page(set: &Set<'_>) -> String {
     let title = format!("busway bench {}", set.experiment().word());
     let lines = lines::of(set);
@@ -63,7 +62,6 @@ pub(super) fn page(set: &Set<'_>) -> String {
     page.into_string()
 }
 
-/// The few sentences that most readers want.
 fn in_short(set: &Set<'_>) -> Markup {
     let sentences = headline::sentences(set);
     html! {
@@ -82,7 +80,6 @@ fn in_short(set: &Set<'_>) -> Markup {
     }
 }
 
-/// When and how it was measured, and what takes away from it.
 fn summary(label: &str, run: &Run) -> Markup {
     let caveats = caveats::of(run);
     html! {
@@ -138,7 +135,6 @@ fn drawn(table: &Table) -> Markup {
     }
 }
 
-/// The environment of each machine, and the conditions.
 fn machines(label: &str, run: &Run) -> Markup {
     let of = |what: &str| {
         if label.is_empty() {

@@ -6,7 +6,6 @@
 //! "Color Universal Design" (2008), darkened until each has a contrast of 3 to 1 to white. Called
 //! by the charts and the page.
 
-/// Colour on a light ground, on a dark one, and dashes.
 type Entry = (&'static str, &'static str, &'static str);
 
 const LINES: [Entry; 8] = [
@@ -54,17 +53,14 @@ const MARKERS: [&[(i8, i8)]; 8] = [
     &[(-4, -1), (4, -1), (4, 1), (-4, 1)],
 ];
 
-/// The look of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
     /// A line of figures, by its number among all lines of the page.
     Line(usize),
-    /// What the figures are held against.
     Reference,
 }
 
 impl Style {
-    /// Classes of its elements.
     pub fn class(self) -> String {
         match self {
             // Lines of the same colour have different dashes.
@@ -73,7 +69,6 @@ impl Style {
         }
     }
 
-    /// Its marker around a point, as SVG has it.
     pub fn marker(self, (x, y): (f64, f64)) -> Option<String> {
         let Self::Line(at) = self else { return None };
         let corners = MARKERS[(at + at / 8) % 8].iter();

@@ -7,17 +7,14 @@ use crate::record::{Distribution, Ratio, Row};
 use crate::views::series::{CROWDED, Entry, Series, Set, marked};
 use crate::views::units;
 
-/// A table before it is drawn.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::views) struct Table {
     pub title: String,
-    /// Which published table it repeats.
     pub published: Option<&'static str>,
     pub heads: Vec<Head>,
     /// How many columns at the left say what the row is about.
     pub keys: usize,
     pub rows: Vec<Vec<String>>,
-    /// Below it.
     pub footnotes: Vec<String>,
 }
 
@@ -79,12 +76,10 @@ pub(in crate::views) const NAMES: [&str; 42] = [
     "clock",
 ];
 
-/// How much is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::views) enum Detail {
     /// What answers the question of the experiment: of a long sweep its ends and its middle.
     Brief,
-    /// All that was measured.
     Full,
 }
 
@@ -100,24 +95,20 @@ pub(super) fn sizes(set: &Set<'_>, detail: Detail) -> Vec<u64> {
     [0, all.len() / 2, all.len() - 1].map(|at| all[at]).to_vec()
 }
 
-/// The figure of a row, in words.
 pub(super) type Cell<'a> = Box<dyn Fn(&Row) -> Option<String> + 'a>;
 
-/// A column of figures.
 pub(super) struct Column<'a> {
     pub head: Head,
     pub cell: Cell<'a>,
 }
 
 impl Column<'_> {
-    /// Only on request.
     pub fn extra(mut self) -> Self {
         self.head.extra = true;
         self
     }
 }
 
-/// A column whose name is its heading, with hyphens for spaces.
 pub(super) fn column<'a>(
     rank: u32,
     text: impl Into<String>,
@@ -136,7 +127,6 @@ pub(super) fn column<'a>(
     }
 }
 
-/// Times of a distribution, in µs.
 pub(super) fn distribution_columns<'a>(
     of: impl Fn(&Row) -> Option<Distribution> + Copy + 'a,
 ) -> Vec<Column<'a>> {
@@ -159,7 +149,6 @@ pub(super) fn distribution_columns<'a>(
     ]
 }
 
-/// Messages that were lost or damaged, where any was.
 pub(super) fn fault_columns<'a>() -> [Column<'a>; 2] {
     let count = |of: u64| (of > 0).then(|| units::grouped(of as f64));
     [
@@ -173,7 +162,6 @@ pub(super) fn payload_column<'a>() -> Column<'a> {
     column(0, "payload", |row: &Row| Some(units::size(row.payload_bytes)))
 }
 
-/// A heading and a cell for each row.
 type Cells = (Head, Vec<String>);
 
 /// A table of columns, without those that are empty.
@@ -193,7 +181,6 @@ fn table(title: impl Into<String>, keys: usize, columns: Vec<Cells>, rows: usize
     }
 }
 
-/// A table of texts.
 pub(in crate::views) fn plain<const N: usize>(
     title: impl Into<String>,
     heads: [&str; N],
@@ -233,7 +220,6 @@ pub(super) fn listing<'a>(
     }
 }
 
-/// The columns that say what a row is about.
 fn whose(entries: &[Entry<'_>]) -> Vec<Cells> {
     type Word = fn(&Entry<'_>) -> String;
     let columns: [(&str, Word); 4] = [
@@ -248,7 +234,6 @@ fn whose(entries: &[Entry<'_>]) -> Vec<Cells> {
         .collect()
 }
 
-/// What rows are compared with: technologies of the same run, and the first run.
 fn ratios(set: &Set<'_>, entries: &[Entry<'_>]) -> Vec<Cells> {
     type Compared = fn(&Row) -> Option<&Ratio>;
     let compared: [(&str, &str, Compared); 3] = [
@@ -308,7 +293,6 @@ pub(super) fn matrix<S: Copy>(
     }
 }
 
-/// All sizes as steps of a sweep.
 pub(super) fn size_steps(set: &Set<'_>, word: impl Fn(u64) -> String) -> Vec<(u64, String)> {
     let step = |bytes: u64| (bytes, word(bytes));
     set.sizes().into_iter().map(step).collect()
@@ -319,7 +303,6 @@ pub(super) fn footnotes<'a>(mut rows: impl Iterator<Item = &'a Row>) -> Vec<Stri
     crowded.then(|| CROWDED.to_owned()).into_iter().collect()
 }
 
-/// A ratio and its interval.
 fn ratio(ratio: &Ratio) -> String {
     let value = units::digits(ratio.value);
     match (ratio.low, ratio.high) {

@@ -5,7 +5,6 @@ use crate::record::{Distribution, Row};
 use crate::views::series::{Entry, Set};
 use crate::views::units;
 
-/// How long the task took beside each kind of communication; a table for each interval.
 pub(super) fn interference(set: &Set<'_>) -> Vec<Table> {
     let table = |interval_ns: Option<u64>| {
         let entries: Vec<Entry<'_>> = set
@@ -30,7 +29,6 @@ pub(super) fn interference(set: &Set<'_>) -> Vec<Table> {
     set.intervals_ns().into_iter().map(table).collect()
 }
 
-/// Intervals seen by intervals sent, and in detail; a table of each for each size.
 pub(super) fn timeliness(set: &Set<'_>, detail: Detail) -> Vec<Table> {
     let steps: Vec<(u64, String)> = set
         .intervals_ns()

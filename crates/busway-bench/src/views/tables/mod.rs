@@ -18,7 +18,6 @@ pub(super) use build::{Detail, Head, NAMES, Table, plain};
 use super::series::Set;
 use crate::record::Experiment;
 
-/// All tables of runs of one experiment.
 pub(super) fn of(set: &Set<'_>, detail: Detail) -> Vec<Table> {
     let mut tables = match set.experiment() {
         Experiment::Latency => round_trips::latency(set, detail),

@@ -10,7 +10,6 @@ use crate::views::units;
 /// So many of the latest maxima does the terminal show.
 const LATEST_MAXIMA: usize = 12;
 
-/// Round trips, each new maximum, interruptions.
 pub(super) fn jitter(set: &Set<'_>, detail: Detail) -> Vec<Table> {
     let trips = trips(set, "Half round trip over the whole run, µs");
     let mut tables = vec![
@@ -26,7 +25,6 @@ pub(super) fn jitter(set: &Set<'_>, detail: Detail) -> Vec<Table> {
     tables
 }
 
-/// Half round trips of all sizes.
 fn trips(set: &Set<'_>, title: &str) -> Table {
     let entries: Vec<Entry<'_>> = set.entries().filter(|entry| half(entry.row).is_some()).collect();
     let columns = [payload_column()].into_iter().chain(columns());
@@ -69,7 +67,6 @@ fn maxima(entry: &Entry<'_>, detail: Detail) -> Table {
     table
 }
 
-/// Latency of ping-pong rows, rates and loads of streams, loads without messages.
 pub(super) fn gateway(set: &Set<'_>, detail: Detail) -> Vec<Table> {
     let mut tables = Vec::new();
     for bytes in sizes(set, detail) {
@@ -90,7 +87,6 @@ pub(super) fn gateway(set: &Set<'_>, detail: Detail) -> Vec<Table> {
     tables
 }
 
-/// What a call costs.
 pub(super) fn calls(set: &Set<'_>) -> Vec<Table> {
     let entries: Vec<Entry<'_>> = set.entries().filter(|entry| entry.row.calls.is_some()).collect();
     fn cost<'a>(name: &str, head: &str, pick: fn(&Calls) -> f64) -> Column<'a> {
@@ -111,7 +107,6 @@ pub(super) fn calls(set: &Set<'_>) -> Vec<Table> {
     vec![listing(set, title, &entries, columns)]
 }
 
-/// What was injected and what was measured.
 pub(super) fn self_test(set: &Set<'_>) -> Vec<Table> {
     let rows = set.entries().flat_map(|entry| {
         entry.row.verdicts.iter().map(move |it| {

@@ -8,7 +8,6 @@ use super::build::{
 use crate::views::series::{Entry, Set, half};
 use crate::views::units;
 
-/// All of them.
 pub(super) fn latency(set: &Set<'_>, detail: Detail) -> Vec<Table> {
     let sizes = sizes(set, detail);
     let mut tables = vec![iceperf(set)];
@@ -16,7 +15,6 @@ pub(super) fn latency(set: &Set<'_>, detail: Detail) -> Vec<Table> {
     tables
 }
 
-/// The distribution of half round trips of one size.
 pub(super) fn of_size(set: &Set<'_>, bytes: u64) -> Table {
     let entries: Vec<Entry<'_>> = set
         .entries()
@@ -29,7 +27,6 @@ pub(super) fn of_size(set: &Set<'_>, bytes: u64) -> Table {
     }
 }
 
-/// Half round trips, and what went wrong.
 pub(super) fn columns<'a>() -> Vec<Column<'a>> {
     let mut columns = distribution_columns(half);
     columns.extend(fault_columns());

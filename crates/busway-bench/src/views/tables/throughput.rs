@@ -24,7 +24,6 @@ pub(super) fn throughput(set: &Set<'_>, detail: Detail) -> Vec<Table> {
     tables
 }
 
-/// A table of all sizes of one series.
 fn of_series(set: &Set<'_>, series: &Series<'_>) -> Table {
     let mut entries: Vec<Entry<'_>> = set.entries().filter(|entry| entry.key() == series.key).collect();
     entries.sort_by_key(|entry| entry.row.payload_bytes);
@@ -33,7 +32,6 @@ fn of_series(set: &Set<'_>, series: &Series<'_>) -> Table {
     explained(listing(set, title, &entries, columns))
 }
 
-/// Rates and loads of messages of one size.
 pub(super) fn of_size(set: &Set<'_>, bytes: u64) -> Table {
     let has_rate = |row: &Row| row.messages_per_s.or(row.bytes_per_s).is_some();
     let entries: Vec<Entry<'_>> = set
@@ -51,7 +49,6 @@ fn columns<'a>() -> impl Iterator<Item = Column<'a>> {
     rates().into_iter().chain(loads())
 }
 
-/// What crossed.
 fn rates<'a>() -> Vec<Column<'a>> {
     let lost = |row: &Row| {
         let share = row.lost as f64 / row.sent.max(1) as f64;
@@ -96,7 +93,6 @@ pub(super) fn loads<'a>() -> Vec<Column<'a>> {
     columns
 }
 
-/// Says what the loads are.
 fn explained(mut table: Table) -> Table {
     table.published = Some(TIPC);
     if table.heads.iter().any(|head| head.name == "usr+sys") {
@@ -119,7 +115,6 @@ fn p3com(set: &Set<'_>) -> Table {
     }
 }
 
-/// CPU load at a constant rate: both sides, and how much less than the baseline's.
 pub(super) fn stream(set: &Set<'_>) -> Vec<Table> {
     let of_stream = |stream: (u64, Option<u64>)| {
         let entries: Vec<Entry<'_>> = set

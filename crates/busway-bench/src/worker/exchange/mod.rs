@@ -21,7 +21,6 @@ use crate::technology::{self, Opening, Path, User};
 pub use relay::Injected;
 pub use spec::{Exchange, ExchangePart, Extent, NUMBERS};
 
-/// Runs the program.
 pub(super) fn run(spec: &Exchange, control: &Control) -> WorkerResult<Measured> {
     let (_granted, conditions) = conditions::apply(&spec.wanted);
     report(&Report::Conditions(conditions));

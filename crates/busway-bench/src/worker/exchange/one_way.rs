@@ -138,7 +138,6 @@ fn wait_until(due_ns: u64, wait: Wait) {
     }
 }
 
-/// The reports of a program that is watched.
 struct Progress {
     /// None: nobody watches.
     next_ns: Option<u64>,
@@ -233,7 +232,6 @@ pub(super) fn receive(path: &mut dyn Path, spec: &Exchange, control: &Control) -
     Ok(measured)
 }
 
-/// Whether the last of the messages that the parent knows of has come, or none will.
 fn is_over(control: &Control, seen: u64, seen_ns: u64) -> bool {
     let is_last = |total: u64| seen >= total || now_ns().saturating_sub(seen_ns) > SILENCE_NS;
     control.ended() || control.total().is_some_and(is_last)

@@ -103,15 +103,12 @@ fn sleep(path: &mut dyn Path, wait: Wait, left_ns: u64) {
     }
 }
 
-/// The instants at which messages are meant to be sent.
 struct Instants {
     begun_ns: u64,
     interval_ns: u64,
-    /// The first that counts.
     warm_up: u64,
     /// Behind the last one.
     end: u64,
-    /// The next one.
     next: u64,
 }
 

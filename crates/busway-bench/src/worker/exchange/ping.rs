@@ -81,7 +81,6 @@ impl WarmUp {
     }
 }
 
-/// Asks over a path.
 pub(super) struct Asker<'p, P: ?Sized> {
     path: &'p mut P,
     waiter: Waiter,
@@ -127,7 +126,6 @@ impl<'p, P: Path + ?Sized> Asker<'p, P> {
         Ok(spec.base + trips)
     }
 
-    /// Torn or old messages so far.
     pub(super) fn corrupt(&self) -> u64 {
         self.corrupt
     }

@@ -12,7 +12,6 @@ use crate::technology::{Message, PROBE, Path, Received};
 /// Messages that can be under way; more are held up at the path itself.
 const UNDER_WAY: usize = 1 << 16;
 
-/// What is put in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Injected {
     /// Every message is handed on this much later, in ns.
@@ -45,7 +44,6 @@ impl Injected {
     }
 }
 
-/// A path whose incoming messages are held, or lost. It never blocks: its program polls.
 pub(super) struct Relay<'p> {
     path: &'p mut dyn Path,
     injected: Injected,

@@ -13,23 +13,17 @@ pub const NUMBERS: u64 = 1 << 40;
 /// One of two programs that exchange messages.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Exchange {
-    /// Over what: the name of a technology.
     pub technology: String,
-    /// Where.
     pub place: MeetingPoint,
-    /// What this one does.
     pub part: ExchangePart,
     /// Size of a message in bytes: a multiple of 8, at least
     /// [`crate::technology::MIN_MESSAGE_BYTES`].
     pub payload_bytes: usize,
-    /// Whether every byte is written and read.
     pub touched: bool,
     /// Whether a full queue loses its oldest message, where that can be chosen.
     #[serde(default)]
     pub overwrites: bool,
-    /// How the program waits for a message.
     pub wait: Wait,
-    /// What it asks of the system.
     pub wanted: Wanted,
     /// First number: what a measurement before has left behind is below it, or [`NUMBERS`] above.
     pub base: u64,
@@ -37,17 +31,13 @@ pub struct Exchange {
     pub extent: Extent,
 }
 
-/// How long the active program goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Extent {
-    /// For this time in s.
     Seconds(f64),
-    /// For so many messages.
     Messages(u64),
 }
 
-/// What one of two programs does.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExchangePart {
@@ -72,7 +62,6 @@ pub enum ExchangePart {
 }
 
 impl ExchangePart {
-    /// What the program is called in messages.
     pub fn word(self) -> &'static str {
         match self {
             Self::Ping => "ping",
@@ -94,7 +83,6 @@ impl ExchangePart {
         )
     }
 
-    /// Which side of the path it has.
     pub fn side(self) -> Side {
         match self {
             Self::Ping | Self::Watch(_) | Self::OpenLoop(_) | Self::Send(_) | Self::Publish(_) => Side::Asks,
@@ -110,14 +98,12 @@ impl Exchange {
     }
 }
 
-/// When the active program ends.
 pub(super) struct End {
     at_ns: u64,
     messages: u64,
 }
 
 impl End {
-    /// Counted from now.
     pub(super) fn of(extent: Extent) -> Self {
         match extent {
             Extent::Seconds(seconds) => Self {

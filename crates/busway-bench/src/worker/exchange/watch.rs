@@ -65,12 +65,10 @@ pub(super) fn watch(
     Ok(measured)
 }
 
-/// Since the last report.
 struct Found {
     begun_ns: u64,
     trips: Recorder,
     measured: Measured,
-    /// The longest of all times.
     longest_ns: u64,
     /// Since when nothing was answered.
     silent_since_ns: Option<u64>,

@@ -15,14 +15,10 @@ const WARM_UP: u64 = 10;
 const CALIBRATION_STEPS: u64 = 50_000;
 const CALIBRATIONS: u32 = 50;
 
-/// The task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Compute {
-    /// What it asks of the system.
     pub wanted: Wanted,
-    /// Length of the calculation.
     pub steps: u64,
-    /// Length of a frame in ns.
     pub frame_ns: u64,
     /// How long to go on after `go`, in s.
     pub seconds: f64,

@@ -9,12 +9,10 @@ use crate::clock::now_ns;
 /// Where in a frame the receiver's window begins: this share of it.
 const WINDOW_SHARE: (u64, u64) = (3, 4);
 
-/// Begin of the next frame after `now_ns`.
 pub(super) fn next_frame_ns(now_ns: u64, frame_ns: u64) -> u64 {
     (now_ns / frame_ns + 1) * frame_ns
 }
 
-/// Begin of the receiver's next window after `now_ns`.
 pub(super) fn next_window_ns(now_ns: u64, frame_ns: u64) -> u64 {
     let offset_ns = frame_ns * WINDOW_SHARE.0 / WINDOW_SHARE.1;
     let this_ns = now_ns / frame_ns * frame_ns + offset_ns;
@@ -25,7 +23,6 @@ pub(super) fn next_window_ns(now_ns: u64, frame_ns: u64) -> u64 {
     }
 }
 
-/// Sleeps until then.
 pub(super) fn sleep_until(at_ns: u64) {
     let at = Timespec {
         tv_sec: (at_ns / 1_000_000_000) as i64,

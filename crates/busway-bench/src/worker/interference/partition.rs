@@ -20,23 +20,16 @@ const LAST_WINDOWS: u32 = 50;
 /// The partition.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Partition {
-    /// Over what: the name of a technology.
     pub technology: String,
-    /// Where.
     pub place: MeetingPoint,
-    /// Size of a message in bytes.
     pub payload_bytes: usize,
-    /// Whether every byte is read.
     pub touched: bool,
-    /// What it asks of the system.
     pub wanted: Wanted,
     /// First number, as in [`crate::worker::Exchange::base`].
     pub base: u64,
-    /// Length of a frame in ns.
     pub frame_ns: u64,
 }
 
-/// Runs the partition.
 pub(crate) fn run(spec: &Partition, control: &Control) -> WorkerResult<Measured> {
     let (_granted, conditions) = conditions::apply(&spec.wanted);
     report(&Report::Conditions(conditions));

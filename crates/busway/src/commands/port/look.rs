@@ -12,7 +12,6 @@ use super::{All, One};
 use crate::commands::gateway::find_host;
 use crate::output::UsageError;
 
-/// A port of the system file.
 pub struct Found {
     pub host: String,
     pub reference: PortRef,
@@ -22,7 +21,6 @@ pub struct Found {
     module: Module,
 }
 
-/// What can be seen of a port.
 #[derive(Serialize)]
 pub struct View {
     pub port: String,
@@ -38,7 +36,6 @@ pub struct View {
     /// Messages that wait; for a queuing port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<u64>,
-    /// The latest message, or the first that waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<MessageView>,
     pub counters: Counters,
@@ -57,7 +54,6 @@ pub struct MessageView {
     pub bytes: Vec<u8>,
 }
 
-/// All ports whose state lies on this machine.
 pub fn all(all: &All) -> anyhow::Result<Vec<View>> {
     let seen = all_seen(all)?;
     Ok(seen.iter().map(|(found, seen)| view(found, seen)).collect())
@@ -110,7 +106,6 @@ fn is_missing(error: &StoreError) -> bool {
     matches!(error, StoreError::System { source, .. } if source.kind() == ErrorKind::NotFound)
 }
 
-/// The port that an argument names.
 pub fn find(system: &System, name: &str) -> Result<Found, UsageError> {
     let wrong = |what: String| UsageError(format!("{name:?}: {what}"));
     let (partition_name, port_name) = name
@@ -174,13 +169,11 @@ pub fn one_seen(one: &One) -> anyhow::Result<(Found, ObservedPort)> {
     Ok((found, seen))
 }
 
-/// One port.
 pub fn one(one: &One) -> anyhow::Result<View> {
     let (found, seen) = one_seen(one)?;
     Ok(view(&found, &seen))
 }
 
-/// What can be seen of `found` now.
 pub fn view(found: &Found, seen: &ObservedPort) -> View {
     let config = seen.config();
     let is_destination = config.direction == Direction::Destination;

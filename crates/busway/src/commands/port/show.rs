@@ -5,12 +5,9 @@ use std::io::Write;
 use super::look::View;
 use crate::commands::check::time_text;
 
-/// Bytes a line of a dump.
 const DUMP_BYTES: usize = 16;
-/// Bytes of a message in one line.
 const LINE_BYTES: usize = 32;
 
-/// One line a port.
 pub fn list(views: &[View], json: bool) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     if json {
@@ -32,7 +29,6 @@ pub fn list(views: &[View], json: bool) -> anyhow::Result<()> {
     table(&rows, &mut stdout)
 }
 
-/// The counters, one line a port.
 pub fn stats(views: &[View], json: bool) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     if json {
@@ -79,7 +75,6 @@ pub fn stats(views: &[View], json: bool) -> anyhow::Result<()> {
     table(&rows, &mut stdout)
 }
 
-/// A port's message with all its bytes.
 pub fn message(view: &View, json: bool) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     if json {
@@ -108,7 +103,6 @@ pub fn message(view: &View, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A port in one line.
 pub fn line(view: &View, json: bool) -> anyhow::Result<String> {
     if json {
         return Ok(serde_json::to_string(view)?);
@@ -126,7 +120,6 @@ pub fn line(view: &View, json: bool) -> anyhow::Result<String> {
     Ok(line)
 }
 
-/// What is to be said of a port beside its counters.
 pub fn state(view: &View) -> String {
     let mut parts = Vec::new();
     if let Some(waiting) = view.waiting {

@@ -40,7 +40,6 @@ pub fn watch(watch: &Watch) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The ports that are named, or all.
 fn ports(watch: &Watch) -> anyhow::Result<Vec<(Found, ObservedPort)>> {
     if watch.ports.is_empty() {
         let all = All {
@@ -58,7 +57,6 @@ fn ports(watch: &Watch) -> anyhow::Result<Vec<(Found, ObservedPort)>> {
     watch.ports.iter().map(one).collect()
 }
 
-/// Lines for those who do not look at a terminal.
 #[derive(Default)]
 struct Lines {
     last: HashMap<String, News>,
@@ -82,16 +80,12 @@ impl Lines {
     }
 }
 
-/// The table on a terminal.
 #[derive(Default)]
 struct Screen {
-    /// Lines of the last picture.
     height: usize,
     /// When the counts below were taken.
     since: Option<Instant>,
-    /// Writes and reads of each port then.
     counts: Vec<[u64; 2]>,
-    /// Writes and reads a second.
     rates: Vec<[u64; 2]>,
 }
 

@@ -17,7 +17,6 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// lose it.
 const REFILL: Duration = Duration::from_millis(20);
 
-/// A way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cut {
     /// No frame passes the wire; both interfaces stay up, as with a switch between.
@@ -44,7 +43,6 @@ impl Cut {
         }
     }
 
-    /// In words.
     pub(super) fn about(self) -> &'static str {
         match self {
             Cut::Cable => "cable pulled",
@@ -57,7 +55,6 @@ impl Cut {
     }
 }
 
-/// A bus that is cut until this is mended.
 pub(super) struct Outage<'scope> {
     cut: Cut,
     wire: usize,
@@ -96,7 +93,6 @@ pub(super) fn begin<'scope, 'env>(
 }
 
 impl Outage<'_> {
-    /// Gives the bus back.
     pub(super) fn mend(self, hosts: &Hosts, guest: &Guest, is_over: &AtomicBool) -> Result<()> {
         match self.cut {
             Cut::Cable => hosts.relay(self.wire)?.set(Faults::default()),

@@ -14,7 +14,6 @@ const WINDOW_MIB: u64 = 2;
 /// The wire of TCP is the second one of each guest.
 pub(super) const TCP_WIRE: usize = 1;
 
-/// See the module.
 pub(super) struct Hosts {
     pub(super) pair: Pair,
     pub(super) window: Window,
@@ -24,7 +23,6 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    /// Starts both, with the device of `preset` on the first wire.
     pub(super) fn start(stage: &Stage<'_>, programs: &Programs, preset: Preset) -> Result<Hosts> {
         let directory = tempfile::Builder::new().prefix("busway-wire-").tempdir()?;
         let (second, ends) = Relay::start(directory.path(), stage.seed)?;

@@ -102,7 +102,6 @@ fn between(
     gateways.finish()
 }
 
-/// Gateways over two buses, at work.
 struct Session<'a> {
     hosts: &'a Hosts,
     gateways: &'a Gateways<'a>,
@@ -192,7 +191,6 @@ impl Session<'_> {
     }
 }
 
-/// A stream of numbered messages under way from a to b.
 struct Running<'a> {
     service: &'static str,
     publisher: Program<'a>,

@@ -4,12 +4,9 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-/// What one cut did.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
-    /// That was cut.
     pub(super) bus: String,
-    /// That took over.
     pub(super) other: String,
     pub(super) way: &'static str,
     /// The host at which it was done, where it was done at one.
@@ -32,7 +29,6 @@ pub(super) fn of(rows: &[Row]) -> String {
          |---|---|---|---:|---:|---:|---:|---:|---:|\n",
     );
     let mut rows: Vec<&Row> = rows.iter().collect();
-    // The sort is stable: kinds are in the order of their first cuts.
     let kinds: Vec<_> = rows.iter().map(|&row| kind(row)).collect();
     rows.sort_by_key(|&row| kinds.iter().position(|known| *known == kind(row)));
     for alike in rows.chunk_by(|one, next| kind(one) == kind(next)) {
@@ -57,7 +53,6 @@ fn kind(row: &Row) -> (&str, &str, &str) {
     (&row.bus, &row.other, row.way)
 }
 
-/// The least, the one in the middle and the greatest.
 fn range(values: impl Iterator<Item = u64>) -> String {
     let mut values: Vec<u64> = values.collect();
     values.sort_unstable();

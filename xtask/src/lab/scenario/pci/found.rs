@@ -7,7 +7,6 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// One figure beside another.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     pub(super) kernel: String,
@@ -53,7 +52,6 @@ pub(super) fn histograms(text: &str) -> String {
 }
 
 impl Found {
-    /// Both tables, and the histograms.
     pub(super) fn markdown(&self) -> String {
         let mut text = String::from(
             "| kernel | measured | payload, B | over the window | | beside | | ratio |\n|---|---|---:|---|---:|---|---:|---:|\n",

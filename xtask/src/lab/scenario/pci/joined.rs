@@ -13,7 +13,6 @@ use crate::lab::guest::{Guest, Plan};
 use crate::lab::preset;
 use crate::lab::window::{Window, address};
 
-/// Where each guest has its functions.
 const SHARED: u8 = 0x10;
 const A_TO_B: u8 = 0x11;
 const B_TO_A: u8 = 0x12;
@@ -24,12 +23,10 @@ const VECTORS: usize = 4;
 /// Number of this host among the peers of the doorbells' server; the guests come first.
 const HOST_PEER: u32 = 2;
 const LIMIT: Duration = Duration::from_secs(60);
-/// How long an idle receiver is watched.
 const IDLE: Duration = Duration::from_secs(4);
 /// All lanes sleep until they are woken, where anything can wake them.
 const EVENT: &str = "[[lane]]\nname = \"default\"\nwait = \"event\"\n";
 
-/// A way of joining two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Join {
     /// One shared memory in the middle.
@@ -40,12 +37,10 @@ pub(super) enum Join {
     Rung,
     /// A guest, and a program of this host that maps the file.
     Here,
-    /// A guest, and a program of this host that is a peer of the doorbells' server.
     Served,
 }
 
 impl Join {
-    /// In words.
     pub(super) fn about(self) -> &'static str {
         match self {
             Join::Shared => "one shared memory",
@@ -57,7 +52,6 @@ impl Join {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Joined {
     pub(super) a: Guest,
@@ -129,7 +123,6 @@ impl Joined {
         &self.windows.shared
     }
 
-    /// The tables of both hosts.
     pub(super) fn tables(&self, join: Join) -> String {
         let place = |slot| {
             format!(

@@ -37,7 +37,6 @@ const SIZES_BYTES: [u64; 5] = [16, 64, 256, 1_024, 4_096];
 const WORST_BYTES: u64 = 64;
 const BULK_BYTES: u64 = 1 << 20;
 
-/// A kernel and what programs have of it.
 struct Ring {
     flavor: Flavor,
     processors: u8,
@@ -69,7 +68,6 @@ const RINGS: [Ring; 2] = [
     },
 ];
 
-/// What `busway bench` is told to measure.
 struct Experiment<'a> {
     /// `latency` or `throughput`.
     measured: &'a str,
@@ -175,7 +173,6 @@ impl Ring {
     }
 }
 
-/// `busway bench` between the guests of a pair.
 struct Bench<'a> {
     pair: &'a Pair,
     ring: &'a Ring,
@@ -388,7 +385,6 @@ impl Bench<'_> {
     }
 }
 
-/// Why a technology gave no figure.
 fn reason(result: &Value, what: &str) -> String {
     let mut notes = result["notes"]
         .as_array()

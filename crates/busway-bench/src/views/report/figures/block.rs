@@ -8,7 +8,6 @@ use crate::views::report::lines::{self, Choice, SHOWN};
 use crate::views::report::palette::Style;
 use crate::views::series::{CROWDED, Series, marked};
 
-/// Figures about one thing.
 pub(in crate::views::report) struct Block {
     /// Heading; readers click it where the block is folded.
     pub heading: String,
@@ -16,7 +15,6 @@ pub(in crate::views::report) struct Block {
     pub folded: bool,
 }
 
-/// The figure with the points of each line.
 pub(super) fn fill(
     lines: &[Choice<'_>],
     figure: Figure,
@@ -73,14 +71,12 @@ fn filled<'a, 's: 'a>(
     figure
 }
 
-/// Points of a series: one for each row.
 pub(super) fn sweep(series: &Series<'_>, at: impl Fn(&Row) -> Option<(f64, f64)>) -> Vec<(f64, f64)> {
     let mut points: Vec<(f64, f64)> = series.rows.iter().filter_map(|row| at(row)).collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     points
 }
 
-/// A point by size.
 pub(super) fn sized(row: &Row, figure: Option<f64>) -> Option<(f64, f64)> {
     Some((row.payload_bytes as f64, figure?))
 }
@@ -94,7 +90,6 @@ impl Block {
         }
     }
 
-    /// Drawn; nothing if no figure has anything to show.
     pub fn draw(&self) -> Markup {
         let drawn: Vec<Markup> = self.figures.iter().filter_map(Figure::draw).collect();
         let grid = html! { div.figures { @for figure in &drawn { (figure) } } };

@@ -10,7 +10,6 @@ use crate::views::report::palette::Style;
 use crate::views::series::{Series, Set};
 use crate::views::units;
 
-/// Execution times for each interval.
 pub(super) fn interference(set: &Set<'_>, lines: &[Choice<'_>]) -> Vec<Block> {
     let of_interval = |interval_ns: Option<u64>| {
         let what = interval_ns.map_or_else(
@@ -75,7 +74,6 @@ pub(super) fn timeliness(set: &Set<'_>, lines: &[Choice<'_>]) -> Vec<Block> {
     vec![Block::open("Observed by transmission interval", figures)]
 }
 
-/// Adds the line on which both intervals are the same.
 fn with_reference(mut figure: Figure) -> Figure {
     let points = figure.lines.iter().flat_map(|line| &line.points);
     let (low, high) = points.fold((f64::INFINITY, 0.0_f64), |(low, high), at| {

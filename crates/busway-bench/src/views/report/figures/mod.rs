@@ -14,7 +14,6 @@ use super::lines::Choice;
 use crate::record::Experiment;
 use crate::views::series::Set;
 
-/// All figures of runs of one experiment.
 pub(super) fn of(set: &Set<'_>, lines: &[Choice<'_>]) -> Vec<Block> {
     match set.experiment() {
         Experiment::Latency => round_trips::latency(set, lines),

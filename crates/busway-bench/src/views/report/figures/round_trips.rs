@@ -12,19 +12,16 @@ use crate::views::units;
 
 /// Points of a distribution function; more cannot be told apart at its size.
 const CDF_POINTS: usize = 140;
-/// Ranges of a histogram.
 const RANGES: usize = 60;
 /// The RDMA paper's figure ends here, in bytes.
 const PAPER_BYTES: u64 = 4096;
 
-/// All of a latency run.
 pub(super) fn latency(set: &Set<'_>, lines: &[Choice<'_>]) -> Vec<Block> {
     let mut blocks = vec![by_size(lines), published(set, lines), extremes(lines)];
     blocks.extend(distributions(set, lines));
     blocks
 }
 
-/// Median and 99 % by size.
 pub(super) fn by_size(lines: &[Choice<'_>]) -> Block {
     let figure = |title: &str, pick: fn(&Distribution) -> u64| {
         let figure = Figure::new(
@@ -81,7 +78,6 @@ fn published(set: &Set<'_>, lines: &[Choice<'_>]) -> Block {
     )
 }
 
-/// Best, average and worst by size; a figure for each technology.
 fn extremes(lines: &[Choice<'_>]) -> Block {
     type Pick = (&'static str, fn(&Distribution) -> f64);
     let figure = |line: &Choice<'_>| {
@@ -134,7 +130,6 @@ fn cdf(of_what: &str, what: &str) -> Figure {
     }
 }
 
-/// Distribution functions and histograms for each size.
 pub(super) fn distributions(set: &Set<'_>, lines: &[Choice<'_>]) -> Vec<Block> {
     let of_size = |(at, bytes): (usize, &u64)| {
         let size = units::size(*bytes);
@@ -148,7 +143,6 @@ pub(super) fn distributions(set: &Set<'_>, lines: &[Choice<'_>]) -> Vec<Block> {
     set.sizes().iter().enumerate().map(of_size).collect()
 }
 
-/// The distribution function and the histogram of the rows chosen.
 pub(super) fn pair(
     set: &Set<'_>,
     lines: &[Choice<'_>],
@@ -222,7 +216,6 @@ fn held(maxima: &[Maximum], end_s: f64) -> Vec<(f64, f64)> {
     steps.collect()
 }
 
-/// The long run: each new maximum over time, distribution function and histogram.
 pub(super) fn jitter(set: &Set<'_>, lines: &[Choice<'_>]) -> Vec<Block> {
     let figure = Figure {
         published: Some("Dolphin: worst case of a 24-hour run"),

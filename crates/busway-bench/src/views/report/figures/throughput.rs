@@ -11,7 +11,6 @@ use crate::views::units;
 /// The TIPC evaluation's largest message in bytes.
 const TIPC_BYTES: u64 = 40_448;
 
-/// All of a throughput run.
 pub(super) fn throughput(lines: &[Choice<'_>]) -> Vec<Block> {
     type Pick = fn(&Row) -> Option<f64>;
     let load = || Axis::linear("CPU load, % of one core", Unit::Percent);
@@ -62,7 +61,6 @@ pub(super) fn throughput(lines: &[Choice<'_>]) -> Vec<Block> {
     blocks
 }
 
-/// Shares of messages lost, if any was.
 fn losses(lines: &[Choice<'_>]) -> Option<Block> {
     let mut rows = lines.iter().flat_map(|line| &line.series.rows);
     if !rows.any(|row| row.lost > 0) {
@@ -82,7 +80,6 @@ fn losses(lines: &[Choice<'_>]) -> Option<Block> {
     Some(Block::open("Losses by size", vec![lost]))
 }
 
-/// Bytes and messages a second by size.
 pub(super) fn by_size(lines: &[Choice<'_>]) -> Block {
     let figure = |title: &str, y: Axis, pick: fn(&Row) -> Option<f64>| {
         let figure = Figure::new(title, Axis::log("Payload", Unit::Bytes), y);
@@ -97,7 +94,6 @@ pub(super) fn by_size(lines: &[Choice<'_>]) -> Block {
     Block::open("Throughput by size", vec![Figure { published, ..rate }, messages])
 }
 
-/// Bars of each line: its values in their categories.
 fn bars(
     lines: &[Choice<'_>],
     figure: Figure,
@@ -115,7 +111,6 @@ fn bars(
     })
 }
 
-/// Loads at a constant rate as bars.
 pub(super) fn stream(set: &Set<'_>, lines: &[Choice<'_>]) -> Vec<Block> {
     let of_stream = |(bytes, interval_ns): (u64, Option<u64>)| {
         let every = interval_ns.map(|ns| format!(" every {}", units::time(ns as f64)));
@@ -138,7 +133,6 @@ pub(super) fn stream(set: &Set<'_>, lines: &[Choice<'_>]) -> Vec<Block> {
     set.streams().into_iter().map(of_stream).collect()
 }
 
-/// Costs of calls as bars.
 pub(super) fn calls(set: &Set<'_>, lines: &[Choice<'_>]) -> Vec<Block> {
     let of_size = |bytes: &u64| {
         let figure = Figure::new(
