@@ -23,7 +23,8 @@ use crate::contract::{
     ChannelEnd, ChannelId, ChannelSpec, Direction, Keep, LinkEvent, Message, OpenError, PeerHello, WaitFor,
 };
 use crate::pci::ALL_ONES;
-use crate::remote_write::receiver::{Bank, LatestReceiver, QueueReceiver, ReceiverBase};
+use crate::remote_write::credit_writer::CreditWriter;
+use crate::remote_write::receiver::{LatestReceiver, QueueReceiver, ReceiverBase};
 use crate::remote_write::sender::{LatestSender, QueueSender, SenderBase};
 use crate::remote_write::shape::Parts;
 use crate::remote_write::{
@@ -447,7 +448,7 @@ impl<M: Message> Up<M> {
         let wake = self
             .wake(opened, belfry, lane)
             .map_err(|error| error.to_string())?;
-        let bank = Bank {
+        let bank = CreditWriter {
             gate: self.conversation.gate(),
             credit: base.credit.clone(),
             bell: ReceiverBell::new(wake, line),

@@ -7,17 +7,15 @@
 #![allow(unsafe_code)] // Foreign functions; memory that a device writes.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use busway_core::Window;
 use busway_core::window::{Medium, OutOfBounds};
 
 use super::cm::{CmId, EventChannel};
+use super::domain::Domain;
 use super::error::RdmaError;
 use super::registration::{Purpose, Registration, Registrations};
 use super::siw_gap::SiwGap;
@@ -26,84 +24,6 @@ use crate::contract::SegmentId;
 
 /// Memory is registered in whole pages.
 const PAGE_BYTES: usize = 4096;
-
-/// An open device's protection domain.
-#[derive(Debug)]
-pub(super) struct Domain {
-    domain: NonNull<sys::ibv_pd>,
-    libraries: &'static Libraries,
-    /// Before the device is closed.
-    _gap: Option<SiwGap>,
-    /// Bound to the address: keeps the library's device open. Goes last.
-    keeper: CmId,
-    /// The device goes away.
-    is_removed: AtomicBool,
-}
-
-/// Domains that live, by the address of their open device.
-static DOMAINS: Mutex<BTreeMap<usize, u32>> = Mutex::new(BTreeMap::new());
-
-// SAFETY: the domain is only handed to verbs, which may be called from any thread at once (ibv(7): the library is thread-safe).
-unsafe impl Send for Domain {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for Domain {}
-
-impl Domain {
-    pub(super) fn as_ptr(&self) -> *mut sys::ibv_pd {
-        self.domain.as_ptr()
-    }
-
-    pub(super) fn libraries(&self) -> &'static Libraries {
-        self.libraries
-    }
-}
-
-impl Drop for Domain {
-    fn drop(&mut self) {
-        // SAFETY: everything made in the domain holds it, so nothing of it is left.
-        unsafe { self.libraries.verbs.ibv_dealloc_pd(self.domain.as_ptr()) };
-        let verbs = self.keeper.verbs();
-        let mut domains = DOMAINS.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_last = match domains.get_mut(&verbs.addr()) {
-            Some(count) if *count > 1 => {
-                *count -= 1;
-                false
-            }
-            _ => domains.remove(&verbs.addr()).is_some(),
-        };
-        // Relaxed: the flag was set before the last holder let go, which orders it.
-        if is_last && self.is_removed.load(Ordering::Relaxed) {
-            // SAFETY: the library keeps the device open while `keeper` lives.
-            unsafe { let_go(verbs) };
-        }
-    }
-}
-
-/// Lets the kernel finish the removal of a device that nothing of this process uses any more.
-///
-/// librdmacm (44) keeps every device that it has opened open until another one appears, and the kernel waits with a removal
-/// until nobody has the device open. Its descriptors are therefore made to mean /dev/null: the kernel's device is closed, and
-/// the library closes the numbers whenever it likes.
-///
-/// # Safety
-/// `verbs` is an open device of librdmacm.
-unsafe fn let_go(verbs: *mut sys::ibv_context) {
-    let Ok(nothing) = std::fs::File::open("/dev/null") else {
-        return;
-    };
-    // SAFETY: what the caller promises.
-    let numbers = unsafe { [(*verbs).cmd_fd, (*verbs).async_fd] };
-    for number in numbers {
-        if number < 0 {
-            continue;
-        }
-        // SAFETY: the number belongs to the library's device, and goes on being its own: nothing is closed when this value is
-        // forgotten.
-        let mut owned = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
-        // It can't fail: both descriptors are open.
-        let _ = rustix::io::dup3(&nothing, &mut owned, rustix::io::DupFlags::CLOEXEC);
-    }
-}
 
 impl std::fmt::Debug for Libraries {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -162,19 +82,8 @@ impl Device {
         let is_iwarp = transport == sys::IBV_TRANSPORT_IWARP;
         // SAFETY: the device is open as long as `keeper` lives, which is dropped after the gap.
         let gap = is_iwarp.then(|| unsafe { SiwGap::new(libraries, verbs.as_ptr()) });
-        *DOMAINS
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .entry(verbs.as_ptr().addr())
-            .or_default() += 1;
         Ok(Arc::new(Device {
-            domain: Arc::new(Domain {
-                domain,
-                libraries,
-                _gap: gap.flatten(),
-                keeper,
-                is_removed: AtomicBool::new(false),
-            }),
+            domain: Arc::new(Domain::new(domain, libraries, gap.flatten(), keeper)),
             registrations: Registrations::default(),
             is_iwarp,
             max_work: u32::try_from(attributes.max_qp_wr).unwrap_or(0),
@@ -200,7 +109,7 @@ impl Device {
     }
 
     pub(super) fn verbs(&self) -> *mut sys::ibv_context {
-        self.domain.keeper.verbs()
+        self.domain.verbs()
     }
 
     pub(super) fn domain(&self) -> *mut sys::ibv_pd {
@@ -208,13 +117,12 @@ impl Device {
     }
 
     pub(super) fn libraries(&self) -> &'static Libraries {
-        self.domain.libraries
+        self.domain.libraries()
     }
 
     /// The device goes away: when the last of this process's things on it is dropped, it is let go.
     pub(super) fn set_removed(&self) {
-        // Relaxed: see `Domain::drop`.
-        self.domain.is_removed.store(true, Ordering::Relaxed);
+        self.domain.set_removed();
     }
 
     /// See [`Registrations::find`].

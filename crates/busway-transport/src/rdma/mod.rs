@@ -20,6 +20,7 @@
 pub(crate) mod cm;
 pub(crate) mod completion;
 pub(crate) mod device;
+mod domain;
 pub(crate) mod error;
 pub(crate) mod flavour;
 pub(crate) mod landing;
@@ -28,6 +29,7 @@ pub(crate) mod link;
 mod opens;
 pub(crate) mod queue_pair;
 pub(crate) mod registration;
+mod remembered;
 pub mod send;
 pub mod settings;
 mod siw_gap;

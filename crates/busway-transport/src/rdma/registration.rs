@@ -18,14 +18,12 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::device::Domain;
+use super::domain::Domain;
 use super::sys;
 use crate::contract::SegmentId;
 
 /// Registrations that a device keeps at most; the oldest goes first.
 const MAX_KEPT: usize = 64;
-/// Registrations that an end remembers, so that it need not ask.
-const REMEMBERED: usize = 8;
 
 /// What memory is registered for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,34 +144,6 @@ impl Registrations {
     pub fn refused(&self) -> u64 {
         // Relaxed: a count for people, which orders nothing.
         self.refused.load(Ordering::Relaxed)
-    }
-}
-
-/// What one end has found, so that it need not ask for every message.
-#[derive(Debug, Default)]
-pub struct Remembered {
-    entries: [Option<(SegmentId, Arc<Registration>)>; REMEMBERED],
-    /// The place for the next one.
-    next: usize,
-}
-
-impl Remembered {
-    /// As [`Registrations::find`]; an end always asks for the same purpose.
-    pub fn find(
-        &mut self,
-        device: &super::device::Device,
-        segment: SegmentId,
-        purpose: Purpose,
-        bytes: &[u8],
-    ) -> Option<Arc<Registration>> {
-        let known = self.entries.iter().flatten().find(|(name, _)| *name == segment);
-        if let Some((_, registration)) = known {
-            return registration.has(bytes).then(|| registration.clone());
-        }
-        let found = device.find_registration(segment, purpose, bytes)?;
-        self.entries[self.next] = Some((segment, found.clone()));
-        self.next = (self.next + 1) % REMEMBERED;
-        Some(found)
     }
 }
 

@@ -10,7 +10,7 @@
 use busway_core::ring::RingConsumer;
 
 use super::Way;
-use super::receiver::Bank;
+use super::credit_writer::CreditWriter;
 use crate::contract::{ChannelError, HEAD_BYTES, Head, Landing, Sink, Verdict};
 
 /// A message of which some entries have not been taken.
@@ -41,7 +41,7 @@ pub enum Step {
 /// The receiving half of a ring of messages.
 #[derive(Debug)]
 pub struct Inbox<W: Way> {
-    ring: RingConsumer<Bank<W>>,
+    ring: RingConsumer<CreditWriter<W>>,
     open: Option<Open>,
     /// Messages landed since the beginning: each was copied once.
     landed: u64,
@@ -50,7 +50,7 @@ pub struct Inbox<W: Way> {
 
 impl<W: Way> Inbox<W> {
     /// An inbox for `ring`.
-    pub fn new(ring: RingConsumer<Bank<W>>) -> Inbox<W> {
+    pub fn new(ring: RingConsumer<CreditWriter<W>>) -> Inbox<W> {
         Inbox {
             ring,
             open: None,

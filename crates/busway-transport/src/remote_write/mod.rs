@@ -8,6 +8,7 @@
 //! how a sleeper is woken ([`Bell`]). All is known at compile time, so that a store into a mapping stays a store. Called by the
 //! memory bus and by RDMA WRITE.
 
+pub mod credit_writer;
 pub mod inbox;
 pub mod outbox;
 pub mod receiver;

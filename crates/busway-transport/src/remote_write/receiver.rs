@@ -8,59 +8,17 @@
 
 use busway_core::register::RegisterReader;
 use busway_core::ring::RingConsumer;
-use busway_core::{RemoteError, RemoteWrite, Window};
+use busway_core::{RemoteWrite, Window};
 
+use super::credit_writer::CreditWriter;
 use super::inbox::{Inbox, Step};
 use super::{
-    Bell, CREDIT_CLOSED_AT, CREDIT_RING_AT, CREDIT_TAKEN_COUNT_AT, CREDIT_TAKEN_SEQUENCE_AT, Gate,
-    SENDER_CLOSED_AT, Way,
+    Bell, CREDIT_CLOSED_AT, CREDIT_TAKEN_COUNT_AT, CREDIT_TAKEN_SEQUENCE_AT, Gate, SENDER_CLOSED_AT, Way,
 };
 use crate::contract::{ChannelError, HEAD_BYTES, Head, Kind, Landing, Receiver, Sink, Verdict, WaitFor};
 
 /// How often a read of the register is tried anew within one poll.
 const RETRIES: u32 = 16;
-
-/// Where credits go: the channel's entry in the sender's memory, behind the gate.
-#[derive(Debug)]
-pub struct Bank<W: Way> {
-    /// Whether the far memory may be written.
-    pub gate: W::Gate,
-    /// The credit entry.
-    pub credit: W::Memory,
-    /// Wakes the sender's lane.
-    pub bell: W::Bell,
-    /// The ring's credit that was given last: the mark for the bell.
-    pub given: u64,
-}
-
-impl<W: Way> RemoteWrite for Bank<W> {
-    fn len_bytes(&self) -> usize {
-        self.credit.len_bytes()
-    }
-
-    fn write(&mut self, offset: usize, header: &[u64], parts: &[&[u8]]) -> Result<(), RemoteError> {
-        let _inside = self.gate.enter().map_err(|_| RemoteError::Disconnected)?;
-        self.credit.write(offset, header, parts)
-    }
-
-    fn fence(&mut self) {
-        self.credit.fence();
-    }
-
-    fn publish(&mut self, offset: usize, word: u64) -> Result<(), RemoteError> {
-        let _inside = self.gate.enter().map_err(|_| RemoteError::Disconnected)?;
-        self.credit.publish(offset, word)?;
-        if offset == CREDIT_RING_AT {
-            self.given = word;
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) {
-        self.credit.flush();
-        self.bell.wake(self.given);
-    }
-}
 
 /// What both kinds of receiver have in common.
 #[derive(Debug)]
@@ -123,7 +81,7 @@ pub struct QueueReceiver<W: Way> {
 
 impl<W: Way> QueueReceiver<W> {
     /// A receiver from `ring`.
-    pub fn new(base: ReceiverBase<W>, ring: RingConsumer<Bank<W>>) -> QueueReceiver<W> {
+    pub fn new(base: ReceiverBase<W>, ring: RingConsumer<CreditWriter<W>>) -> QueueReceiver<W> {
         QueueReceiver {
             base,
             inbox: Inbox::new(ring),
@@ -227,7 +185,7 @@ impl<W: Way> LatestReceiver<W> {
     /// A receiver from `register`, with `ring` beside it.
     pub fn new(
         base: ReceiverBase<W>,
-        ring: RingConsumer<Bank<W>>,
+        ring: RingConsumer<CreditWriter<W>>,
         register: Option<RegisterReader>,
     ) -> LatestReceiver<W> {
         LatestReceiver {

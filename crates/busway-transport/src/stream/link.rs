@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use busway_core::control::MAX_BODY_BYTES;
 
+use super::backoff::BackOff;
 use super::bus::{Discovered, Heartbeat, Socket, StreamBus, WATCHED};
 use super::conversation::Conversation;
 use super::listener::{Listener, Shared};
@@ -26,9 +27,6 @@ use crate::contract::{
     OpenError, PeerHello,
 };
 
-/// First pause between two attempts to connect; it doubles up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// How long a link that expects nothing sleeps at most.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 
@@ -37,22 +35,6 @@ pub(super) const CONTROL: u64 = 1;
 const MAILBOX: u64 = 2;
 const LISTENER: u64 = 3;
 const LINGERING: u64 = 4;
-
-/// Pauses that grow.
-#[derive(Default)]
-pub(super) struct BackOff(Option<Duration>);
-
-impl BackOff {
-    pub(super) fn next(&mut self) -> Duration {
-        let pause = self.0.map_or(FIRST_PAUSE, |last| (last * 2).min(LONGEST_PAUSE));
-        self.0 = Some(pause);
-        pause
-    }
-
-    pub(super) fn reset(&mut self) {
-        self.0 = None;
-    }
-}
 
 /// Opens a link to `peer_host` over `bus`, in this role.
 ///

@@ -10,8 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use super::backoff::BackOff;
 use super::bus::{Socket, StreamBus};
-use super::link::BackOff;
 use super::mailbox::Mailbox;
 use super::opening::{MAX_OPENING_BYTES, Opening};
 use super::poller::{Interest, Poller};

@@ -20,6 +20,7 @@
 //! The stream of a channel is a sequence of messages (head, user header, payload) and an end mark. The
 //! cumulative count of messages taken flows back, 8 bytes little-endian each time.
 
+mod backoff;
 mod bus;
 mod conversation;
 mod io;

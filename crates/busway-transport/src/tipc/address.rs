@@ -3,9 +3,8 @@
 
 use std::fmt;
 
+use serde::Deserialize;
 use socket2::{SockAddr, SockAddrStorage};
-
-use super::settings::Scope;
 
 /// `AF_TIPC`, from linux/tipc.h.
 pub const AF_TIPC: u16 = 30;
@@ -32,6 +31,16 @@ struct RawAddress {
 }
 
 const _: () = assert!(size_of::<RawAddress>() == 16);
+
+/// How far a service address is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// On all nodes of the cluster.
+    Cluster,
+    /// On this node only: for two hosts in one kernel, such as containers.
+    Node,
+}
 
 /// A service of the cluster: where connections are accepted, on whichever node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+pub use super::address::Scope;
 use super::address::ServiceAddress;
 use crate::contract::{self, Role, SettingError, Tables, duration};
 
@@ -15,16 +16,6 @@ const LEAST_SERVICE_TYPE: u32 = 64;
 const LINK_TOLERANCES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(30)];
 /// Shortest send timeout: below this a peer that is merely not scheduled would be held for dead.
 const LEAST_SEND_TIMEOUT: Duration = Duration::from_millis(100);
-
-/// How far a service address is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Scope {
-    /// On all nodes of the cluster.
-    Cluster,
-    /// On this node only: for two hosts in one kernel, such as containers.
-    Node,
-}
 
 /// What the kernel gives up last when a link is congested, and lets pass first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]

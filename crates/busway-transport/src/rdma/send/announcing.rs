@@ -15,7 +15,8 @@ use crate::contract::Message;
 use crate::rdma::device::Device;
 use crate::rdma::error::PostError;
 use crate::rdma::queue_pair::{Piece, QueuePair, Request, Work};
-use crate::rdma::registration::{Purpose, Registration, Remembered};
+use crate::rdma::registration::{Purpose, Registration};
+use crate::rdma::remembered::Remembered;
 
 /// One WRITE carries at most so many bytes (2^31, InfiniBand Architecture 1.4, 9.3); longer payload goes in pieces.
 const WRITE_MAX_BYTES: usize = 1 << 30;

@@ -17,7 +17,8 @@ use crate::rdma::device::{Access, Region};
 use crate::rdma::error::{PostError, RdmaError};
 use crate::rdma::lane::{CREDITS_AFTER_POLLS, Lane};
 use crate::rdma::queue_pair::{self, QueuePair, Request, Work};
-use crate::rdma::registration::{Purpose, Remembered};
+use crate::rdma::registration::Purpose;
+use crate::rdma::remembered::Remembered;
 use crate::stream::again;
 
 /// Where the next piece belongs.

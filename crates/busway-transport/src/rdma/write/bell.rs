@@ -37,26 +37,23 @@
 //! woken: its own affair.
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 
 use busway_core::Window;
 
-use super::pipe::{Handle, Pipe};
-use crate::contract::ChannelError;
 use crate::rdma::lane::Lane;
-use crate::remote_write::{Bell, ENTRY_BYTES, Gate, SENDER_WANTS_AT};
+use crate::remote_write::{ENTRY_BYTES, SENDER_WANTS_AT};
 
 /// Word of a bell line: the number of the other end's wish, 0 at first. Written by the other end.
-const WANT_AT: usize = SENDER_WANTS_AT;
+pub(super) const WANT_AT: usize = SENDER_WANTS_AT;
 /// Word of a bell line: up to where this end has published. Written by this end, read by the other's READ.
-const MARK_AT: usize = 16;
+pub(super) const MARK_AT: usize = 16;
 /// Word of a bell line: where the READ of the other's mark lands. Written by this end's device.
-const READ_AT: usize = 24;
+pub(super) const READ_AT: usize = 24;
 const _: () = assert!(READ_AT + 8 <= ENTRY_BYTES);
 
 /// The sleeper's side of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Sleeper {
+pub(super) struct Sleeper {
     /// Number of the last wish, and whether its ring has come.
     wish: u64,
     is_rung: bool,
@@ -89,24 +86,24 @@ impl Sleeper {
     }
 
     /// The wish to write before the mark is read.
-    fn next_wish(&self) -> Option<u64> {
+    pub(super) fn next_wish(&self) -> Option<u64> {
         let is_due = self.is_rung && self.reading.is_none();
         is_due.then(|| self.wish.wrapping_add(1).max(1))
     }
 
     /// That wish goes out.
-    fn wished(&mut self, wish: u64) {
+    pub(super) fn wished(&mut self, wish: u64) {
         self.wish = wish;
         self.is_rung = false;
     }
 
     /// Whether the mark must be read, behind the wish. One READ is under way at most.
-    fn must_read(&self) -> bool {
+    pub(super) fn must_read(&self) -> bool {
         !self.is_rung && !self.is_sure && self.reading.is_none()
     }
 
     /// The READ goes out; this end has seen everything up to `seen`.
-    fn reading(&mut self, seen: u64) {
+    pub(super) fn reading(&mut self, seen: u64) {
         self.reading = Some(seen);
         self.is_stale = false;
     }
@@ -128,18 +125,18 @@ impl Sleeper {
 
 /// The publisher's side of the protocol.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Ringer {
+pub(super) struct Ringer {
     /// The wish that was rung for last.
     rung_for: u64,
 }
 
 impl Ringer {
     /// Whether to ring, after something was published, for the wish `want` that is there (0: none).
-    fn must_ring(&self, want: u64) -> bool {
+    pub(super) fn must_ring(&self, want: u64) -> bool {
         want != 0 && want != self.rung_for
     }
 
-    fn rings(&mut self, want: u64) {
+    pub(super) fn rings(&mut self, want: u64) {
         self.rung_for = want;
     }
 }
@@ -148,14 +145,14 @@ impl Ringer {
 #[derive(Debug)]
 pub struct Rest {
     /// This end's bell line.
-    line: Window,
+    pub(super) line: Window,
     /// Offsets of the bell lines in the own and in the far memory.
-    own_at: usize,
-    far_at: usize,
+    pub(super) own_at: usize,
+    pub(super) far_at: usize,
     /// Says when the lane is about to sleep.
-    lane: Arc<Lane>,
-    sleeper: Sleeper,
-    ringer: Ringer,
+    pub(super) lane: Arc<Lane>,
+    pub(super) sleeper: Sleeper,
+    pub(super) ringer: Ringer,
 }
 
 impl Rest {
@@ -174,7 +171,7 @@ impl Rest {
         }
     }
 
-    /// The other end [greets](Pipe::greet) before this one writes anything.
+    /// The other end [greets](super::pipe::Pipe::greet) before this one writes anything.
     pub fn greeted(mut self) -> Rest {
         self.sleeper = Sleeper::greeted();
         self
@@ -195,94 +192,6 @@ impl Rest {
     /// A word of the far memory that may be written at any time, and what it holds already.
     pub(super) fn harmless_word(&self) -> (usize, u64) {
         (self.far_at + WANT_AT, self.sleeper.wish)
-    }
-}
-
-impl Pipe {
-    /// Rings unasked, once the connection stands: see the module.
-    pub fn greet(&mut self) {
-        self.gather_ring();
-        self.post();
-    }
-
-    fn ring_for(&mut self, mark: u64) {
-        let _ = self.rest.line.store(MARK_AT, mark);
-        // Partner: the order of WRITE and READ in the other end's queue pair, see the module.
-        fence(Ordering::SeqCst);
-        let want = self.rest.line.load(WANT_AT).unwrap_or_default();
-        if self.rest.ringer.must_ring(want) && self.has_room_for_bell() {
-            self.rest.ringer.rings(want);
-            self.gather_ring();
-            self.post();
-        }
-    }
-
-    /// See [`Bell::rest`].
-    fn rest(&mut self, seen: u64) -> bool {
-        if !self.rest.lane.is_about_to_sleep() {
-            return false;
-        }
-        if self.reap() {
-            return true;
-        }
-        if self.has_room_for_bell() {
-            if let Some(wish) = self.rest.sleeper.next_wish()
-                && self.gather_word(self.rest.far_at + WANT_AT, wish).is_ok()
-            {
-                self.rest.sleeper.wished(wish);
-            }
-            if self.rest.sleeper.must_read() {
-                self.gather_read(self.rest.far_at + MARK_AT, self.rest.own_at + READ_AT);
-                self.rest.sleeper.reading(seen);
-            }
-        }
-        self.post();
-        // Whatever completes from here on makes the descriptor readable: a ring, the READ, or room for what waits.
-        while self.arm() {
-            if self.reap() {
-                return true;
-            }
-            self.post();
-        }
-        false
-    }
-}
-
-impl Gate for Handle {
-    type Inside<'a> = ();
-
-    fn enter(&self) -> Result<(), ChannelError> {
-        self.over().map_or(Ok(()), Err)
-    }
-
-    fn over(&self) -> Option<ChannelError> {
-        self.with(|pipe| pipe.failure()).flatten()
-    }
-}
-
-impl Bell for Handle {
-    fn wake(&mut self, mark: u64) {
-        self.with(|pipe| pipe.ring_for(mark));
-    }
-
-    fn attend(&mut self) {
-        self.with(|pipe| {
-            pipe.reap();
-            pipe.post();
-        });
-    }
-
-    fn rest(&mut self, seen: u64) -> bool {
-        self.with(|pipe| pipe.rest(seen)).unwrap_or(false)
-    }
-
-    fn is_resting(&self) -> bool {
-        self.with(|pipe| pipe.rest.lane.is_about_to_sleep())
-            .unwrap_or(false)
-    }
-
-    fn is_behind(&self) -> bool {
-        self.with(|pipe| pipe.is_behind()).unwrap_or(false)
     }
 }
 

@@ -26,7 +26,8 @@ use crate::rdma::lane::Lane;
 use crate::rdma::queue_pair::QueuePair;
 use crate::rdma::settings::LinkSettings;
 use crate::remote_write::ENTRY_BYTES;
-use crate::remote_write::receiver::{Bank, LatestReceiver, QueueReceiver, ReceiverBase};
+use crate::remote_write::credit_writer::CreditWriter;
+use crate::remote_write::receiver::{LatestReceiver, QueueReceiver, ReceiverBase};
 use crate::remote_write::sender::{LatestSender, QueueSender, SenderBase};
 use crate::remote_write::shape::{Parts, Shape};
 use crate::session::attic::Attic;
@@ -179,7 +180,7 @@ impl<C: Checking> Flavour for OneSided<C> {
             empty_polls: 0,
             _keep: (),
         };
-        let bank = Bank {
+        let bank = CreditWriter {
             gate: handle.clone(),
             credit: credit(),
             bell: handle.clone(),

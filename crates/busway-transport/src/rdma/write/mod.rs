@@ -23,6 +23,7 @@ mod bell;
 mod flavour;
 mod pipe;
 mod place;
+mod ring;
 pub mod settings;
 mod way;
 
