@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use busway_transport::memory::settings::Size;
+use busway_transport::contract::Size;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 

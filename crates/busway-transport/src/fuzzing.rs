@@ -9,7 +9,7 @@ pub fn opening(bytes: &[u8]) {
 
 /// Landing places of windows, which the receiving side of a channel describes.
 pub fn window_place(bytes: &[u8]) {
-    crate::memory::decode_place(bytes);
+    crate::window::decode_place(bytes);
 }
 
 /// Events of TIPC's topology service.

@@ -35,5 +35,7 @@ pub mod tcp;
 pub mod tipc;
 #[cfg(not(loom))]
 pub mod udp;
+#[cfg(not(loom))]
+pub mod window;
 
 pub use contract::*;

@@ -7,10 +7,10 @@
 //! The file under test is the bus's own, included here because the rest of the crate makes system calls.
 #![cfg(loom)]
 
-#[path = "../src/memory/armed.rs"]
+#[path = "../src/window/armed.rs"]
 #[allow(dead_code, missing_docs)]
 mod armed;
-#[path = "../src/memory/sync.rs"]
+#[path = "../src/window/sync.rs"]
 #[allow(missing_docs)]
 mod sync;
 

@@ -18,6 +18,8 @@ mod one_sided;
 mod sender_group;
 #[cfg(not(loom))]
 mod settings;
+#[cfg(not(loom))]
+mod size;
 
 #[cfg(not(loom))]
 pub use addresses::{Addresses, Role};
@@ -39,4 +41,6 @@ pub use needs::{FileUse, Finding, WindowUse};
 pub use one_sided::{Access, MapError, PortMemory, PortPlace};
 pub use sender_group::SenderGroup;
 #[cfg(not(loom))]
-pub use settings::{SettingError, Site, Tables, duration, validate_heartbeat};
+pub use settings::{SettingError, Site, Tables, duration, optional_duration, validate_heartbeat};
+#[cfg(not(loom))]
+pub use size::Size;

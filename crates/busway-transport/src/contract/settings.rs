@@ -143,3 +143,13 @@ pub fn duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Dur
         "`{text}` {problem}; write for example \"200ms\" or \"2s\""
     )))
 }
+
+/// [`duration`] for a key that may be left away (with `#[serde(default)]`).
+///
+/// # Errors
+/// Those of [`duration`].
+pub fn optional_duration<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Duration>, D::Error> {
+    duration(deserializer).map(Some)
+}

@@ -9,8 +9,8 @@ use tempfile::TempDir;
 use super::*;
 use crate::contract::Access;
 use crate::contract::{HEAD_BYTES, Head, Kind, Landing, Message, Receiver, Refused, Sender, Sink, Verdict};
-use crate::memory;
-use crate::memory::settings::{Medium, Place};
+use crate::window::medium::Medium;
+use crate::window::region::WindowRegion;
 
 const KEY_OF_IT: u64 = 77;
 const PART_BYTES: usize = 8192;
@@ -96,8 +96,8 @@ impl Memory {
     }
 
     fn part(&self, number: usize, access: Access) -> Part {
-        let place = Place {
-            source: memory::source::Source::File(self.directory.path().join("window")),
+        let place = WindowRegion {
+            source: crate::window::source::Source::File(self.directory.path().join("window")),
             offset: (number * PART_BYTES) as u64,
             length: PART_BYTES as u64,
             file_length: 2 * PART_BYTES as u64,

@@ -1,88 +1,24 @@
 //! What the system file says about the memory bus, for one host and one link.
 //!
-//! Contract: plain data, no system calls. [`HostSettings`] is what stands in the file; [`super::tables`] judges the two hosts of a
+//! Contract: plain data, no system calls. [`HostSettings`] is what stands in the file; [`crate::window::settings`] judges the two hosts of a
 //! link together. Called by the registry (reading the file).
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, de};
+use serde::Deserialize;
 
-use super::source::Source;
-use super::tables::{self, DEFAULT_HEARTBEAT, DEFAULT_TIMEOUT, Table, error};
-use crate::contract::{self, SettingError};
-
-pub use super::tables::{DoorbellPlace, Medium, Place, Resolved, Windows};
+use crate::contract::{SettingError, Size, optional_duration};
+use crate::window::medium::Medium;
+use crate::window::region::{WindowRegion, error};
+use crate::window::settings::{self, DEFAULT_HEARTBEAT, DEFAULT_TIMEOUT, DoorbellKind, Table, Windows};
+use crate::window::source::Source;
 
 /// The two hosts' tables of one link.
-pub type LinkSettings = tables::LinkSettings<HostSettings>;
+pub type LinkSettings = settings::LinkSettings<HostSettings>;
 
 /// Length of the device where the file names none, in bytes.
 const DEFAULT_LENGTH_BYTES: u64 = 64 << 20;
-
-/// A length or offset in bytes, written as an integer or as a string with the unit KiB, MiB or GiB.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Size(pub u64);
-
-impl std::str::FromStr for Size {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Size, String> {
-        let text = text.trim();
-        let digits_end = text
-            .find(|c: char| !c.is_ascii_digit() && c != '_')
-            .unwrap_or(text.len());
-        let (digits, unit) = text.split_at(digits_end);
-        let factor: u64 = match unit.trim() {
-            "" | "B" => 1,
-            "KiB" => 1 << 10,
-            "MiB" => 1 << 20,
-            "GiB" => 1 << 30,
-            other => {
-                return Err(format!(
-                    "`{text}` has the unknown unit `{other}`; use KiB, MiB or GiB, as in \"64MiB\""
-                ));
-            }
-        };
-        let number: u64 = digits
-            .replace('_', "")
-            .parse()
-            .map_err(|_| format!("`{text}` is no size; write an integer or a string like \"64MiB\""))?;
-        number
-            .checked_mul(factor)
-            .map(Size)
-            .ok_or_else(|| format!("`{text}` is more than 64 bits can count"))
-    }
-}
-
-impl<'de> Deserialize<'de> for Size {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Size, D::Error> {
-        struct Visitor;
-        impl de::Visitor<'_> for Visitor {
-            type Value = Size;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a size: an integer of bytes, or a string like \"64MiB\"")
-            }
-            fn visit_u64<E: de::Error>(self, bytes: u64) -> Result<Size, E> {
-                Ok(Size(bytes))
-            }
-            fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<Size, E> {
-                u64::try_from(bytes)
-                    .map(Size)
-                    .map_err(|_| E::custom(format!("{bytes} is negative; a size is not")))
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Size, E> {
-                text.parse().map_err(E::custom)
-            }
-        }
-        deserializer.deserialize_any(Visitor)
-    }
-}
-
-/// Serde helper for durations that may be left away.
-pub(crate) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    contract::duration(deserializer).map(Some)
-}
 
 /// Where one window lies, in the long form.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -123,10 +59,10 @@ pub struct HostSettings {
     /// polls), or a path that FIFO names begin with. Default auto.
     pub doorbell: Option<String>,
     /// Time between two heartbeats that this host writes. Default 200 ms.
-    #[serde(default, deserialize_with = "duration")]
+    #[serde(default, deserialize_with = "optional_duration")]
     pub heartbeat: Option<Duration>,
     /// Silence after which this host takes the peer for gone. Default 1500 ms.
-    #[serde(default, deserialize_with = "duration")]
+    #[serde(default, deserialize_with = "optional_duration")]
     pub timeout: Option<Duration>,
 }
 
@@ -180,7 +116,7 @@ impl Table for HostSettings {
                 "no window is named",
                 "say `path = \"/dev/shm/NAME\"`, or name two windows by `read` and `write`",
             )),
-            (None, read, _) => Err(tables::lacks_one(read.is_some(), local, "path, offset, length")),
+            (None, read, _) => Err(settings::lacks_one(read.is_some(), local, "path, offset, length")),
         }
     }
 
@@ -189,19 +125,19 @@ impl Table for HostSettings {
         windows: &Windows,
         peer: &HostSettings,
         peer_windows: &Windows,
-    ) -> Result<[DoorbellPlace; 2], SettingError> {
+    ) -> Result<[DoorbellKind; 2], SettingError> {
         Ok([self.doorbell(&windows.read), peer.doorbell(&peer_windows.read)])
     }
 }
 
 impl HostSettings {
-    fn doorbell(&self, read: &Place) -> DoorbellPlace {
+    fn doorbell(&self, read: &WindowRegion) -> DoorbellKind {
         match (self.doorbell.as_deref(), &read.source) {
-            (Some("none"), _) | (_, Source::Resource(_) | Source::Server(_)) => DoorbellPlace::None,
+            (Some("none"), _) | (_, Source::Resource(_) | Source::Server(_)) => DoorbellKind::None,
             (None | Some("auto"), Source::File(path)) => {
-                DoorbellPlace::Prefix(automatic_doorbell(path, read.offset))
+                DoorbellKind::Prefix(automatic_doorbell(path, read.offset))
             }
-            (Some(prefix), _) => DoorbellPlace::Prefix(prefix.into()),
+            (Some(prefix), _) => DoorbellKind::Prefix(prefix.into()),
         }
     }
 }
@@ -228,10 +164,10 @@ impl WindowSettings {
         medium: impl Fn(&Source) -> Medium,
         local: bool,
         key: &'static str,
-    ) -> Result<Place, SettingError> {
+    ) -> Result<WindowRegion, SettingError> {
         let source = Source::File(self.path.clone());
         let medium = medium(&source);
-        Place::new(&source, (self.offset.0, self.length.0), medium, local, key)
+        WindowRegion::new(&source, (self.offset.0, self.length.0), medium, local, key)
     }
 }
 

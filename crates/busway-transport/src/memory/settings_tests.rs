@@ -146,6 +146,6 @@ fn a_host_without_doorbell_has_none() {
     let resolved = link(text, &format!("{text}\ndoorbell = 'none'"))
         .resolve()
         .expect("good");
-    assert_eq!(resolved.peer_doorbell, DoorbellPlace::None);
-    assert_eq!(resolved.doorbell, DoorbellPlace::Prefix("/dev/shm/x.0".into()));
+    assert_eq!(resolved.peer_doorbell, DoorbellKind::None);
+    assert_eq!(resolved.doorbell, DoorbellKind::Prefix("/dev/shm/x.0".into()));
 }

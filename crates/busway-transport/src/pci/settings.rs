@@ -1,23 +1,26 @@
 //! What the system file says about a link through PCI functions, for one host.
 //!
 //! Contract: plain data, no system calls: whether the devices are there shows when the link opens. [`HostSettings`] is what stands
-//! in the file; [`crate::memory::tables`] judges the two hosts of a link together. Called by the registry.
+//! in the file; [`crate::window::settings`] judges the two hosts of a link together. Called by the registry.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::doorbell::{MOST_VECTORS, Ring, Vectors};
-use super::function::{Driver, Function, Resource, Selector};
-use super::server::Server;
-use crate::contract::SettingError;
-use crate::memory::settings::{DoorbellPlace, Medium, Place, Size, Windows, duration};
-use crate::memory::source::Source;
-use crate::memory::tables::{self, DEFAULT_HEARTBEAT, DEFAULT_TIMEOUT, Table, error};
+use crate::contract::{SettingError, Size, optional_duration};
+use crate::window::ivshmem::Server;
+use crate::window::medium::Medium;
+use crate::window::pci::doorbell::{Ring, Vectors};
+use crate::window::pci::function::{Driver, Function, Resource};
+use crate::window::pci::interrupts::MOST_VECTORS;
+use crate::window::pci::selector::Selector;
+use crate::window::region::{WindowRegion, error};
+use crate::window::settings::{self, DEFAULT_HEARTBEAT, DEFAULT_TIMEOUT, DoorbellKind, Table, Windows};
+use crate::window::source::Source;
 
 /// The two hosts' tables of one link.
-pub type LinkSettings = tables::LinkSettings<HostSettings>;
+pub type LinkSettings = settings::LinkSettings<HostSettings>;
 
 /// Memory resources of a function (PCI Local Bus Specification 3.0, 6.2.5: base address registers 0 to 5).
 const RESOURCES: u8 = 6;
@@ -85,10 +88,10 @@ pub struct HostSettings {
     /// Default: it polls.
     pub wake: Option<WakeSettings>,
     /// Time between two heartbeats that this host writes. Default 200 ms.
-    #[serde(default, deserialize_with = "duration")]
+    #[serde(default, deserialize_with = "optional_duration")]
     pub heartbeat: Option<Duration>,
     /// Silence after which this host takes the peer for gone. Default 1500 ms.
-    #[serde(default, deserialize_with = "duration")]
+    #[serde(default, deserialize_with = "optional_duration")]
     pub timeout: Option<Duration>,
 }
 
@@ -220,9 +223,9 @@ impl WindowSettings {
         }
     }
 
-    fn place(&self, local: bool, key: &'static str) -> Result<Place, SettingError> {
+    fn place(&self, local: bool, key: &'static str) -> Result<WindowRegion, SettingError> {
         let named = self.name(local, key)?;
-        Place::new(&named.source, named.range, named.medium, local, key)
+        WindowRegion::new(&named.source, named.range, named.medium, local, key)
     }
 }
 
@@ -269,7 +272,7 @@ impl Table for HostSettings {
                 read: read.place(local, "read")?,
                 write: write.place(local, "write")?,
             }),
-            (read, _) if short.is_empty() => Err(tables::lacks_one(
+            (read, _) if short.is_empty() => Err(settings::lacks_one(
                 read.is_some(),
                 local,
                 "device, resource, offset, length",
@@ -288,7 +291,7 @@ impl Table for HostSettings {
         windows: &Windows,
         peer: &HostSettings,
         peer_windows: &Windows,
-    ) -> Result<[DoorbellPlace; 2], SettingError> {
+    ) -> Result<[DoorbellKind; 2], SettingError> {
         for (local, wakes, rings, rings_through_server) in [
             (false, &self.wake, &peer.ring, peer.server.is_some()),
             (true, &peer.wake, &self.ring, self.server.is_some()),
@@ -374,9 +377,9 @@ impl HostSettings {
         windows: &Windows,
         local: bool,
         other: &HostSettings,
-    ) -> Result<DoorbellPlace, SettingError> {
+    ) -> Result<DoorbellKind, SettingError> {
         let Some(wake) = &self.wake else {
-            return Ok(DoorbellPlace::None);
+            return Ok(DoorbellKind::None);
         };
         if !(1..=MOST_VECTORS).contains(&wake.vectors) {
             return Err(error(
@@ -389,14 +392,14 @@ impl HostSettings {
         if let Some(socket) = &self.server {
             // Where QEMU's device has its register, a ring says who is meant.
             let called = other.ring.as_ref().filter(|ring| ring.is_of_ivshmem());
-            return Ok(DoorbellPlace::Server(Server {
+            return Ok(DoorbellKind::Server(Server {
                 called: called.map(|ring| (ring.value >> 16) as u16),
                 ..self.named(socket)
             }));
         }
         match function_of([&windows.read, &windows.write]) {
             Some(resource) if resource.function.driver == Driver::Vfio => {
-                Ok(DoorbellPlace::Vectors(Vectors {
+                Ok(DoorbellKind::Vectors(Vectors {
                     function: resource.function.clone(),
                     count: wake.vectors,
                 }))
@@ -416,12 +419,12 @@ impl HostSettings {
         windows: &Windows,
         local: bool,
         other: &HostSettings,
-    ) -> Result<DoorbellPlace, SettingError> {
+    ) -> Result<DoorbellKind, SettingError> {
         if let Some(socket) = self.server.as_ref().filter(|_| other.wake.is_some()) {
-            return Ok(DoorbellPlace::Server(self.named(socket)));
+            return Ok(DoorbellKind::Server(self.named(socket)));
         }
         let Some(ring) = &self.ring else {
-            return Ok(DoorbellPlace::None);
+            return Ok(DoorbellKind::None);
         };
         let Some(resource) = function_of([&windows.write, &windows.read]) else {
             return Err(error(
@@ -442,7 +445,7 @@ impl HostSettings {
                 "name a resource from 0 to 5 and an offset that is a multiple of 4",
             ));
         }
-        Ok(DoorbellPlace::Register(Ring {
+        Ok(DoorbellKind::Register(Ring {
             resource: Resource {
                 index: ring.resource,
                 write_combining: false,
@@ -455,7 +458,7 @@ impl HostSettings {
 }
 
 /// The first of the windows that lies in a function.
-fn function_of(places: [&Place; 2]) -> Option<&Resource> {
+fn function_of(places: [&WindowRegion; 2]) -> Option<&Resource> {
     places.into_iter().find_map(|place| match &place.source {
         Source::Resource(resource) => Some(resource),
         Source::File(_) | Source::Server(_) => None,

@@ -104,12 +104,12 @@ fn what_rings_one_host_wakes_the_other() {
     let function = Function::new("1af4:1110".parse().expect("a kind"), Driver::Vfio);
     assert_eq!(
         resolved.doorbell,
-        DoorbellPlace::Vectors(Vectors {
+        DoorbellKind::Vectors(Vectors {
             function: function.clone(),
             count: 2
         })
     );
-    let DoorbellPlace::Register(ring) = resolved.peer_doorbell else {
+    let DoorbellKind::Register(ring) = resolved.peer_doorbell else {
         panic!("{:?}", resolved.peer_doorbell);
     };
     assert_eq!(
@@ -164,8 +164,8 @@ fn a_host_process_rings_and_is_rung_through_the_server() {
         vectors: 2,
         called,
     };
-    assert_eq!(resolved.doorbell, DoorbellPlace::Server(server(Some(3))));
-    assert_eq!(resolved.peer_doorbell, DoorbellPlace::Server(server(None)));
+    assert_eq!(resolved.doorbell, DoorbellKind::Server(server(Some(3))));
+    assert_eq!(resolved.peer_doorbell, DoorbellKind::Server(server(None)));
     assert_eq!(resolved.read.source, Source::Server(server(None)));
     assert_eq!(resolved.read.medium, Medium::Coherent);
     link(&guest, served).validate().expect("the guest's view");
@@ -175,7 +175,7 @@ fn a_host_process_rings_and_is_rung_through_the_server() {
         .expect("good");
     assert_eq!(
         (polls.doorbell, polls.peer_doorbell),
-        (DoorbellPlace::None, DoorbellPlace::None)
+        (DoorbellKind::None, DoorbellKind::None)
     );
     for (local, peer, key) in [
         ("server = '/run/x'", DEVICE, "length"),

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::contract::Size;
 use crate::contract::{
     self, Addresses, Role, SettingError, Tables, duration, is_link_local, validate_heartbeat,
 };
-use crate::memory::settings::Size;
 
 /// One host's table: `tcp.vision = { listen = "192.0.2.1:7400" }`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 pub use super::address::Scope;
 use super::address::ServiceAddress;
-use crate::contract::{self, Role, SettingError, Tables, duration};
+use crate::contract::{self, Role, SettingError, Tables, duration, optional_duration};
 
 /// Service type of Busway's links where the system file names none: the bytes `BUSW`.
 pub const DEFAULT_SERVICE_TYPE: u32 = 0x4255_5357;
@@ -44,7 +44,7 @@ pub struct HostSettings {
     pub scope: Option<Scope>,
     /// Silence after which the kernel holds a link to the peer's node for lost: 50 ms to 30 s. Default: what `tipc link set` or the bearer
     /// says (1500 ms unless changed). Setting it needs the right to administer the network (`CAP_NET_ADMIN`).
-    #[serde(deserialize_with = "some_duration")]
+    #[serde(deserialize_with = "optional_duration")]
     pub link_tolerance: Option<Duration>,
     /// Importance of what this host sends in channels; default `"low"`, as every TIPC socket. The conversation is always critical.
     pub importance: Importance,
@@ -64,10 +64,6 @@ impl Default for HostSettings {
             send_timeout: Duration::from_secs(5),
         }
     }
-}
-
-fn some_duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    duration(deserializer).map(Some)
 }
 
 /// The two tables of a link as one host sees them. The first host accepts the connections, the second one makes them.

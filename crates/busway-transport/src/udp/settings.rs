@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::contract::Size;
 use crate::contract::{self, Addresses, SettingError, Tables, duration, refuse_link_local};
-use crate::memory::settings::Size;
 use crate::tcp;
 
 /// Least window in bytes: two of the largest datagrams.

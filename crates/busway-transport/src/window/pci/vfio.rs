@@ -2,12 +2,11 @@
 //!
 //! Contract: structures and numbers are those of include/uapi/linux/vfio.h of the kernel; layouts are asserted. A function is opened through its IOMMU
 //! group and a container of its own. The kernel lends a group to one opener at a time, so everything in this process that uses a function shares one
-//! [`Device`], and another process is refused until it is closed. Called by [`crate::memory::mapping`] (a window is opened), by the bells, and by the control
+//! [`Device`], and another process is refused until it is closed. Called by [`crate::window::mapping`] (a window is opened), by the bells, and by the control
 //! thread at each heartbeat.
 #![allow(unsafe_code)] // ioctls that take structures.
 
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::fmt::Debug;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -20,7 +19,9 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl, opcode};
 
 use super::error::{ALL_ONES, FunctionError};
-use super::function::{Address, Found, Function, Resource};
+use super::function::{Found, Function, Resource};
+use super::interrupts::{Interrupts, Lease, MOST_VECTORS};
+use super::selector::Address;
 
 const TYPE: u8 = b';';
 const GET_API_VERSION: u8 = 100;
@@ -50,9 +51,6 @@ const EVENTFD_TRIGGER: u32 = 4 | 32;
 /// 6.2.2 and 6.8.3).
 const COMMAND_AT: u64 = 4;
 const COMMAND_MEMORY_AND_MASTER: u16 = 2 | 4;
-
-/// Most interrupts of a host: one for the control thread and one a lane of a window.
-pub const MOST_VECTORS: u32 = 65;
 
 /// `struct vfio_group_status`.
 #[repr(C)]
@@ -174,32 +172,6 @@ pub struct Device {
 
 /// The devices that this process has opened. Locked when windows and bells are opened, never on the data path.
 static OPEN: Mutex<Vec<(Address, Weak<Device>)>> = Mutex::new(Vec::new());
-
-/// Interrupts of a function.
-#[derive(Debug)]
-pub struct Interrupts {
-    /// Each becomes readable when its interrupt comes.
-    pub eventfds: Vec<OwnedFd>,
-    /// To be kept as long as they are used.
-    pub lease: Arc<Lease>,
-}
-
-/// The use of a function's interrupts.
-#[derive(Debug)]
-pub struct Lease {
-    _owner: Arc<dyn Debug + Send + Sync>,
-    _token: Arc<()>,
-}
-
-impl Lease {
-    /// While the lease is kept, so are the interrupts' `owner`, and `token`, by which that knows that they are lent.
-    pub(super) fn new(owner: Arc<dyn Debug + Send + Sync>, token: Arc<()>) -> Lease {
-        Lease {
-            _owner: owner,
-            _token: token,
-        }
-    }
-}
 
 fn open_read_write(path: &Path) -> Result<File, FunctionError> {
     let file = OpenOptions::new().read(true).write(true).open(path);

@@ -12,8 +12,8 @@ impl Scratch {
         Scratch(format!("/dev/shm/busway-map-{}-{count}", std::process::id()).into())
     }
 
-    fn place(&self, offset: u64, length: u64, file_length: u64) -> Place {
-        Place {
+    fn place(&self, offset: u64, length: u64, file_length: u64) -> WindowRegion {
+        WindowRegion {
             source: Source::File(self.0.clone()),
             offset,
             length,
@@ -73,12 +73,12 @@ fn more_memory_than_there_is_fails_without_leaving_a_trap() {
 
 #[test]
 fn what_is_no_file_and_no_device_is_refused() {
-    let directory = Place {
+    let directory = WindowRegion {
         source: Source::File("/dev/shm".into()),
         ..Scratch::new().place(0, 65_536, 65_536)
     };
     assert!(Mapped::open(&directory, Access::Reads).is_err());
-    let absent = Place {
+    let absent = WindowRegion {
         source: Source::File("/sys/bus/pci/devices/none/resource2".into()),
         ..directory
     };
@@ -87,7 +87,7 @@ fn what_is_no_file_and_no_device_is_refused() {
         Err(MapError::System { .. })
     ));
     assert!(!Path::new("/dev/busway-no-such-device").exists());
-    let device = Place {
+    let device = WindowRegion {
         source: Source::File("/dev/busway-no-such-device".into()),
         ..absent
     };

@@ -5,7 +5,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::function::{Address, Selector};
+use super::selector::{Address, Selector};
 
 /// What is said wherever a function answers reads with ones only.
 pub(crate) const ALL_ONES: &str = "reads all ones: the PCI link is down or the function is in reset";

@@ -1,7 +1,8 @@
 use super::*;
 use crate::contract::Access;
-use crate::memory::settings::{Medium, Place};
-use crate::memory::source::Source;
+use crate::window::medium::Medium;
+use crate::window::region::WindowRegion;
+use crate::window::source::Source;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::atomic::AtomicU32;
 
@@ -14,7 +15,7 @@ fn prefix() -> PathBuf {
 /// A window of 64 KiB in a file that is gone at once.
 fn window() -> (Mapped, WindowLayout) {
     let path = with_suffix(&prefix(), "-window");
-    let place = Place {
+    let place = WindowRegion {
         source: Source::File(path.clone()),
         offset: 0,
         length: 65_536,

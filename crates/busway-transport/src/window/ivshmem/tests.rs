@@ -1,6 +1,6 @@
 use super::*;
-use crate::memory::bell::Belfry;
-use crate::memory::tables::DoorbellPlace;
+use crate::window::doorbell::Belfry;
+use crate::window::settings::DoorbellKind;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -317,10 +317,7 @@ fn a_control_bell_that_was_let_go_wakes_nobody_although_the_server_still_has_it(
     far.greet(0, &own);
     far.say(1, Some(&peer[0]));
     let _client = server.join().expect("all is there");
-    let mut belfry = Belfry::new(
-        DoorbellPlace::Server(server.clone()),
-        DoorbellPlace::Server(server),
-    );
+    let mut belfry = Belfry::new(DoorbellKind::Server(server.clone()), DoorbellKind::Server(server));
     belfry.make_control();
     assert!(belfry.find_peer());
     belfry.ring_control();

@@ -14,13 +14,13 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::bell::{Belfry, LaneBell};
 use super::conversation::{Opened, Up};
+use super::doorbell::{Belfry, LaneBell};
 use super::gate::Conversation;
 use super::header::{OwnHeader, PeerHeader, PeerPulse};
 use super::layout::{WindowLayout, drawn};
 use super::mapping::{MapError, Mapped, Trouble};
-use super::tables::{LinkSettings, Resolved, Table};
+use super::settings::{LinkSettings, Resolved, Table};
 use crate::contract::Access;
 use crate::contract::{
     ChannelId, ChannelSpec, Direction, Doorbell, Link, LinkEvent, LinkIdentity, Message, OpenError,
@@ -38,7 +38,7 @@ const BUSY_FOR: Duration = Duration::from_millis(100);
 
 /// A link through two windows.
 #[derive(Debug)]
-pub struct MemoryLink<M: Message> {
+pub struct WindowLink<M: Message> {
     bus: &'static str,
     settings: Resolved,
     identity: LinkIdentity,
@@ -74,7 +74,7 @@ struct Windows {
     next_beat: Instant,
 }
 
-impl<M: Message> MemoryLink<M> {
+impl<M: Message> WindowLink<M> {
     /// A link over `bus` as `settings` say, to the host called `peer_host`. Nothing is mapped before the first poll.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ impl<M: Message> MemoryLink<M> {
         peer_host: &str,
     ) -> Result<Box<dyn Link<M>>, OpenError> {
         let settings = settings.resolve().map_err(std::io::Error::other)?;
-        Ok(Box::new(MemoryLink {
+        Ok(Box::new(WindowLink {
             bus,
             belfry: Belfry::new(settings.doorbell.clone(), settings.peer_doorbell.clone()),
             settings,
@@ -278,7 +278,7 @@ impl Windows {
     }
 }
 
-impl<M: Message> Link<M> for MemoryLink<M> {
+impl<M: Message> Link<M> for WindowLink<M> {
     fn bus(&self) -> &'static str {
         self.bus
     }
@@ -367,7 +367,7 @@ impl<M: Message> Link<M> for MemoryLink<M> {
     }
 }
 
-impl<M: Message> Drop for MemoryLink<M> {
+impl<M: Message> Drop for WindowLink<M> {
     fn drop(&mut self) {
         let (windows, conversation) = match &mut self.state {
             State::Unmapped(_) => return,

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::allocator::Allocator;
+use super::landing_place::LandingPlace;
 use super::layout::WindowLayout;
-use super::place::LandingPlace;
 use crate::contract::{ChannelId, ChannelSpec};
 use crate::remote_write::shape::{Parts, Shape};
 

@@ -2,7 +2,7 @@
 //!
 //! A host that wants to be woken has a descriptor that it waits for with poll(2) or epoll until it becomes readable: on the same
 //! kernel as the other host, a FIFO beside the window that it reads; across a PCI bus, the eventfd of an interrupt
-//! ([`crate::pci::doorbell`]) or the one that an ivshmem server gives ([`crate::pci::server`]). When somebody must ring is the business of [`super::armed`]. Why a FIFO: see
+//! ([`super::pci::doorbell`]) or the one that an ivshmem server gives ([`super::ivshmem`]). When somebody must ring is the business of [`super::armed`]. Why a FIFO: see
 //! `docs/decisions/002-doorbell-fifo.md`.
 //!
 //! Contract: never blocks. Called by the link (making and opening bells), by channel ends (ringing) and by lanes (the
@@ -23,9 +23,10 @@ use rustix::io::Errno;
 use super::armed::{Armed, Watch};
 use super::layout::WindowLayout;
 use super::mapping::Mapped;
-use super::tables::DoorbellPlace;
+use super::pci::interrupts::{Interrupts, Lease};
+use super::register::Register;
+use super::settings::DoorbellKind;
 use crate::contract::Doorbell;
-use crate::pci::doorbell::{Interrupts, Lease, Register};
 
 /// Suffix of the control thread's FIFO.
 const CONTROL_SUFFIX: &str = "-control";
@@ -177,8 +178,8 @@ fn vector_bell(
 /// This host's bells, by lane, and the peer's as far as they were found.
 #[derive(Debug)]
 pub struct Belfry {
-    own: DoorbellPlace,
-    peer: DoorbellPlace,
+    own: DoorbellKind,
+    peer: DoorbellKind,
     /// An epoll descriptor that has the control thread's bell in it, so that what the control thread waits for stays the
     /// same although the bell may be made later.
     watch: Option<OwnedFd>,
@@ -194,9 +195,9 @@ pub struct Belfry {
 
 impl Belfry {
     /// Makes the control thread's bell, if the settings and the file system allow it.
-    pub fn new(own: DoorbellPlace, peer: DoorbellPlace) -> Belfry {
+    pub fn new(own: DoorbellKind, peer: DoorbellKind) -> Belfry {
         let watch = match own {
-            DoorbellPlace::None => None,
+            DoorbellKind::None => None,
             _ => epoll::create(epoll::CreateFlags::CLOEXEC).ok(),
         };
         let mut belfry = Belfry {
@@ -210,7 +211,7 @@ impl Belfry {
             ringers: HashMap::new(),
             control_ringer: None,
         };
-        if matches!(belfry.own, DoorbellPlace::Prefix(_)) {
+        if matches!(belfry.own, DoorbellKind::Prefix(_)) {
             belfry.make_control();
         }
         belfry
@@ -218,7 +219,7 @@ impl Belfry {
 
     /// Lets go of the PCI functions that wake and ring, which have gone or must be opened anew.
     pub fn forget_functions(&mut self) {
-        if matches!(self.own, DoorbellPlace::Vectors(_) | DoorbellPlace::Server(_)) {
+        if matches!(self.own, DoorbellKind::Vectors(_) | DoorbellKind::Server(_)) {
             if let (Some(bell), Some(watch)) = (self.control.take(), &self.watch) {
                 // An eventfd that others have, too, would stay watched after it was closed here.
                 let _ = epoll::delete(watch, bell.fd());
@@ -226,7 +227,7 @@ impl Belfry {
             self.lanes.clear();
             self.vectors.clear();
         }
-        if matches!(self.peer, DoorbellPlace::Register(_) | DoorbellPlace::Server(_)) {
+        if matches!(self.peer, DoorbellKind::Register(_) | DoorbellKind::Server(_)) {
             self.ringers.clear();
             self.control_ringer = None;
             self.register = None;
@@ -258,8 +259,8 @@ impl Belfry {
     /// The bell of a lane, or of the control thread.
     fn create(&mut self, lane: Option<u32>) -> Option<Arc<Bell>> {
         match &self.own {
-            DoorbellPlace::None | DoorbellPlace::Register(_) => None,
-            DoorbellPlace::Prefix(prefix) => {
+            DoorbellKind::None | DoorbellKind::Register(_) => None,
+            DoorbellKind::Prefix(prefix) => {
                 let path = with_suffix(prefix, &suffix(lane));
                 match Bell::create(path.clone()) {
                     Ok(bell) => Some(Arc::new(bell)),
@@ -269,11 +270,11 @@ impl Belfry {
                     }
                 }
             }
-            DoorbellPlace::Vectors(vectors) => {
+            DoorbellKind::Vectors(vectors) => {
                 let open = || vectors.open().map_err(|error| error.to_string());
                 vector_bell(&mut self.vectors, lane, open)
             }
-            DoorbellPlace::Server(server) => {
+            DoorbellKind::Server(server) => {
                 let open = || server.interrupts().map_err(|error| error.to_string());
                 vector_bell(&mut self.vectors, lane, open)
             }
@@ -323,19 +324,19 @@ impl Belfry {
 
     fn open_ringer(&mut self, lane: Option<u32>) -> io::Result<Ringer> {
         match &self.peer {
-            DoorbellPlace::None | DoorbellPlace::Vectors(_) => Err(io::ErrorKind::NotFound.into()),
-            DoorbellPlace::Prefix(prefix) => Ringer::open(&with_suffix(prefix, &suffix(lane))),
-            DoorbellPlace::Server(server) => {
+            DoorbellKind::None | DoorbellKind::Vectors(_) => Err(io::ErrorKind::NotFound.into()),
+            DoorbellKind::Prefix(prefix) => Ringer::open(&with_suffix(prefix, &suffix(lane))),
+            DoorbellKind::Server(server) => {
                 let peers = server.join().map_err(io::Error::other)?.peers(vector(lane));
                 if peers.is_empty() {
                     return Err(io::ErrorKind::NotFound.into());
                 }
                 Ok(Ringer::Peers(peers))
             }
-            DoorbellPlace::Register(ring) => {
+            DoorbellKind::Register(ring) => {
                 let register = match &self.register {
                     Some(register) => Arc::clone(register),
-                    None => Arc::new(ring.open().map_err(|error| {
+                    None => Arc::new(Register::open(ring).map_err(|error| {
                         tracing::warn!(%error, "the peer can't be rung; it polls");
                         io::Error::other(error)
                     })?),
@@ -420,5 +421,5 @@ impl Drop for LaneBell {
 }
 
 #[cfg(test)]
-#[path = "bell_tests.rs"]
+#[path = "doorbell_tests.rs"]
 mod tests;

@@ -9,42 +9,18 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use busway_core::Medium as Ordering;
-use serde::Deserialize;
-
-use super::layout::{MINIMUM_WINDOW_BYTES, WINDOW_ALIGNMENT_BYTES};
+use super::ivshmem::Server;
+use super::layout::WINDOW_ALIGNMENT_BYTES;
+use super::medium::Medium;
+use super::pci::doorbell::{Ring, Vectors};
+use super::region::{WindowRegion, error};
 use super::source::Source;
 use crate::contract::{self, SettingError};
-use crate::pci::doorbell::{Ring, Vectors};
-use crate::pci::server::Server;
 
 /// Time between two heartbeats where the file names none.
 pub(crate) const DEFAULT_HEARTBEAT: Duration = Duration::from_millis(200);
 /// Silence after which the peer counts as gone, where the file names none.
 pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_millis(1500);
-
-/// Which ordering the mapping of a window needs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Medium {
-    /// Memory that caches keep coherent: `/dev/shm`, a shared-memory device between virtual machines.
-    #[default]
-    Coherent,
-    /// A prefetchable PCI resource (`resource2_wc`): stores are gathered and leave in any order.
-    WriteCombining,
-    /// Uncached device memory: aligned 8-byte accesses only.
-    Device,
-}
-
-impl From<Medium> for Ordering {
-    fn from(medium: Medium) -> Ordering {
-        match medium {
-            Medium::Coherent => Ordering::Coherent,
-            Medium::WriteCombining => Ordering::WriteCombining,
-            Medium::Device => Ordering::Device,
-        }
-    }
-}
 
 /// One host's table of a bus that is made of windows.
 pub trait Table: Clone + Debug {
@@ -64,7 +40,7 @@ pub trait Table: Clone + Debug {
         windows: &Windows,
         peer: &Self,
         peer_windows: &Windows,
-    ) -> Result<[DoorbellPlace; 2], SettingError>;
+    ) -> Result<[DoorbellKind; 2], SettingError>;
 
     /// Time between two heartbeats that the host writes.
     fn heartbeat(&self) -> Duration;
@@ -98,24 +74,9 @@ pub struct LinkSettings<H> {
     pub ports: PortBytes,
 }
 
-/// A window, found: a range of a file or device and what its mapping needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// What it lies in.
-    pub source: Source,
-    /// Where in it the window begins, in bytes.
-    pub offset: u64,
-    /// Length of the window in bytes.
-    pub length: u64,
-    /// Length that the source must have (both windows of the short form), in bytes.
-    pub file_length: u64,
-    /// The ordering that the mapping needs.
-    pub medium: Medium,
-}
-
 /// How a host is woken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DoorbellPlace {
+pub enum DoorbellKind {
     /// Nothing wakes it.
     None,
     /// FIFO names are this path with a suffix.
@@ -132,17 +93,17 @@ pub enum DoorbellPlace {
 #[derive(Clone, Debug)]
 pub struct Resolved {
     /// The window that this host reads.
-    pub read: Place,
+    pub read: WindowRegion,
     /// The window that this host writes.
-    pub write: Place,
+    pub write: WindowRegion,
     /// The end of the window that this host reads, set aside for ports.
-    pub read_ports: Place,
+    pub read_ports: WindowRegion,
     /// The end of the window that this host writes, set aside for ports.
-    pub write_ports: Place,
+    pub write_ports: WindowRegion,
     /// How this host is woken.
-    pub doorbell: DoorbellPlace,
+    pub doorbell: DoorbellKind,
     /// How the peer is woken.
-    pub peer_doorbell: DoorbellPlace,
+    pub peer_doorbell: DoorbellKind,
     /// Time between two heartbeats of this host.
     pub heartbeat: Duration,
     /// Silence after which the peer counts as gone.
@@ -153,24 +114,9 @@ pub struct Resolved {
 #[derive(Clone, Debug)]
 pub struct Windows {
     /// The window that the host reads.
-    pub read: Place,
+    pub read: WindowRegion,
     /// The window that the host writes.
-    pub write: Place,
-}
-
-/// A mistake in the table of the local host or of the other one.
-pub(crate) fn error(
-    local: bool,
-    key: &'static str,
-    problem: impl Into<String>,
-    mend: impl Into<String>,
-) -> SettingError {
-    SettingError {
-        local,
-        key,
-        problem: problem.into(),
-        mend: mend.into(),
-    }
+    pub write: WindowRegion,
 }
 
 /// One of `read` and `write` is missing; `members` are what a window is named by.
@@ -209,65 +155,13 @@ impl Windows {
         };
         let half = length / 2 / unit * unit;
         let starts = [offset, offset.saturating_add(half)];
-        let place = |at: usize, medium| Place::new(source, (starts[at], half), medium, local, "length");
+        let place =
+            |at: usize, medium| WindowRegion::new(source, (starts[at], half), medium, local, "length");
         let mut read = place(usize::from(!is_first), mediums[0])?;
         let mut write = place(usize::from(is_first), mediums[1])?;
         read.file_length = offset.saturating_add(length);
         write.file_length = read.file_length;
         Ok(Windows { read, write })
-    }
-}
-
-impl Place {
-    /// `length` bytes at `offset` of `source`, which `key` of a host's table has named.
-    ///
-    /// # Errors
-    /// They can't be a window.
-    pub(crate) fn new(
-        source: &Source,
-        (offset, length): (u64, u64),
-        medium: Medium,
-        local: bool,
-        key: &'static str,
-    ) -> Result<Place, SettingError> {
-        if !offset.is_multiple_of(WINDOW_ALIGNMENT_BYTES) || !length.is_multiple_of(WINDOW_ALIGNMENT_BYTES) {
-            return Err(error(
-                local,
-                key,
-                format!("the window at offset {offset} with length {length} is not aligned to cache lines"),
-                format!("make both multiples of {WINDOW_ALIGNMENT_BYTES}"),
-            ));
-        }
-        if length < MINIMUM_WINDOW_BYTES {
-            return Err(error(
-                local,
-                key,
-                format!("a window of {length} bytes is too small"),
-                format!("give each window at least {} KiB", MINIMUM_WINDOW_BYTES >> 10),
-            ));
-        }
-        let end = offset.checked_add(length).filter(|end| *end <= i64::MAX as u64);
-        let Some(file_length) = end else {
-            return Err(error(
-                local,
-                key,
-                "the window ends beyond the largest file",
-                "correct offset or length",
-            ));
-        };
-        Ok(Place {
-            source: source.clone(),
-            offset,
-            length,
-            file_length,
-            medium,
-        })
-    }
-
-    fn overlaps(&self, other: &Place) -> bool {
-        self.source.memory_name() == other.source.memory_name()
-            && self.offset < other.offset + other.length
-            && other.offset < self.offset + self.length
     }
 }
 

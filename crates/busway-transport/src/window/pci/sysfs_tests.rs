@@ -1,12 +1,13 @@
+use super::super::function::{Driver, Function};
 use super::*;
-use crate::memory::mapping::{MapError, Mapped, Trouble};
-use crate::memory::source::Source;
-use crate::memory::tables::{Medium, Place};
-use crate::pci::function::{Driver, Function};
+use crate::window::mapping::{MapError, Mapped, Trouble};
+use crate::window::medium::Medium;
+use crate::window::region::WindowRegion;
+use crate::window::source::Source;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A folder that looks like the kernel's list of functions, removed at the end.
-pub(in crate::pci) struct Tree(PathBuf);
+pub(in crate::window::pci) struct Tree(PathBuf);
 
 impl Tree {
     pub fn new() -> Tree {
@@ -52,8 +53,8 @@ impl Tree {
     }
 
     /// A window of `bytes` bytes in resource 2.
-    fn place(&self, text: &str, bytes: u64) -> Place {
-        Place {
+    fn place(&self, text: &str, bytes: u64) -> WindowRegion {
+        WindowRegion {
             source: Source::Resource(Resource {
                 function: self.function_named(text),
                 index: 2,
@@ -123,12 +124,12 @@ fn a_function_is_enabled_while_a_window_in_it_is_mapped() {
 fn each_fault_of_a_function_is_told_with_its_mend() {
     let tree = Tree::new();
     let folder = tree.function("0000:00:04.0", "1af4:1110", &[256, 0, 65_536]);
-    let refused = |place: &Place| match Mapped::open(place, Access::Writes) {
+    let refused = |place: &WindowRegion| match Mapped::open(place, Access::Writes) {
         Err(MapError::Function(error)) => error.to_string(),
         other => panic!("{other:?}"),
     };
     let good = tree.place("1af4:1110", 65_536);
-    let with = |index, write_combining| Place {
+    let with = |index, write_combining| WindowRegion {
         source: Source::Resource(Resource {
             function: tree.function_named("1af4:1110"),
             index,

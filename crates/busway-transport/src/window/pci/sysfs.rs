@@ -3,7 +3,7 @@
 //! Contract: formats are those of Documentation/PCI/sysfs-pci.rst and drivers/pci/pci-sysfs.c in the kernel's source, flags those of include/linux/ioport.h,
 //! the configuration space that of the PCI Local Bus Specification 3.0, section 6.1. The kernel counts who has enabled a function; this module adds one
 //! and takes it back at the end, so that it never switches a function off that somebody else uses. Called by
-//! [`crate::memory::mapping`] when a window is opened and at each heartbeat.
+//! [`crate::window::mapping`] when a window is opened and at each heartbeat.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use rustix::fd::OwnedFd;
 
 use super::error::{ALL_ONES, FunctionError};
-use super::function::{Address, Found, Resource};
+use super::function::{Found, Resource};
+use super::selector::Address;
 use crate::contract::Access;
 
 /// Memory, not ports (include/linux/ioport.h).

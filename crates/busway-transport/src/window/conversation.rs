@@ -10,19 +10,19 @@ use busway_core::Window;
 use busway_core::register::{RegisterReader, RegisterWriter};
 use busway_core::ring::{CREDIT_BYTES, RingConsumer, RingProducer};
 
-use super::bell::{Belfry, Wake};
+use super::doorbell::{Belfry, Wake};
 use super::gate::Conversation;
 use super::header::{self, PeerPulse};
+use super::landing_place::LandingPlace;
 use super::landings::{Landings, Lease};
 use super::layout::{ENTRY_BYTES, WindowLayout, drawn};
 use super::mapping::{Mapped, Trouble};
-use super::place::LandingPlace;
+use super::pci::error::ALL_ONES;
 use super::talk::{Heard, Talk};
 use super::way::{Homeward, Outward, ReceiverBell, SenderBell};
 use crate::contract::{
     ChannelEnd, ChannelId, ChannelSpec, Direction, Keep, LinkEvent, Message, OpenError, PeerHello, WaitFor,
 };
-use crate::pci::ALL_ONES;
 use crate::remote_write::credit_writer::CreditWriter;
 use crate::remote_write::receiver::{LatestReceiver, QueueReceiver, ReceiverBase};
 use crate::remote_write::sender::{LatestSender, QueueSender, SenderBase};

@@ -12,24 +12,13 @@ use std::time::Duration;
 
 use super::layout::MINIMUM_WINDOW_BYTES;
 use super::mapping::Mapped;
+use super::medium::Medium;
+use super::region::WindowRegion;
+use super::settings::{LinkSettings, PortBytes, Table};
 use super::source::Source;
-use super::tables::{LinkSettings, Medium, Place, PortBytes, Table};
 use crate::contract::{
     self, Access, FileUse, Finding, MapError, PortMemory, PortPlace, SettingError, WindowUse,
 };
-
-impl Place {
-    /// Cuts the last `bytes` bytes off: what is left, and they.
-    pub(super) fn split(self, bytes: u64) -> (Place, Place) {
-        let length = self.length.saturating_sub(bytes);
-        let end = Place {
-            offset: self.offset + length,
-            length: self.length - length,
-            ..self.clone()
-        };
-        (Place { length, ..self }, end)
-    }
-}
 
 impl<H: Table> contract::LinkSettings for LinkSettings<H> {
     fn validate(&self) -> Result<(), SettingError> {
@@ -48,7 +37,7 @@ impl<H: Table> contract::LinkSettings for LinkSettings<H> {
         let Some(halves) = self.halves() else {
             return Vec::new();
         };
-        let finding = |(access, whole, _): (Access, Place, Place)| Finding {
+        let finding = |(access, whole, _): (Access, WindowRegion, WindowRegion)| Finding {
             what: whole.what(access),
             result: whole.check_here(access),
         };
@@ -104,9 +93,9 @@ impl<H: Table> contract::LinkSettings for LinkSettings<H> {
 impl<H: Table> LinkSettings<H> {
     /// The window that this host reads and the one that it writes: each whole, and the part for
     /// ports at its end. `None` where the settings are invalid.
-    fn halves(&self) -> Option<[(Access, Place, Place); 2]> {
+    fn halves(&self) -> Option<[(Access, WindowRegion, WindowRegion); 2]> {
         let resolved = self.resolve().ok()?;
-        let whole = |place: Place, ports: &Place| Place {
+        let whole = |place: WindowRegion, ports: &WindowRegion| WindowRegion {
             length: place.length + ports.length,
             ..place
         };
@@ -125,7 +114,7 @@ impl<H: Table> LinkSettings<H> {
     }
 }
 
-impl Place {
+impl WindowRegion {
     /// As memory for ports.
     pub(crate) fn for_ports(self, access: Access) -> PortPlace {
         let path = self.source.path().map(Path::to_owned);
@@ -210,9 +199,9 @@ fn check_file(path: &Path, length_bytes: u64, access: Access) -> Result<(), (Str
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::contract::LinkSettings as _;
-    use super::super::settings::{HostSettings, LinkSettings};
     use super::*;
+    use crate::contract::LinkSettings as _;
+    use crate::memory::settings::{HostSettings, LinkSettings};
 
     fn link(length: u64, is_first: bool) -> LinkSettings {
         let table = || -> HostSettings {

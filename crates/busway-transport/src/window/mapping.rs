@@ -22,11 +22,13 @@ use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use super::ivshmem::{Client, Server, ServerError};
+use super::medium::Medium;
+use super::pci;
+use super::pci::error::FunctionError;
+use super::region::WindowRegion;
 use super::source::Source;
-use super::tables::{Medium, Place};
-pub use crate::contract::Access;
-use crate::pci::server::{Client, Server};
-use crate::pci::{self, FunctionError, ServerError};
+use crate::contract::Access;
 
 /// Why a window can't be had. The link tries again, so each text names the file and what would mend it.
 #[derive(Debug, thiserror::Error)]
@@ -149,7 +151,7 @@ impl Mapped {
     ///
     /// # Errors
     /// See [`MapError`].
-    pub fn open(place: &Place, access: Access) -> Result<Mapped, MapError> {
+    pub fn open(place: &WindowRegion, access: Access) -> Result<Mapped, MapError> {
         let to_map = match &place.source {
             Source::File(path) => prepare_file(path, place, access)?,
             Source::Server(server) => prepare_memory(server, place)?,
@@ -252,7 +254,7 @@ fn server_trouble(client: &Client, file_length: u64) -> Option<Trouble> {
 }
 
 /// Joins the server and opens its memory.
-fn prepare_memory(server: &Server, place: &Place) -> Result<ToMap, MapError> {
+fn prepare_memory(server: &Server, place: &WindowRegion) -> Result<ToMap, MapError> {
     let client = server.join()?;
     let file = client.memory(place.file_length)?;
     let stat = rustix::fs::fstat(&file).map_err(|errno| system_error("examine", &server.socket, errno))?;
@@ -265,7 +267,7 @@ fn prepare_memory(server: &Server, place: &Place) -> Result<ToMap, MapError> {
 }
 
 /// Opens the file or device at `path`, and makes the file if need be.
-fn prepare_file(path: &Path, place: &Place, access: Access) -> Result<ToMap, MapError> {
+fn prepare_file(path: &Path, place: &WindowRegion, access: Access) -> Result<ToMap, MapError> {
     let (file, writable) = open_file(path, place, access)?;
     let stat = rustix::fs::fstat(&file).map_err(|errno| system_error("examine", path, errno))?;
     let no_memory = |kind| MapError::Kind {
@@ -310,7 +312,7 @@ fn may_create(path: &Path) -> bool {
 }
 
 /// Opens the file; the flag says whether it can be written. A reader is content with read access.
-fn open_file(path: &Path, place: &Place, access: Access) -> Result<(OwnedFd, bool), MapError> {
+fn open_file(path: &Path, place: &WindowRegion, access: Access) -> Result<(OwnedFd, bool), MapError> {
     let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
     if place.medium == Medium::Device {
         // For /dev/mem this is what makes the mapping uncached.
@@ -364,7 +366,7 @@ fn reserve(
     }
 }
 
-fn map(place: &Place, to_map: ToMap, protection: ProtFlags) -> Result<(Mapping, Window), Errno> {
+fn map(place: &WindowRegion, to_map: ToMap, protection: ProtFlags) -> Result<(Mapping, Window), Errno> {
     let is_file = matches!(
         to_map.origin,
         Origin::File {

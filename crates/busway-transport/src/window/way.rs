@@ -9,7 +9,7 @@ use std::sync::atomic::{Ordering, fence};
 use busway_core::Window;
 
 use super::armed::arrive;
-use super::bell::Wake;
+use super::doorbell::Wake;
 use super::gate::{Gate, Inside};
 use super::landings::Lease;
 use super::mapping::Mapped;

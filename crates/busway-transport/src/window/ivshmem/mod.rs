@@ -7,7 +7,7 @@
 //! Contract: nothing here blocks. Joining goes step by step, each time a link tries to open its windows (`Server::join`); who comes and leaves is heard at each
 //! heartbeat (`Client::look`) and when a peer is looked for. Nothing that the server sends is believed unchecked: a word out of turn, a number that is none, a missing or
 //! strange descriptor ends the connection with a reason. What the server has given stays good when it goes: memory and eventfds need no server. All links of
-//! this process that name one socket are one peer. Called by [`crate::memory`]'s mapping and bells, from the control thread.
+//! this process that name one socket are one peer. Called by [`crate::window`]'s mapping and bells, from the control thread.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use super::doorbell::{Interrupts, Lease, MOST_VECTORS};
+use super::pci::interrupts::{Interrupts, Lease, MOST_VECTORS};
 use words::Words;
 
 mod words;
@@ -455,5 +455,4 @@ fn socket_identity(socket: &Path) -> Option<SocketIdentity> {
 }
 
 #[cfg(test)]
-#[path = "server_tests.rs"]
 mod tests;

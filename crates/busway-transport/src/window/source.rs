@@ -6,9 +6,9 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::tables::Medium;
-use crate::pci::function::Resource;
-use crate::pci::server::Server;
+use super::ivshmem::Server;
+use super::medium::Medium;
+use super::pci::function::Resource;
 
 /// A file, a device, a resource of a PCI function, or the memory of an ivshmem server.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 use super::*;
-use crate::memory::source::Source;
-use crate::pci::sysfs::tests::Tree;
+use crate::window::pci::sysfs::tests::Tree;
+use crate::window::source::Source;
 
 fn selector(text: &str) -> Selector {
     text.parse().expect(text)

@@ -1,0 +1,82 @@
+//! PCI functions: how they are found, opened for mapping, watched, and how their interrupts arrive.
+
+pub mod doorbell;
+pub mod error;
+pub mod function;
+pub mod interrupts;
+pub mod selector;
+
+mod sysfs;
+mod vfio;
+
+use std::sync::Arc;
+
+use rustix::fd::OwnedFd;
+
+use crate::contract::Access;
+use error::FunctionError;
+use function::{Driver, Resource};
+
+/// A resource, opened for mapping.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    /// What is mapped.
+    pub file: OwnedFd,
+    /// Where in it the resource begins, in bytes.
+    pub at: u64,
+    /// To be kept as long as the mapping.
+    pub attended: Attended,
+}
+
+impl Resource {
+    /// Finds the function, enables it, and opens the resource, of which the first `end_bytes` bytes must exist.
+    ///
+    /// # Errors
+    /// See [`FunctionError`].
+    pub(crate) fn open(&self, access: Access, end_bytes: u64) -> Result<Opened, FunctionError> {
+        match self.function.driver {
+            Driver::Sysfs => {
+                let (file, attended) = self.open_sysfs(access, end_bytes)?;
+                Ok(Opened {
+                    file,
+                    at: 0,
+                    attended: Attended::Sysfs(attended),
+                })
+            }
+            Driver::Vfio => {
+                let (file, at, device) = self.open_vfio(end_bytes)?;
+                Ok(Opened {
+                    file,
+                    at,
+                    attended: Attended::Vfio(device),
+                })
+            }
+        }
+    }
+}
+
+/// What keeps a mapped resource in order, and notices when it no longer is.
+#[derive(Debug)]
+pub(crate) enum Attended {
+    Sysfs(sysfs::Attended),
+    Vfio(Arc<vfio::Device>),
+}
+
+impl Attended {
+    /// The function's name, for people.
+    pub fn name(&self) -> String {
+        let address = match self {
+            Attended::Sysfs(attended) => attended.address(),
+            Attended::Vfio(device) => device.address(),
+        };
+        format!("PCI function {address}")
+    }
+
+    /// Why the mapping is of no use any more. `None`: it is well.
+    pub fn trouble(&self) -> Option<String> {
+        match self {
+            Attended::Sysfs(attended) => attended.trouble(),
+            Attended::Vfio(device) => device.trouble(),
+        }
+    }
+}
