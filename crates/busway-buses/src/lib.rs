@@ -11,27 +11,27 @@ use std::sync::OnceLock;
 use busway_transport::contract::{Bus, Link, LinkIdentity, LinkSettings, Message, OpenError, Site};
 
 macro_rules! buses {
-    ($($(#[$doc:meta])* $name:ident = $bus:ty),+ $(,)?) => {
+    ($($(#[doc = $doc:literal])* $(#[cfg($cfg:meta)])? $name:ident = $bus:ty),+ $(,)?) => {
         /// Names of the buses, as in the system file.
-        pub const BUS_NAMES: &[&str] = &[$(<$bus as Bus>::NAME),+];
+        pub const BUS_NAMES: &[&str] = &[$($(#[cfg($cfg)])? <$bus as Bus>::NAME),+];
 
         /// The settings of one link over one bus, seen from this host.
         #[derive(Clone, Debug)]
         #[allow(clippy::large_enum_variant)] // One for each link, made at start.
         pub enum BusSettings {
-            $($(#[$doc])* $name(<$bus as Bus>::LinkSettings)),+
+            $($(#[doc = $doc])* $(#[cfg($cfg)])? $name(<$bus as Bus>::LinkSettings)),+
         }
 
         /// One host's table of one bus, as in the system file (`tcp.vision = { … }`).
         #[derive(Clone, Debug)]
         pub enum HostTable {
-            $($(#[$doc])* $name(<$bus as Bus>::HostSettings)),+
+            $($(#[doc = $doc])* $(#[cfg($cfg)])? $name(<$bus as Bus>::HostSettings)),+
         }
 
         impl BusSettings {
             /// The bus's name as in the system file.
             pub fn name(&self) -> &'static str {
-                match self { $(BusSettings::$name(_) => <$bus as Bus>::NAME),+ }
+                match self { $($(#[cfg($cfg)])? BusSettings::$name(_) => <$bus as Bus>::NAME),+ }
             }
         }
 
@@ -39,25 +39,25 @@ macro_rules! buses {
             type Target = dyn LinkSettings;
 
             fn deref(&self) -> &Self::Target {
-                match self { $(BusSettings::$name(settings) => settings),+ }
+                match self { $($(#[cfg($cfg)])? BusSettings::$name(settings) => settings),+ }
             }
         }
 
         impl DerefMut for BusSettings {
             fn deref_mut(&mut self) -> &mut Self::Target {
-                match self { $(BusSettings::$name(settings) => settings),+ }
+                match self { $($(#[cfg($cfg)])? BusSettings::$name(settings) => settings),+ }
             }
         }
 
         impl HostTable {
             /// The bus's name as in the system file.
             pub fn name(&self) -> &'static str {
-                match self { $(HostTable::$name(_) => <$bus as Bus>::NAME),+ }
+                match self { $($(#[cfg($cfg)])? HostTable::$name(_) => <$bus as Bus>::NAME),+ }
             }
 
             /// The table of a host that has none; `None` if there is no such bus.
             pub fn default_of(bus: &str) -> Option<HostTable> {
-                $(if bus == <$bus as Bus>::NAME {
+                $($(#[cfg($cfg)])? if bus == <$bus as Bus>::NAME {
                     return Some(HostTable::$name(Default::default()));
                 })+
                 None
@@ -66,18 +66,24 @@ macro_rules! buses {
 
         /// Whether programs can write into the other host's memory over the bus of this name.
         pub fn is_one_sided(bus: &str) -> bool {
-            $((bus == <$bus as Bus>::NAME && <$bus as Bus>::IS_ONE_SIDED))||+
+            $($(#[cfg($cfg)])? if bus == <$bus as Bus>::NAME {
+                return <$bus as Bus>::IS_ONE_SIDED;
+            })+
+            false
         }
 
         /// Whether a link over the bus of this name needs memory that both hosts map.
         pub fn needs_window(bus: &str) -> bool {
-            $((bus == <$bus as Bus>::NAME && <$bus as Bus>::NEEDS_WINDOW))||+
+            $($(#[cfg($cfg)])? if bus == <$bus as Bus>::NAME {
+                return <$bus as Bus>::NEEDS_WINDOW;
+            })+
+            false
         }
 
         /// The lines that a `[[link]]` over the bus of this name needs at `site`, beside `hosts`
         /// and `buses`; none where there is no such bus.
         pub fn link_lines(bus: &str, site: &Site<'_>) -> String {
-            $(if bus == <$bus as Bus>::NAME {
+            $($(#[cfg($cfg)])? if bus == <$bus as Bus>::NAME {
                 return <$bus as Bus>::link_lines(site);
             })+
             String::new()
@@ -86,7 +92,7 @@ macro_rules! buses {
         /// What this machine lacks for the bus of this name, and how to get it, as the end of
         /// "needs …". Looked for once in a process.
         pub fn missing(bus: &str) -> Option<String> {
-            $(if bus == <$bus as Bus>::NAME {
+            $($(#[cfg($cfg)])? if bus == <$bus as Bus>::NAME {
                 static FOUND: OnceLock<Option<String>> = OnceLock::new();
                 return FOUND.get_or_init(<$bus as Bus>::missing).clone();
             })+
@@ -98,7 +104,7 @@ macro_rules! buses {
         /// # Errors
         /// In words: there is no such bus, or what is wrong in the table.
         pub fn parse_host(bus: &str, value: toml::Value) -> Result<HostTable, String> {
-            $(if bus == <$bus as Bus>::NAME {
+            $($(#[cfg($cfg)])? if bus == <$bus as Bus>::NAME {
                 return value
                     .try_into::<<$bus as Bus>::HostSettings>()
                     .map(HostTable::$name)
@@ -119,7 +125,7 @@ macro_rules! buses {
             local_is_first: bool,
         ) -> BusSettings {
             match (local, peer) {
-                $((HostTable::$name(local), HostTable::$name(peer)) if bus == <$bus as Bus>::NAME => {
+                $($(#[cfg($cfg)])? (HostTable::$name(local), HostTable::$name(peer)) if bus == <$bus as Bus>::NAME => {
                     BusSettings::$name(<$bus as Bus>::join(local, peer, local_is_first))
                 })+
                 (local, peer) => panic!("tables of {} and {} for a link over {bus}", local.name(), peer.name()),
@@ -130,7 +136,7 @@ macro_rules! buses {
         #[derive(Default)]
         #[allow(non_snake_case)] // One field for each bus, by the name of its variant.
         struct Shared {
-            $($name: <$bus as Bus>::Shared),+
+            $($(#[cfg($cfg)])? $name: <$bus as Bus>::Shared),+
         }
 
         impl Buses {
@@ -145,7 +151,7 @@ macro_rules! buses {
                 peer_host: &str,
             ) -> Result<Box<dyn Link<M>>, OpenError> {
                 match settings {
-                    $(BusSettings::$name(settings) => {
+                    $($(#[cfg($cfg)])? BusSettings::$name(settings) => {
                         <$bus as Bus>::open(&self.shared.$name, &self.identity, settings, peer_host)
                     })+
                 }
@@ -170,6 +176,9 @@ buses! {
     RdmaSend = busway_transport::rdma::send::RdmaSend,
     /// RDMA, remote-write protocols by WRITE.
     RdmaWrite = busway_transport::rdma::write::RdmaWrite,
+    /// Unix-domain sockets, the example of `docs/adding-a-bus.md`.
+    #[cfg(feature = "example-bus")]
+    Unix = busway_example_bus_unix::Unix,
 }
 
 /// Opens links for one process: knows who it is, and keeps what its links share.
