@@ -9,24 +9,19 @@ use std::io;
 
 use arrayvec::ArrayVec;
 
-use super::socket::{Group, MAX_DATAGRAM_BYTES, MAX_SEGMENTS, UdpSocket, is_for_later};
-
-/// Datagrams that leave by one call at most.
-pub(super) const BATCH: usize = GROUPS * MAX_SEGMENTS;
-/// Whole groups that are worth a call: with one a bare pair of sockets is 2 to 8 % slower than with two, with eight no faster.
-pub(super) const GROUPS: usize = 2;
+use super::socket::{BATCH, BUFFERS, Buffer, MAX_DATAGRAM_BYTES, MAX_SEGMENTS, UdpSocket, is_for_later};
 
 /// See the module.
 pub(super) struct Batch {
     datagram_bytes: usize,
     /// How many of them are handed over as one.
-    group: usize,
+    buffer: usize,
     /// Whether the way takes groups, as far as is known.
-    takes_groups: bool,
+    has_offload: bool,
     place: Box<[u8]>,
     used: usize,
     /// All datagrams of a group are equally long, but the last may be shorter.
-    groups: ArrayVec<Group, BATCH>,
+    buffers: ArrayVec<Buffer, BATCH>,
     /// The last group may have another datagram.
     is_open: bool,
 }
@@ -37,7 +32,7 @@ pub(super) enum HandedOver {
     /// The socket has no more room.
     Some,
     /// The way takes no groups; it has been told, and single ones will do.
-    NoGroups,
+    NoOffload,
     /// The system has said something about the first that did not leave, or an earlier one.
     Refused(io::Error),
 }
@@ -47,11 +42,11 @@ impl Batch {
     pub(super) fn new() -> Batch {
         Batch {
             datagram_bytes: 0,
-            group: 1,
-            takes_groups: true,
-            place: vec![0; GROUPS * MAX_DATAGRAM_BYTES].into_boxed_slice(),
+            buffer: 1,
+            has_offload: true,
+            place: vec![0; BUFFERS * MAX_DATAGRAM_BYTES].into_boxed_slice(),
             used: 0,
-            groups: ArrayVec::new(),
+            buffers: ArrayVec::new(),
             is_open: false,
         }
     }
@@ -64,9 +59,9 @@ impl Batch {
     /// Datagrams are so long from now on.
     pub(super) fn set_datagram_bytes(&mut self, bytes: usize, socket: &UdpSocket) {
         self.datagram_bytes = bytes;
-        let group = self.whole_group();
-        self.group = if group > 1 && self.takes_groups && socket.set_segment_bytes(bytes) {
-            group
+        let buffer = self.whole_buffer();
+        self.buffer = if buffer > 1 && self.has_offload && socket.set_segment_bytes(bytes) {
+            buffer
         } else {
             // While a length is set the kernel refuses single datagrams, too (EIO, `udp_send_skb` in net/ipv4/udp.c).
             socket.set_segment_bytes(0);
@@ -75,48 +70,48 @@ impl Batch {
     }
 
     /// How many of these datagrams the kernel takes as one, where the way takes groups.
-    pub(super) fn whole_group(&self) -> usize {
+    pub(super) fn whole_buffer(&self) -> usize {
         (MAX_DATAGRAM_BYTES / self.datagram_bytes).min(MAX_SEGMENTS)
     }
 
     /// Datagrams that leave by one call at most: whole groups, where there are any.
     pub(super) fn most(&self) -> usize {
-        (self.place.len() / self.datagram_bytes).min(BATCH) / self.group * self.group
+        (self.place.len() / self.datagram_bytes).min(BATCH) / self.buffer * self.buffer
     }
 
     /// Adds a datagram of so many bytes, which the caller writes; at most [as many](Self::most) as leave by one call, and none longer than was set.
     #[inline]
     pub(super) fn add(&mut self, bytes: usize) -> &mut [u8] {
         if !self.is_open {
-            self.groups.push(Group::default());
+            self.buffers.push(Buffer::default());
         }
         let place = &mut self.place[self.used..self.used + bytes];
         self.used += bytes;
-        if let Some(group) = self.groups.last_mut() {
-            group.bytes += bytes;
-            group.datagrams += 1;
-            self.is_open = bytes == self.datagram_bytes && group.datagrams < self.group;
+        if let Some(buffer) = self.buffers.last_mut() {
+            buffer.bytes += bytes;
+            buffer.datagrams += 1;
+            self.is_open = bytes == self.datagram_bytes && buffer.datagrams < self.buffer;
         }
         place
     }
 
     /// Gives all to the system, and begins anew; returns how many need not be given again.
     pub(super) fn hand_over(&mut self, socket: &UdpSocket) -> (usize, HandedOver) {
-        let groups = std::mem::take(&mut self.groups);
-        let result = socket.send_groups(&self.place[..self.used], &groups);
+        let buffers = std::mem::take(&mut self.buffers);
+        let result = socket.send_buffers(&self.place[..self.used], &buffers);
         (self.used, self.is_open) = (0, false);
-        let datagrams = |first: usize| groups[..first].iter().map(|group| group.datagrams).sum();
+        let datagrams = |first: usize| buffers[..first].iter().map(|buffer| buffer.datagrams).sum();
         match result {
-            Ok(sent) if sent < groups.len() => (datagrams(sent), HandedOver::Some),
+            Ok(sent) if sent < buffers.len() => (datagrams(sent), HandedOver::Some),
             Ok(sent) => (datagrams(sent), HandedOver::All),
             Err(error) if is_for_later(&error) => (0, HandedOver::Some),
             // What the system drops for reasons of its own has left.
             Err(error) if is_dropped(&error) => (datagrams(1), HandedOver::All),
             Err(error) if self.is_too_long(&error, socket) => (0, HandedOver::Refused(too_long())),
-            Err(error) if self.takes_groups && is_no_group(&error) => {
-                self.takes_groups = false;
+            Err(error) if self.has_offload && lacks_offload(&error) => {
+                self.has_offload = false;
                 self.set_datagram_bytes(self.datagram_bytes, socket);
-                (0, HandedOver::NoGroups)
+                (0, HandedOver::NoOffload)
             }
             Err(error) => (0, HandedOver::Refused(error)),
         }
@@ -148,7 +143,7 @@ pub(super) fn is_dropped(error: &io::Error) -> bool {
 }
 
 /// The device or the path takes no groups (udp(7)): a device without checksum offload, for instance.
-fn is_no_group(error: &io::Error) -> bool {
+fn lacks_offload(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL))
 }
 
@@ -210,7 +205,7 @@ mod tests {
         batch.set_datagram_bytes(1000, &near);
         add(&mut batch, &[1000, 1000, 300]);
         let (left, result) = batch.hand_over(&near);
-        assert!(matches!(result, HandedOver::NoGroups) && left == 0);
+        assert!(matches!(result, HandedOver::NoOffload) && left == 0);
         assert_eq!(arrived(&far), []);
         add(&mut batch, &[1000, 1000, 300]);
         let (left, result) = batch.hand_over(&near);
@@ -225,7 +220,7 @@ mod tests {
             let mut batch = Batch::new();
             batch.set_datagram_bytes(bytes, &near);
             let most = batch.most();
-            assert!(most >= GROUPS, "{most} of {bytes} bytes");
+            assert!(most >= BUFFERS, "{most} of {bytes} bytes");
             add(&mut batch, &vec![bytes; most]);
             let (left, _) = batch.hand_over(&near);
             assert!(left <= most);

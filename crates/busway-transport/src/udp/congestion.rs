@@ -74,7 +74,7 @@ impl RoundTrip {
         }
     }
 
-    /// What has not been answered for so long, while something later was, is lost (RFC 9002, 6.1.2).
+    /// What has not been acked for so long, while something later was, is lost (RFC 9002, 6.1.2).
     pub(super) fn reordering_ns(&self) -> u64 {
         let longest = self.smoothed_ns.unwrap_or(INITIAL_RTT_NS).max(self.latest_ns);
         (longest + longest / 8).max(GRANULARITY_NS)
@@ -100,14 +100,14 @@ struct Limit {
 /// Datagrams since it was judged last.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
-    answered: u64,
+    acked: u64,
     lost: u64,
 }
 
 impl Tally {
     /// Whether too much is lost, which may be certain before all datagrams are counted; begins anew when they are.
     fn exceeds(&mut self, limit: Limit) -> bool {
-        let total = self.answered + self.lost;
+        let total = self.acked + self.lost;
         let exceeds = self.lost * limit.one_in > total.max(limit.datagrams);
         if exceeds || total >= limit.datagrams {
             *self = Tally::default();
@@ -131,7 +131,7 @@ pub(super) struct Congestion {
     /// The packet with whose answer the round ends.
     round_ends: u64,
     round_min_ns: u64,
-    round_answered_bytes: u64,
+    round_acked_bytes: u64,
     /// Rounds of the least window with a delay like this one.
     steady_rounds: u32,
     steady_ns: u64,
@@ -156,7 +156,7 @@ impl Congestion {
             period_ends_ns: 0,
             round_ends: 0,
             round_min_ns: u64::MAX,
-            round_answered_bytes: 0,
+            round_acked_bytes: 0,
             steady_rounds: 0,
             steady_ns: 0,
             drain_rounds: 0,
@@ -180,12 +180,12 @@ impl Congestion {
     }
 
     /// The window keeps the sender from sending.
-    pub(super) fn is_full(&mut self) {
+    pub(super) fn on_window_full(&mut self) {
         self.round_is_full = true;
     }
 
-    /// A datagram was answered, so long after it left.
-    pub(super) fn measured(&mut self, ns: u64, now_ns: u64) {
+    /// A datagram was acked, so long after it left.
+    pub(super) fn on_round_trip(&mut self, ns: u64, now_ns: u64) {
         if now_ns >= self.period_ends_ns {
             if self.period_ends_ns > 0 {
                 self.drain_rounds = DRAIN_ROUNDS;
@@ -199,26 +199,26 @@ impl Congestion {
         self.round_min_ns = self.round_min_ns.min(ns);
     }
 
-    /// So many datagrams and bytes were newly answered.
-    pub(super) fn answered(&mut self, datagrams: u64, bytes: u64) {
-        self.lasting.answered += datagrams;
-        self.sudden.answered += datagrams;
-        self.round_answered_bytes += bytes;
+    /// So many datagrams and bytes were newly acked.
+    pub(super) fn on_acked(&mut self, datagrams: u64, bytes: u64) {
+        self.lasting.acked += datagrams;
+        self.sudden.acked += datagrams;
+        self.round_acked_bytes += bytes;
     }
 
     /// A datagram is held for lost.
-    pub(super) fn lost(&mut self) {
+    pub(super) fn on_lost(&mut self) {
         self.lasting.lost += 1;
         self.sudden.lost += 1;
         self.lost_in_round = true;
     }
 
     /// An answer was taken in, of `largest` the latest packet; the next one to be sent is `next`.
-    pub(super) fn judge(&mut self, largest: u64, next: u64) {
+    pub(super) fn update(&mut self, largest: u64, next: u64) {
         if largest < self.round_ends {
             return;
         }
-        self.look_for_another_path();
+        self.detect_new_path();
         let base_ns = self.base_ns[0].min(self.base_ns[1]);
         let queuing_ns = match self.round_min_ns {
             u64::MAX => 0,
@@ -241,7 +241,7 @@ impl Congestion {
         } else if self.round_is_full {
             self.is_starting &= queuing_ns < TARGET_NS / 2;
             let more = if self.is_starting {
-                self.round_answered_bytes
+                self.round_acked_bytes
             } else if self.window_bytes >= self.careful_from_bytes {
                 self.datagram_bytes
             } else {
@@ -252,13 +252,13 @@ impl Congestion {
         }
         self.round_ends = next;
         self.round_min_ns = u64::MAX;
-        self.round_answered_bytes = 0;
+        self.round_acked_bytes = 0;
         self.round_is_full = false;
         self.lost_in_round = false;
     }
 
     /// Takes a longer way for what it is, before the shortest round trip of the way before is forgotten.
-    fn look_for_another_path(&mut self) {
+    fn detect_new_path(&mut self) {
         let shortest_ns = self.round_min_ns;
         if shortest_ns == u64::MAX {
             return;
@@ -282,7 +282,7 @@ impl Congestion {
         self.careful_from_bytes = self.window_bytes;
     }
 
-    /// Nothing was answered for long: begin anew (RFC 9002, 7.6).
+    /// Nothing was acked for long: begin anew (RFC 9002, 7.6).
     pub(super) fn collapse(&mut self) {
         self.is_starting = true;
         self.set_window(0);
@@ -302,16 +302,16 @@ mod tests {
 
     const DATAGRAM: u64 = 1000;
 
-    /// Rounds of 100 datagrams each, answered after `rtt_ns`, of which `lost` are lost.
+    /// Rounds of 100 datagrams each, acked after `rtt_ns`, of which `lost` are lost.
     fn rounds(congestion: &mut Congestion, count: u64, rtt_ns: u64, lost: u64) {
         for _ in 0..count {
-            congestion.is_full();
+            congestion.on_window_full();
             // The clock goes by the packet numbers here.
-            congestion.measured(rtt_ns, congestion.round_ends * TARGET_NS / 100);
-            congestion.answered(100 - lost, (100 - lost) * DATAGRAM);
-            (0..lost).for_each(|_| congestion.lost());
+            congestion.on_round_trip(rtt_ns, congestion.round_ends * TARGET_NS / 100);
+            congestion.on_acked(100 - lost, (100 - lost) * DATAGRAM);
+            (0..lost).for_each(|_| congestion.on_lost());
             let next = congestion.round_ends + 100;
-            congestion.judge(congestion.round_ends, next);
+            congestion.update(congestion.round_ends, next);
         }
     }
 
@@ -404,9 +404,9 @@ mod tests {
         let mut congestion = Congestion::new(DATAGRAM);
         let before = congestion.window_bytes();
         for round in 0..100 {
-            congestion.measured(100_000, 0);
-            congestion.answered(1, DATAGRAM);
-            congestion.judge(round, round + 1);
+            congestion.on_round_trip(100_000, 0);
+            congestion.on_acked(1, DATAGRAM);
+            congestion.update(round, round + 1);
         }
         assert_eq!(congestion.window_bytes(), before);
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::group::GroupPlace;
+use super::multicast::GroupAddress;
 use super::opens::{Context, Done, Opens, Terms, key_of};
 use super::path::{Passing, Path};
 use super::settings::{Delivery, HostSettings, LinkSettings};
@@ -79,9 +79,9 @@ pub(crate) fn open<M: Message>(
         refusal: None,
         peer_session: None,
         lingering: Vec::new(),
-        strangers: Arc::default(),
+        foreign_datagrams: Arc::default(),
         warned: (0, None),
-        deserted: Arc::default(),
+        group_failures: Arc::default(),
         told_deserted: 0,
         outbox: VecDeque::new(),
     }))
@@ -108,11 +108,11 @@ struct UdpLink<M: Message> {
     /// Dropped senders, each with the time when it is given up.
     lingering: Vec<(Box<dyn Lingering>, Instant)>,
     /// Datagrams that were none of ours.
-    strangers: Arc<AtomicU64>,
+    foreign_datagrams: Arc<AtomicU64>,
     /// How many of them the log has told, and when.
     warned: (u64, Option<Instant>),
     /// How often the group did not reach this peer, and how much of it the log has told.
-    deserted: Arc<AtomicU64>,
+    group_failures: Arc<AtomicU64>,
     told_deserted: u64,
     /// Events for the user.
     outbox: VecDeque<LinkEvent<M>>,
@@ -149,8 +149,8 @@ impl<M: Message> UdpLink<M> {
             poller: &self.poller,
             attic: &self.attic,
             address: self.address,
-            strangers: &self.strangers,
-            deserted: &self.deserted,
+            foreign_datagrams: &self.foreign_datagrams,
+            group_failures: &self.group_failures,
             session: self.session,
             peer_session: self.peer_session?,
         };
@@ -191,7 +191,7 @@ impl<M: Message> UdpLink<M> {
 
     /// The conversation stands: what is missing is that datagrams pass.
     fn begin(&mut self, hello: PeerHello, now: Instant) {
-        let opened = Path::open(self.address, &self.strangers, now).and_then(|path| {
+        let opened = Path::open(self.address, &self.foreign_datagrams, now).and_then(|path| {
             self.poller.add(&path, PATH, Interest::Read)?;
             Ok((path.letter()?, path))
         });
@@ -277,12 +277,12 @@ impl<M: Message> UdpLink<M> {
     /// Lanes don't log: what they counted is told from here, now and then.
     fn warn_of_strangers(&mut self, now: Instant) {
         // Relaxed: a count by itself.
-        let strangers = self.strangers.load(Ordering::Relaxed);
+        let foreign_datagrams = self.foreign_datagrams.load(Ordering::Relaxed);
         let (told, at) = self.warned;
-        if strangers > told && at.is_none_or(|at| now >= at + WARN_AGAIN_AFTER) {
-            self.warned = (strangers, Some(now));
+        if foreign_datagrams > told && at.is_none_or(|at| now >= at + WARN_AGAIN_AFTER) {
+            self.warned = (foreign_datagrams, Some(now));
             tracing::warn!(
-                "udp: {strangers} datagrams on {} were of no channel of ours",
+                "udp: {foreign_datagrams} datagrams on {} were of no channel of ours",
                 self.address
             );
         }
@@ -291,10 +291,10 @@ impl<M: Message> UdpLink<M> {
     /// As above: a group that does not reach the peer.
     fn warn_of_deserted(&mut self) {
         // Relaxed: a count by itself.
-        let deserted = self.deserted.load(Ordering::Relaxed);
+        let group_failures = self.group_failures.load(Ordering::Relaxed);
         let group = self.settings.local.multicast;
-        if let Some(group) = group.filter(|_| deserted > self.told_deserted) {
-            self.told_deserted = deserted;
+        if let Some(group) = group.filter(|_| group_failures > self.told_deserted) {
+            self.told_deserted = group_failures;
             tracing::warn!(
                 "udp: multicast to {group} from {} is lost on its way, so {} gets everything by itself for a while: does a switch snoop IGMP or MLD without a querier?",
                 self.address,
@@ -304,8 +304,8 @@ impl<M: Message> UdpLink<M> {
     }
 
     /// Where a host sends what goes to several, as this host sees it.
-    fn group(&self, sender: &HostSettings) -> Option<GroupPlace> {
-        let place = GroupPlace::new(self.address, sender.multicast?);
+    fn group(&self, sender: &HostSettings) -> Option<GroupAddress> {
+        let place = GroupAddress::new(self.address, sender.multicast?);
         place
             .inspect_err(|error| tracing::warn!("udp: no multicast on {}: {error}", self.address))
             .ok()

@@ -1,53 +1,47 @@
-//! UDP: a conversation over TCP, a pair of connected sockets a channel, messages in datagrams as long as the path carries.
+//! The bus UDP: messages in datagrams as long as the path carries.
 //!
-//! Sampling channels and queuing channels with `delivery = "best-effort"` send nothing twice: what the network loses is a gap in the numbers of
-//! the messages. Queuing channels are reliable by default. Either way the receiver says what has come and how much room it
-//! has, and the sender gives way to others on the path (docs/decisions/012).
+//! A link is a conversation over TCP; a channel is a pair of connected UDP sockets. Queuing channels
+//! are reliable by default. Sampling channels, and queuing channels with
+//! `delivery = "best-effort"`, retransmit nothing: a lost message is a gap in the numbers. Every
+//! receiver acknowledges what has arrived and grants credit, and every sender gives way to other
+//! traffic on the path (docs/decisions/012).
 //!
-//! | module          | what it does                                                              | runs on        |
-//! |-----------------|---------------------------------------------------------------------------|----------------|
-//! | `wire`        | datagrams, encoded and decoded                                            | any            |
-//! | `sending`     | the sender's side of the protocol, pure                                   | lanes          |
-//! | `receiving`   | the receiver's side, pure                                                 | lanes          |
-//! | `congestion`  | round-trip times and the window, pure                                     | lanes          |
-//! | `outgoing`    | messages as a stream of bytes, held until they are needed no more         | lanes          |
-//! | `incoming`    | the stream taken apart into the sink's places                             | lanes          |
-//! | `socket`      | batches of datagrams, offload, the path's MTU                             | lanes          |
-//! | `wake`        | a descriptor that is a socket and a timer                                 | lanes          |
-//! | `batch`       | datagrams handed over by one call                                         | lanes          |
-//! | `near`        | all state of a sending end                                                | lanes          |
-//! | `sender`, `receiver` | the ends of a channel                                              | lanes          |
-//! | `company`, `circle`, `seat` | senders of the same messages, which leave once               | lanes          |
-//! | `group`, `hearing` | sockets of a multicast group, a receiver's ear for it                  | lanes          |
-//! | `path`        | whether datagrams pass at all                                            | control thread |
-//! | `opens`       | channels on their way to being open                                       | control thread |
-//! | `link`        | the link                                                                  | control thread |
+//! | module                | what it does                                            | runs on        |
+//! |-----------------------|---------------------------------------------------------|----------------|
+//! | `wire`                | encodes and decodes datagrams                           | any            |
+//! | `sending`             | the sender's side of the protocol, pure                 | lanes          |
+//! | `receiving`           | the receiver's side, pure                               | lanes          |
+//! | `congestion`          | round-trip times and the congestion window, pure        | lanes          |
+//! | `send_buffer`         | keeps messages as a stream of bytes until acknowledged  | lanes          |
+//! | `message_reader`      | takes the stream apart into messages                    | lanes          |
+//! | `socket`, `batch`     | many datagrams by one system call, the path's MTU       | lanes          |
+//! | `wake`                | one descriptor for a socket and a timer                 | lanes          |
+//! | `sender`, `send_state`, `receiver` | the ends of a channel                      | lanes          |
+//! | `multicast`           | sends what several hosts receive once                   | lanes          |
+//! | `path`                | whether datagrams pass at all                           | control thread |
+//! | `opens`               | opens channels                                          | control thread |
+//! | `link`                | the link                                                | control thread |
 
 mod batch;
-mod circle;
-mod company;
 mod congestion;
-mod group;
-mod hearing;
-mod incoming;
 mod link;
-mod near;
+mod lock;
+mod message_reader;
+mod multicast;
 mod opens;
-mod outgoing;
 mod path;
 #[cfg(test)]
 mod protocol_tests;
 mod receiver;
 mod receiving;
-mod seat;
+mod send_buffer;
+mod send_state;
 mod sender;
 mod sending;
 pub mod settings;
 mod socket;
 mod wake;
 mod wire;
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::contract::{self, Link, LinkIdentity, Message, OpenError, Site};
 use settings::{HostSettings, LinkSettings};
@@ -81,11 +75,6 @@ impl contract::Bus for Udp {
     }
 }
 
-/// Locks what one lane alone uses.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// See [`crate::fuzzing`].
 #[cfg(fuzzing)]
 pub(crate) fn decode_all(bytes: &[u8]) {
@@ -94,26 +83,29 @@ pub(crate) fn decode_all(bytes: &[u8]) {
         return;
     };
     match datagram {
-        wire::Datagram::Run(run, rest) => {
+        wire::Datagram::Data(run, rest) => {
             let again = [&run.encode(token)[..], rest].concat();
             assert_eq!(wire::decode(&again), Some((token, datagram)));
         }
-        wire::Datagram::Answer(answer) => {
+        wire::Datagram::Ack(answer) => {
             assert_eq!(wire::decode(&answer.encode(token)), Some((token, datagram)));
             let mut sending = sending::Sending::new(settings::Delivery::Reliable, 1000);
             sending.accept(10_000);
             while sending.next(1000, 1).is_some() {}
-            let _ = sending.answered(&answer, 10, 2);
+            let _ = sending.on_ack(&answer, 10, 2);
         }
         wire::Datagram::Open(open) => {
             assert_eq!(wire::decode(&open.encode(token)), Some((token, datagram)));
         }
-        wire::Datagram::Shared(shares, rest) => {
-            let table: Vec<wire::Share> = shares.iter().collect();
-            let head = wire::encode_shared(shares.first, &table);
-            assert_eq!([&head[..wire::shared_bytes(table.len())], rest].concat(), bytes);
+        wire::Datagram::Multicast(shares, rest) => {
+            let table: Vec<wire::Recipient> = shares.iter().collect();
+            let head = wire::encode_multicast(shares.first, &table);
+            assert_eq!(
+                [&head[..wire::multicast_header_bytes(table.len())], rest].concat(),
+                bytes
+            );
             for share in table {
-                let _ = shares.run_of(share.token, rest.len());
+                let _ = shares.header_for(share.token, rest.len());
             }
         }
         wire::Datagram::Invite(port) => {

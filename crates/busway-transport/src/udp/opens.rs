@@ -10,13 +10,13 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::group::GroupPlace;
-use super::hearing::Hearing;
+use super::multicast::{GroupAddress, GroupReceiver};
 use super::receiver::UdpReceiver;
-use super::sender::{Setup, UdpSender};
+use super::send_state::Setup;
+use super::sender::UdpSender;
 use super::settings::Delivery;
 use super::socket::UdpSocket;
-use super::wire::{ANSWER_BYTES, Datagram, Open, decode};
+use super::wire::{ACK_BYTES, Datagram, Open, decode};
 use crate::contract::{ChannelEnd, ChannelId, ChannelSpec, Direction, Message};
 use crate::session::attic::Attic;
 use crate::session::landing::Landing;
@@ -41,9 +41,9 @@ pub(super) struct Context<'a> {
     pub(super) attic: &'a Arc<Attic>,
     /// Of this host's datagrams.
     pub(super) address: IpAddr,
-    pub(super) strangers: &'a Arc<AtomicU64>,
+    pub(super) foreign_datagrams: &'a Arc<AtomicU64>,
     /// Counts receivers that a group did not reach.
-    pub(super) deserted: &'a Arc<AtomicU64>,
+    pub(super) group_failures: &'a Arc<AtomicU64>,
     /// This process's session.
     pub(super) session: u64,
     /// The peer's session.
@@ -59,7 +59,7 @@ pub(super) struct Terms {
     /// Largest datagram of the sender.
     pub(super) most_bytes: usize,
     /// Where the sender sends what goes to several.
-    pub(super) group: Option<GroupPlace>,
+    pub(super) group: Option<GroupAddress>,
 }
 
 struct Expected {
@@ -92,7 +92,7 @@ impl Opens {
         terms: Terms,
         context: &Context<'_>,
     ) -> std::io::Result<Landing> {
-        let socket = UdpSocket::bind(context.address, context.strangers)?;
+        let socket = UdpSocket::bind(context.address, context.foreign_datagrams)?;
         let landing = Landing {
             address: socket.local_address()?,
             token: crate::stream::draw_token(),
@@ -115,7 +115,7 @@ impl Opens {
         terms: Terms,
         context: &Context<'_>,
     ) -> std::io::Result<()> {
-        let socket = UdpSocket::bind(context.address, context.strangers)?;
+        let socket = UdpSocket::bind(context.address, context.foreign_datagrams)?;
         socket.connect(landing.address)?;
         context
             .poller
@@ -154,12 +154,12 @@ impl Opens {
             from_session: context.peer_session,
             to_session: context.session,
         };
-        let mut bytes = [0; ANSWER_BYTES];
+        let mut bytes = [0; ACK_BYTES];
         let from = (0..ROUND).find_map(|_| {
             let (count, from) = expected.socket.receive(&mut bytes).ok()??;
             let is_awaited = decode(&bytes[..count]) == Some((expected.token, Datagram::Open(awaited)));
             if !is_awaited {
-                expected.socket.note_stranger();
+                expected.socket.count_foreign();
             }
             is_awaited.then_some(from)
         })?;
@@ -175,9 +175,9 @@ impl Opens {
         // What the group lacks is told where the settings are read; without it everything comes to this socket.
         let hearing = terms
             .group
-            .and_then(|place| Hearing::new(place, from.ip(), &socket).ok());
+            .and_then(|place| GroupReceiver::new(place, from.ip(), &socket).ok());
         let mut receiver = UdpReceiver::new(socket, token, terms.delivery, terms.window_bytes, hearing);
-        receiver.answer();
+        receiver.acknowledge();
         Some(Ok(ChannelEnd::Receiver(Box::new(receiver))))
     }
 
@@ -187,14 +187,14 @@ impl Opens {
         context: &Context<'_>,
     ) -> Option<Result<ChannelEnd<M>, String>> {
         let dialled = self.dialled.get(&channel)?;
-        let mut bytes = [0; ANSWER_BYTES];
+        let mut bytes = [0; ACK_BYTES];
         let answer = (0..ROUND).find_map(|_| {
             // An error is about an earlier opening; it is repeated until its time is over.
             let (count, _) = dialled.socket.receive(&mut bytes).ok().flatten()?;
             match decode(&bytes[..count]) {
-                Some((token, Datagram::Answer(answer))) if token == dialled.token => Some(answer),
+                Some((token, Datagram::Ack(answer))) if token == dialled.token => Some(answer),
                 _ => {
-                    dialled.socket.note_stranger();
+                    dialled.socket.count_foreign();
                     None
                 }
             }
@@ -210,10 +210,10 @@ impl Opens {
             keep: dialled.spec.keep,
             delivery: dialled.terms.delivery,
             most_bytes: dialled.terms.most_bytes,
-            group: dialled.terms.group,
-            deserted: context.deserted.clone(),
         };
-        Some(match UdpSender::new(setup, &answer, context.attic.clone()) {
+        let group = dialled.terms.group;
+        let sender = UdpSender::new(setup, &answer, group, context.group_failures, context.attic);
+        Some(match sender {
             Ok(sender) => Ok(ChannelEnd::Sender(Box::new(sender))),
             Err(error) => Err(error.to_string()),
         })

@@ -54,9 +54,13 @@ pub(super) enum Passing {
 
 impl Path {
     /// For a conversation that has just begun.
-    pub(super) fn open(address: IpAddr, strangers: &Arc<AtomicU64>, now: Instant) -> std::io::Result<Path> {
+    pub(super) fn open(
+        address: IpAddr,
+        foreign_datagrams: &Arc<AtomicU64>,
+        now: Instant,
+    ) -> std::io::Result<Path> {
         Ok(Path {
-            socket: UdpSocket::bind(address, strangers)?,
+            socket: UdpSocket::bind(address, foreign_datagrams)?,
             token: draw_token(),
             peer: None,
             hears: false,
@@ -135,7 +139,7 @@ impl Path {
                 return;
             };
             let Some(hears) = decode(&bytes[..count], self.token) else {
-                self.socket.note_stranger();
+                self.socket.count_foreign();
                 continue;
             };
             self.is_asked |= !hears || !self.hears;

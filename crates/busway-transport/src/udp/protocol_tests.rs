@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use super::receiving::{Gaps, Placed, Seen};
-use super::sending::{Cut, Due, Sending};
+use super::receiving::{Assembler, Placement, ReceivedPackets};
+use super::sending::{Cut, Sending, TimerAction};
 use super::settings::Delivery;
-use super::wire::{Answer, SEEN_WORDS};
+use super::wire::{Ack, SEEN_WORDS};
 
 /// A generator of numbers that are the same for the same seed (Marsaglia's xorshift64).
 struct Random(u64);
@@ -35,15 +35,15 @@ struct Faults {
 }
 
 enum Carried {
-    Run { packet: u64, offset: u64, bytes: u64 },
-    Answer(Answer),
+    DataHeader { packet: u64, offset: u64, bytes: u64 },
+    Ack(Ack),
 }
 
 struct Path {
     random: Random,
     faults: Faults,
     /// By the time of arrival, and by a number where that is the same.
-    on_way: BTreeMap<(u64, u64), Carried>,
+    in_flight: BTreeMap<(u64, u64), Carried>,
     count: u64,
 }
 
@@ -60,13 +60,13 @@ impl Path {
                 0
             };
             self.count += 1;
-            self.on_way
+            self.in_flight
                 .insert((now_ns + 100_000 + late_ns, self.count), make());
         }
     }
 
     fn arrived(&mut self, now_ns: u64) -> Option<Carried> {
-        let first = self.on_way.first_entry()?;
+        let first = self.in_flight.first_entry()?;
         (first.key().0 <= now_ns).then(|| first.remove())
     }
 }
@@ -76,40 +76,40 @@ const STEP_NS: u64 = 50_000;
 /// So much simulated time is more than any of these needs.
 const LIMIT_NS: u64 = 600_000_000_000;
 
-struct Far {
-    gaps: Gaps,
-    seen: Seen,
+struct TestReceiver {
+    assembler: Assembler,
+    received: ReceivedPackets,
     /// The offset of the byte that is kept in each place.
     ring: Vec<u64>,
 }
 
-impl Far {
+impl TestReceiver {
     /// A datagram has come, of which the user takes at most so many bytes now.
     fn take(&mut self, packet: u64, offset: u64, bytes: u64, appetite: u64) {
-        let is_kept = match self.gaps.place(offset, bytes) {
-            Placed::NoRoom => false,
-            Placed::Old => true,
-            Placed::Early => self.keep(offset, offset + bytes),
-            Placed::Due(skip) => {
+        let is_kept = match self.assembler.classify(offset, bytes) {
+            Placement::NoRoom => false,
+            Placement::Old => true,
+            Placement::Early => self.keep(offset, offset + bytes),
+            Placement::Next(skip) => {
                 let begin = offset + skip as u64;
-                assert_eq!(begin, self.gaps.used(), "what is due is what comes next");
-                let used = if self.gaps.due() == 0 {
+                assert_eq!(begin, self.assembler.consumed(), "what is due is what comes next");
+                let used = if self.assembler.ready_bytes() == 0 {
                     appetite.min(bytes - skip as u64)
                 } else {
                     0
                 };
-                self.gaps.use_bytes(used);
+                self.assembler.consume(used);
                 begin + used == offset + bytes || self.keep(begin + used, offset + bytes)
             }
         };
         if is_kept {
-            self.seen.note(packet);
+            self.received.insert(packet);
         }
         self.use_kept(appetite);
     }
 
     fn keep(&mut self, from: u64, to: u64) -> bool {
-        let is_kept = self.gaps.keep(from, to);
+        let is_kept = self.assembler.keep(from, to);
         if is_kept {
             (from..to).for_each(|offset| self.ring[(offset % WINDOW) as usize] = offset);
         }
@@ -117,34 +117,38 @@ impl Far {
     }
 
     fn use_kept(&mut self, appetite: u64) {
-        let bytes = self.gaps.due().min(appetite);
-        for offset in self.gaps.used()..self.gaps.used() + bytes {
+        let bytes = self.assembler.ready_bytes().min(appetite);
+        for offset in self.assembler.consumed()..self.assembler.consumed() + bytes {
             assert_eq!(
                 self.ring[(offset % WINDOW) as usize],
                 offset,
                 "the byte that was sent"
             );
         }
-        self.gaps.use_bytes(bytes);
+        self.assembler.consume(bytes);
     }
 
-    fn answer(&self) -> Answer {
-        self.seen
-            .answer(self.gaps.received(), self.gaps.limit(), self.gaps.used(), false)
+    fn ack(&self) -> Ack {
+        self.received.ack(
+            self.assembler.received(),
+            self.assembler.limit(),
+            self.assembler.consumed(),
+            false,
+        )
     }
 }
 
 /// Sends everything that may leave.
-fn send(near: &mut Sending, path: &mut Path, now_ns: u64) -> Vec<Cut> {
+fn send(sender: &mut Sending, path: &mut Path, now_ns: u64) -> Vec<Cut> {
     let most_bytes = 1 + path.random.below(1400);
     let mut cuts = Vec::new();
-    while let Some(cut) = near.next(most_bytes, now_ns) {
+    while let Some(cut) = sender.next(most_bytes, now_ns) {
         if path.random.percent(2) {
             // The socket is full.
-            near.take_back(cut);
+            sender.take_back(cut);
             break;
         }
-        path.carry(now_ns, || Carried::Run {
+        path.carry(now_ns, || Carried::DataHeader {
             packet: cut.packet,
             offset: cut.offset,
             bytes: cut.bytes,
@@ -154,19 +158,19 @@ fn send(near: &mut Sending, path: &mut Path, now_ns: u64) -> Vec<Cut> {
     let Some((longer_ns, lost)) = path.faults.shared else {
         return cuts;
     };
-    near.hold_at(near.cut());
+    sender.set_unicast_limit(sender.cut());
     loop {
-        let bytes = near.allowance(most_bytes);
+        let bytes = sender.multicast_allowance(most_bytes);
         if bytes == 0 {
             return cuts;
         }
-        let cut = near.next_shared(bytes, now_ns);
+        let cut = sender.next_multicast(bytes, now_ns);
         if path.random.percent(2) {
-            near.take_back(cut);
+            sender.take_back(cut);
             return cuts;
         }
         if !path.random.percent(lost) {
-            path.carry(now_ns + longer_ns, || Carried::Run {
+            path.carry(now_ns + longer_ns, || Carried::DataHeader {
                 packet: cut.packet,
                 offset: cut.offset,
                 bytes: cut.bytes,
@@ -181,34 +185,35 @@ fn deliver(seed: u64, faults: Faults, bytes: u64) -> u64 {
     let mut path = Path {
         random: Random(seed * 2 + 1),
         faults,
-        on_way: BTreeMap::new(),
+        in_flight: BTreeMap::new(),
         count: 0,
     };
-    let mut near = Sending::new(Delivery::Reliable, 1400);
-    let mut far = Far {
-        gaps: Gaps::new(WINDOW),
-        seen: Seen::default(),
+    let mut sender = Sending::new(Delivery::Reliable, 1400);
+    let mut receiver = TestReceiver {
+        assembler: Assembler::new(WINDOW),
+        received: ReceivedPackets::default(),
         ring: vec![u64::MAX; WINDOW as usize],
     };
-    near.answered(&far.answer(), 0, 0)
+    sender
+        .on_ack(&receiver.ack(), 0, 0)
         .expect("the first answer is good");
     let mut now_ns = 0;
-    while near.released() < bytes || far.gaps.used() < bytes {
+    while sender.released() < bytes || receiver.assembler.consumed() < bytes {
         now_ns += STEP_NS;
-        assert!(now_ns < LIMIT_NS, "seed {seed}, {faults:?}: stuck at {near:?}");
-        let more = path.random.below(4000).min(bytes - near.accepted());
-        near.accept(more);
-        let wants = near.taken() < near.accepted();
-        if near.due(wants, now_ns) == Due::Ping
-            && let Some((packet, offset)) = near.ping(false, now_ns)
+        assert!(now_ns < LIMIT_NS, "seed {seed}, {faults:?}: stuck at {sender:?}");
+        let more = path.random.below(4000).min(bytes - sender.accepted());
+        sender.accept(more);
+        let wants = sender.taken() < sender.accepted();
+        if sender.on_timer(wants, now_ns) == TimerAction::Ping
+            && let Some((packet, offset)) = sender.ping(false, now_ns)
         {
-            path.carry(now_ns, || Carried::Run {
+            path.carry(now_ns, || Carried::DataHeader {
                 packet,
                 offset,
                 bytes: 0,
             });
         }
-        send(&mut near, &mut path, now_ns);
+        send(&mut sender, &mut path, now_ns);
         let mut is_asked = false;
         // The user is away now and then.
         let appetite = if path.random.percent(20) {
@@ -216,30 +221,31 @@ fn deliver(seed: u64, faults: Faults, bytes: u64) -> u64 {
         } else {
             path.random.below(6000)
         };
-        far.use_kept(appetite);
+        receiver.use_kept(appetite);
         while let Some(carried) = path.arrived(now_ns) {
             match carried {
-                Carried::Run {
+                Carried::DataHeader {
                     packet,
                     offset,
                     bytes,
                 } => {
-                    far.take(packet, offset, bytes, appetite);
+                    receiver.take(packet, offset, bytes, appetite);
                     is_asked = true;
                 }
-                Carried::Answer(answer) => {
-                    near.answered(&answer, u64::MAX, now_ns)
+                Carried::Ack(ack) => {
+                    sender
+                        .on_ack(&ack, u64::MAX, now_ns)
                         .expect("true answers are possible");
                     assert!(
-                        near.released() <= far.gaps.received(),
+                        sender.released() <= receiver.assembler.received(),
                         "only what has come is released"
                     );
                 }
             }
         }
         if is_asked {
-            let answer = far.answer();
-            path.carry(now_ns, || Carried::Answer(answer));
+            let ack = receiver.ack();
+            path.carry(now_ns, || Carried::Ack(ack));
         }
     }
     now_ns
@@ -303,46 +309,46 @@ fn best_effort_sends_every_byte_once_and_never_stands_still() {
                 delayed: seed % 30,
                 shared: None,
             },
-            on_way: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             count: 0,
         };
-        let mut near = Sending::new(Delivery::BestEffort, 1400);
-        let mut seen = Seen::default();
+        let mut sender = Sending::new(Delivery::BestEffort, 1400);
+        let mut received = ReceivedPackets::default();
         let (mut due, mut now_ns, mut expected, bytes) = (0, 0, 0, 200_000);
-        near.answered(&seen.answer(0, WINDOW, 0, false), 0, 0)
+        sender
+            .on_ack(&received.ack(0, WINDOW, 0, false), 0, 0)
             .expect("the first answer is good");
-        near.accept(bytes);
-        while near.cut() < bytes || near.is_unconfirmed() {
+        sender.accept(bytes);
+        while sender.cut() < bytes || sender.is_unacknowledged() {
             now_ns += STEP_NS;
-            assert!(now_ns < LIMIT_NS, "seed {seed}: stuck at {near:?}");
-            if near.due(true, now_ns) == Due::Ping
-                && let Some((packet, offset)) = near.ping(false, now_ns)
+            assert!(now_ns < LIMIT_NS, "seed {seed}: stuck at {sender:?}");
+            if sender.on_timer(true, now_ns) == TimerAction::Ping
+                && let Some((packet, offset)) = sender.ping(false, now_ns)
             {
-                path.carry(now_ns, || Carried::Run {
+                path.carry(now_ns, || Carried::DataHeader {
                     packet,
                     offset,
                     bytes: 0,
                 });
             }
-            for cut in send(&mut near, &mut path, now_ns) {
+            for cut in send(&mut sender, &mut path, now_ns) {
                 assert_eq!(cut.offset, expected);
                 expected += cut.bytes;
             }
             while let Some(carried) = path.arrived(now_ns) {
                 match carried {
-                    Carried::Run {
+                    Carried::DataHeader {
                         packet,
                         offset,
                         bytes,
                     } => {
-                        seen.note(packet);
+                        received.insert(packet);
                         due = due.max(offset + bytes);
-                        let answer = seen.answer(due, due + WINDOW, 0, false);
-                        path.carry(now_ns, || Carried::Answer(answer));
+                        let ack = received.ack(due, due + WINDOW, 0, false);
+                        path.carry(now_ns, || Carried::Ack(ack));
                     }
-                    Carried::Answer(answer) => {
-                        near.answered(&answer, 0, now_ns)
-                            .expect("true answers are possible");
+                    Carried::Ack(ack) => {
+                        sender.on_ack(&ack, 0, now_ns).expect("true answers are possible");
                     }
                 }
             }
@@ -354,29 +360,32 @@ fn best_effort_sends_every_byte_once_and_never_stands_still() {
 fn answers_that_lie_are_refused_or_harmless() {
     let mut random = Random(99);
     for _ in 0..2000 {
-        let mut near = Sending::new(Delivery::Reliable, 1400);
-        near.accept(100_000);
-        near.answered(&Seen::default().answer(0, 50_000, 0, false), 0, 0)
+        let mut sender = Sending::new(Delivery::Reliable, 1400);
+        sender.accept(100_000);
+        sender
+            .on_ack(&ReceivedPackets::default().ack(0, 50_000, 0, false), 0, 0)
             .expect("the first answer is good");
         for now_ns in 1..20 {
-            while near.next(1400, now_ns).is_some() {}
+            while sender.next(1400, now_ns).is_some() {}
             let mut seen = [0; SEEN_WORDS];
             seen.iter_mut().for_each(|bits| *bits = random.below(u64::MAX));
             let wild = [random.below(200_000), random.below(u64::MAX), random.below(60)];
             let mut pick = || wild[random.below(3) as usize];
-            let answer = Answer {
+            let ack = Ack {
                 is_ended: pick() % 2 == 0,
-                is_listening: false,
-                heard: 0,
+                has_joined: false,
+                probe: 0,
                 largest: pick(),
                 received: pick(),
                 limit: pick(),
                 taken: pick(),
                 seen,
             };
-            let _ = near.answered(&answer, 5, now_ns);
-            near.due(true, now_ns);
-            assert!(near.released() <= near.cut() && near.cut() <= near.accepted() && near.taken() <= 5);
+            let _ = sender.on_ack(&ack, 5, now_ns);
+            sender.on_timer(true, now_ns);
+            assert!(
+                sender.released() <= sender.cut() && sender.cut() <= sender.accepted() && sender.taken() <= 5
+            );
         }
     }
 }

@@ -1,37 +1,38 @@
-//! The receiving end of a channel: datagrams, put together in the places of the sink.
+//! The receiving end of a channel: puts datagrams together in the memory of the sink.
 //!
-//! Bytes that are due go straight to the landing. On a reliable channel what comes early is kept in a ring, as large as the window
-//! that the sender was given, until the gap before it is closed. Otherwise a gap is given up at once: the message in progress is
-//! abandoned, what comes late is dropped, and the stream goes on at the next head. Used by one lane; nothing here
-//! allocates after [`UdpReceiver::new`], locks or waits.
+//! The next bytes of the stream go straight to the landing. A reliable channel keeps early bytes in
+//! a ring, as large as the window that the sender was given, until the gap before them is closed. A
+//! best-effort channel abandons a gap at once: it drops the message in progress and what arrives
+//! late, and goes on at the next head. Used by one lane; nothing here allocates after
+//! [`UdpReceiver::new`], locks or waits.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-use super::hearing::{Hearing, Way};
-use super::incoming::{Budget, Incoming};
-use super::receiving::{Gaps, Placed, Seen};
+use super::message_reader::{Budget, MessageReader};
+use super::multicast::{GroupReceiver, Source};
+use super::receiving::{Assembler, Placement, ReceivedPackets};
 use super::settings::Delivery;
 use super::socket::{Arrivals, UdpSocket, is_for_later};
-use super::wire::{Datagram, Purpose, Run, decode};
+use super::wire::{DataHeader, Datagram, Purpose, decode};
 use crate::contract::{ChannelError, Receiver, Sink, WaitFor};
 use crate::stream::again;
 
-/// Errors that one look at the socket may bring.
-const ERRORS: u32 = 8;
+/// Errors that one poll may read from the socket.
+const MAX_ERRORS: u32 = 8;
 
-/// What has come and is not used.
+/// What has arrived and is not used yet.
 enum Order {
-    /// Everything is used, in order.
-    Reliable { gaps: Gaps, ring: Box<[u8]> },
-    /// What comes next is used.
+    /// All bytes are used, in order.
+    Reliable { assembler: Assembler, ring: Box<[u8]> },
+    /// Bytes are used as they arrive; gaps are abandoned.
     BestEffort {
-        /// Offset of the byte that is due.
+        /// Offset of the next byte.
         due: u64,
-        /// The stream was torn: no head is known.
-        is_torn: bool,
-        /// Bytes of the current datagram that are used; `None` before it was looked at.
+        /// After a gap: the next head is not known yet.
+        is_out_of_sync: bool,
+        /// Bytes used of the current datagram; `None` before [`skip_gap`].
         used: Option<usize>,
         window_bytes: u64,
     },
@@ -42,18 +43,18 @@ pub(super) struct UdpReceiver {
     socket: Arc<UdpSocket>,
     token: u64,
     arrivals: Arrivals,
-    /// What the sender sends to several comes another way.
-    hearing: Option<Hearing>,
-    incoming: Incoming,
+    /// Set where the sender may use a multicast group.
+    group: Option<GroupReceiver>,
+    messages: MessageReader,
     order: Order,
-    seen: Seen,
-    /// Something came that is to be answered.
-    is_asked: bool,
-    /// The last answer said so much of messages taken, and of the limit.
-    told: (u64, u64),
+    received: ReceivedPackets,
+    /// Something arrived that must be acknowledged.
+    must_ack: bool,
+    /// Messages taken and limit of the last acknowledgement.
+    last_ack: (u64, u64),
     /// Where the stream ends, once that is known.
     ends_at: Option<u64>,
-    /// Nobody is there any more: the system says so when answers are sent.
+    /// The sender's socket is gone: the kernel refused an acknowledgement.
     refusal: Option<io::Error>,
     failure: Option<ChannelError>,
 }
@@ -64,18 +65,18 @@ impl UdpReceiver {
         token: u64,
         delivery: Delivery,
         window_bytes: u64,
-        hearing: Option<Hearing>,
+        group: Option<GroupReceiver>,
     ) -> Self {
         let order = match delivery {
             Delivery::Reliable => Order::Reliable {
-                gaps: Gaps::new(window_bytes),
+                assembler: Assembler::new(window_bytes),
                 ring: vec![0; window_bytes as usize].into_boxed_slice(),
             },
             Delivery::BestEffort => Order::BestEffort {
                 due: 0,
-                is_torn: false,
+                is_out_of_sync: false,
                 used: None,
-                // What does not fit the socket's buffer would be lost.
+                // The network loses what does not fit the socket's buffer.
                 window_bytes: window_bytes.min(socket.buffer_bytes() / 2),
             },
         };
@@ -83,22 +84,25 @@ impl UdpReceiver {
             socket,
             token,
             arrivals: Arrivals::new(),
-            hearing,
-            incoming: Incoming::new(),
+            group,
+            messages: MessageReader::new(),
             order,
-            seen: Seen::default(),
-            is_asked: false,
-            told: (0, 0),
+            received: ReceivedPackets::default(),
+            must_ack: false,
+            last_ack: (0, 0),
             ends_at: None,
             refusal: None,
             failure: None,
         }
     }
 
-    /// All bytes before have arrived or are given up, those before are used, and so far goes the room.
+    /// Offsets: all bytes before the first have arrived or are abandoned, all before the second are
+    /// used, and the sender may send up to the third.
     fn marks(&self) -> (u64, u64, u64) {
         match &self.order {
-            Order::Reliable { gaps, .. } => (gaps.received(), gaps.used(), gaps.limit()),
+            Order::Reliable { assembler, .. } => {
+                (assembler.received(), assembler.consumed(), assembler.limit())
+            }
             Order::BestEffort {
                 due, window_bytes, ..
             } => (*due, *due, due.saturating_add(*window_bytes)),
@@ -109,61 +113,61 @@ impl UdpReceiver {
         self.ends_at.is_some_and(|end| self.marks().1 >= end)
     }
 
-    /// Tells the sender what has come and been taken.
-    pub(super) fn answer(&mut self) {
+    /// Sends an acknowledgement.
+    pub(super) fn acknowledge(&mut self) {
         let (received, _, limit) = self.marks();
-        let mut answer = self
-            .seen
-            .answer(received, limit, self.incoming.taken, self.is_ended());
-        if let Some(hearing) = &self.hearing {
-            hearing.tell(&mut answer);
+        let mut ack = self
+            .received
+            .ack(received, limit, self.messages.taken, self.is_ended());
+        if let Some(group) = &self.group {
+            group.complete(&mut ack);
         }
-        match self.socket.send(&answer.encode(self.token)) {
+        match self.socket.send(&ack.encode(self.token)) {
             Ok(()) => {
-                self.is_asked = false;
-                self.told = (self.incoming.taken, limit);
+                self.must_ack = false;
+                self.last_ack = (self.messages.taken, limit);
             }
-            // The sender asks again.
+            // The sender pings again.
             Err(error) if is_for_later(&error) => {}
-            Err(error) => self.refused(error),
+            Err(error) => self.on_send_error(error),
         }
     }
 
-    fn refused(&mut self, error: io::Error) {
-        // Anything else is the network's, and passes.
+    fn on_send_error(&mut self, error: io::Error) {
+        // Any other error is about the network and passes.
         if error.kind() == io::ErrorKind::ConnectionRefused {
             self.refusal = Some(error);
         }
     }
 
-    /// Whether the sender should hear of what was taken, though it has not asked.
-    fn has_news(&self) -> bool {
+    /// Whether to acknowledge, without having been asked, what the sink has taken.
+    fn should_ack(&self) -> bool {
         let (_, used, limit) = self.marks();
-        self.told.0 != self.incoming.taken || limit - self.told.1 > (limit - used) / 4
+        self.last_ack.0 != self.messages.taken || limit - self.last_ack.1 > (limit - used) / 4
     }
 
-    /// Uses what is there until there is no more, or the budget is spent.
+    /// Uses what has arrived until nothing is left or the budget is spent.
     fn take(&mut self, sink: &mut dyn Sink, budget: &mut Budget) -> Result<(), ChannelError> {
-        self.use_kept(sink, budget)?;
+        self.use_ring(sink, budget)?;
         let mut errors = 0;
         loop {
-            while let Some(way) = self.due_way() {
-                if !self.use_way(way, sink, budget)? {
+            while let Some(source) = self.next_source() {
+                if !self.use_source(source, sink, budget)? {
                     return Ok(());
                 }
             }
-            if self.is_asked {
-                self.answer();
+            if self.must_ack {
+                self.acknowledge();
             }
             if budget.is_spent() || self.is_ended() {
                 return Ok(());
             }
-            match self.look() {
+            match self.fill() {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
-                // Each is told once, and what has arrived lies behind it.
-                Err(error) if errors < ERRORS => {
-                    self.refused(error);
+                // The kernel reports each error once, before what has arrived.
+                Err(error) if errors < MAX_ERRORS => {
+                    self.on_send_error(error);
                     errors += 1;
                 }
                 Err(error) => return Err(error.into()),
@@ -171,27 +175,32 @@ impl UdpReceiver {
         }
     }
 
-    /// Which way has the datagram that is due.
-    fn due_way(&self) -> Option<Way> {
-        match &self.hearing {
-            Some(hearing) => hearing.due(&self.arrivals, self.token),
-            None => self.arrivals.current().map(|_| Way::Own),
+    /// The socket with the next datagram.
+    fn next_source(&self) -> Option<Source> {
+        match &self.group {
+            Some(group) => group.next_source(&self.arrivals, self.token),
+            None => self.arrivals.current().map(|_| Source::Unicast),
         }
     }
 
-    /// Takes what is there, where nothing is left to use; false if nothing is.
-    fn look(&mut self) -> io::Result<bool> {
-        match &mut self.hearing {
-            Some(hearing) => hearing.look(&mut self.arrivals, &self.socket),
+    /// Reads sockets whose datagrams are used up; false if they are empty.
+    fn fill(&mut self) -> io::Result<bool> {
+        match &mut self.group {
+            Some(group) => group.fill(&mut self.arrivals, &self.socket),
             None => self.arrivals.fill(&self.socket),
         }
     }
 
-    /// Uses the datagram that is due; false if some of it must wait.
-    fn use_way(&mut self, way: Way, sink: &mut dyn Sink, budget: &mut Budget) -> Result<bool, ChannelError> {
+    /// Uses the next datagram; false if some of it must wait.
+    fn use_source(
+        &mut self,
+        source: Source,
+        sink: &mut dyn Sink,
+        budget: &mut Budget,
+    ) -> Result<bool, ChannelError> {
         let swap = |receiver: &mut UdpReceiver| {
-            if let (Way::Group, Some(hearing)) = (way, &mut receiver.hearing) {
-                std::mem::swap(&mut receiver.arrivals, &mut hearing.arrivals);
+            if let (Source::Multicast, Some(group)) = (source, &mut receiver.group) {
+                std::mem::swap(&mut receiver.arrivals, &mut group.arrivals);
             }
         };
         swap(self);
@@ -203,82 +212,87 @@ impl UdpReceiver {
         result
     }
 
-    /// Uses kept bytes that are due.
-    fn use_kept(&mut self, sink: &mut dyn Sink, budget: &mut Budget) -> Result<(), ChannelError> {
-        let Order::Reliable { gaps, ring } = &mut self.order else {
+    /// Uses bytes of the ring that come next in the stream.
+    fn use_ring(&mut self, sink: &mut dyn Sink, budget: &mut Budget) -> Result<(), ChannelError> {
+        let Order::Reliable { assembler, ring } = &mut self.order else {
             return Ok(());
         };
         loop {
-            let from = (gaps.used() % ring.len() as u64) as usize;
-            let due = usize::try_from(gaps.due())
+            let from = (assembler.consumed() % ring.len() as u64) as usize;
+            let due = usize::try_from(assembler.ready_bytes())
                 .unwrap_or(usize::MAX)
                 .min(ring.len() - from);
-            let used = self.incoming.take(&ring[from..from + due], sink, budget)?;
-            gaps.use_bytes(used as u64);
+            let used = self.messages.take(&ring[from..from + due], sink, budget)?;
+            assembler.consume(used as u64);
             if used == 0 || used < due {
                 return Ok(());
             }
         }
     }
 
-    /// Uses the datagram that is due; false if some of it must wait.
+    /// Uses the current datagram; false if some of it must wait.
     fn use_current(&mut self, sink: &mut dyn Sink, budget: &mut Budget) -> Result<bool, ChannelError> {
         let bytes = self.arrivals.current().unwrap_or_default();
         let (run, bytes) = match decode(bytes) {
-            Some((token, Datagram::Run(run, bytes))) if token == self.token => (run, bytes),
-            // The sender has not heard the answer to its opening.
+            Some((token, Datagram::Data(run, bytes))) if token == self.token => (run, bytes),
+            // The acknowledgement of the opening was lost.
             Some((token, Datagram::Open(_))) if token == self.token => {
-                self.is_asked = true;
+                self.must_ack = true;
                 return Ok(true);
             }
             Some((token, Datagram::Invite(port))) if token == self.token => {
-                if let Some(hearing) = &mut self.hearing {
-                    hearing.join(port, &self.socket);
+                if let Some(group) = &mut self.group {
+                    group.join(port, &self.socket);
                 }
-                self.is_asked = true;
+                self.must_ack = true;
                 return Ok(true);
             }
-            Some((_, Datagram::Shared(shares, bytes))) => {
-                let hearing = self.hearing.as_mut();
-                match hearing.and_then(|hearing| hearing.read(&shares, self.token, bytes.len())) {
+            Some((_, Datagram::Multicast(shares, bytes))) => {
+                let group = self.group.as_mut();
+                match group.and_then(|group| group.read(&shares, self.token, bytes.len())) {
                     Some(run) => (run, bytes),
                     None => {
-                        // A call, or what is for others.
-                        self.is_asked |= bytes.is_empty();
+                        // A probe, or a datagram to others.
+                        self.must_ack |= bytes.is_empty();
                         return Ok(true);
                     }
                 }
             }
             _ => {
-                self.socket.note_stranger();
+                self.socket.count_foreign();
                 return Ok(true);
             }
         };
-        self.is_asked = true;
+        self.must_ack = true;
         if run.purpose == Purpose::End {
             self.ends_at.get_or_insert(run.offset);
         }
         match &mut self.order {
-            Order::Reliable { gaps, ring } => {
-                let is_kept = sort(&run, bytes, gaps, ring, &mut self.incoming, sink, budget)?;
+            Order::Reliable { assembler, ring } => {
+                let is_kept = assemble(&run, bytes, assembler, ring, &mut self.messages, sink, budget)?;
                 if is_kept {
-                    self.seen.note(run.packet);
+                    self.received.insert(run.packet);
                 }
-                self.use_kept(sink, budget)?;
+                self.use_ring(sink, budget)?;
                 Ok(true)
             }
             Order::BestEffort {
-                due, is_torn, used, ..
+                due,
+                is_out_of_sync,
+                used,
+                ..
             } => {
-                self.seen.note(run.packet);
+                self.received.insert(run.packet);
                 let mut from = match *used {
                     Some(from) => from,
-                    None => match meet(&run, bytes.len(), due, is_torn, &mut self.incoming, sink) {
-                        Some(from) => from,
-                        None => return Ok(true),
-                    },
+                    None => {
+                        match skip_gap(&run, bytes.len(), due, is_out_of_sync, &mut self.messages, sink) {
+                            Some(from) => from,
+                            None => return Ok(true),
+                        }
+                    }
                 };
-                let taken = self.incoming.take(&bytes[from..], sink, budget)?;
+                let taken = self.messages.take(&bytes[from..], sink, budget)?;
                 *due += taken as u64;
                 from += taken;
                 let is_done = from == bytes.len();
@@ -288,10 +302,10 @@ impl UdpReceiver {
         }
     }
 
-    /// Why the channel can't go on, once everything that has arrived is used.
-    fn ending(&self) -> Option<ChannelError> {
+    /// Why the channel ends, once everything that has arrived is used.
+    fn end_reason(&self) -> Option<ChannelError> {
         if self.is_ended() {
-            return Some(if self.incoming.is_between() {
+            return Some(if self.messages.is_between() {
                 ChannelError::Closed
             } else {
                 ChannelError::Corrupt("the stream ends within a message")
@@ -312,19 +326,19 @@ impl Receiver for UdpReceiver {
             return Err(again(failure));
         }
         let mut budget = Budget::new(budget);
-        // Before the look at the socket, so that what came before the end of the conversation is taken.
-        let ending = self.socket.is_void();
+        // Read before the socket, so that what arrived before the conversation ended is taken.
+        let was_void = self.socket.is_void();
         let result = self.take(sink, &mut budget);
-        if self.is_asked || self.has_news() {
-            self.answer();
+        if self.must_ack || self.should_ack() {
+            self.acknowledge();
         }
         let failure = match result {
             Err(error) => Some(error),
-            Ok(()) if budget.is_spent() || (self.socket.is_void() && !ending) => None,
-            Ok(()) => self.ending(),
+            Ok(()) if budget.is_spent() || (self.socket.is_void() && !was_void) => None,
+            Ok(()) => self.end_reason(),
         };
         if let Some(failure) = failure {
-            self.incoming.give_up(sink);
+            self.messages.abandon(sink);
             self.failure = Some(again(&failure));
             if budget.delivered == 0 {
                 return Err(failure);
@@ -335,8 +349,8 @@ impl Receiver for UdpReceiver {
 
     fn wait_for(&self) -> WaitFor {
         WaitFor::Fd {
-            fd: match &self.hearing {
-                Some(hearing) => hearing.as_fd().as_raw_fd(),
+            fd: match &self.group {
+                Some(group) => group.as_fd().as_raw_fd(),
                 None => self.socket.as_fd().as_raw_fd(),
             },
             writable: false,
@@ -344,38 +358,39 @@ impl Receiver for UdpReceiver {
     }
 }
 
-/// Uses bytes that are due, and keeps those that are early or can't be used now. Whether they need not come again.
-fn sort(
-    run: &Run,
+/// Uses the next bytes of the stream, and keeps those that are early or that the sink puts off.
+/// Returns false if they must be sent again.
+fn assemble(
+    run: &DataHeader,
     bytes: &[u8],
-    gaps: &mut Gaps,
+    assembler: &mut Assembler,
     ring: &mut [u8],
-    incoming: &mut Incoming,
+    messages: &mut MessageReader,
     sink: &mut dyn Sink,
     budget: &mut Budget,
 ) -> Result<bool, ChannelError> {
     let (mut offset, mut bytes) = (run.offset, bytes);
-    match gaps.place(offset, bytes.len() as u64) {
-        Placed::Old => return Ok(true),
-        Placed::NoRoom => return Ok(false),
-        Placed::Early => {}
-        Placed::Due(skip) => {
+    match assembler.classify(offset, bytes.len() as u64) {
+        Placement::Old => return Ok(true),
+        Placement::NoRoom => return Ok(false),
+        Placement::Early => {}
+        Placement::Next(skip) => {
             bytes = &bytes[skip..];
-            // Kept bytes that are due go first; only where the sink puts them off there are any.
-            let used = if gaps.due() == 0 {
-                incoming.take(bytes, sink, budget)?
+            // Bytes in the ring go first; there are some only if the sink has put them off.
+            let used = if assembler.ready_bytes() == 0 {
+                messages.take(bytes, sink, budget)?
             } else {
                 0
             };
-            gaps.use_bytes(used as u64);
+            assembler.consume(used as u64);
             bytes = &bytes[used..];
-            offset = gaps.used();
+            offset = assembler.consumed();
         }
     }
     if bytes.is_empty() {
         return Ok(true);
     }
-    if !gaps.keep(offset, offset + bytes.len() as u64) {
+    if !assembler.keep(offset, offset + bytes.len() as u64) {
         return Ok(false);
     }
     let from = (offset % ring.len() as u64) as usize;
@@ -385,31 +400,31 @@ fn sort(
     Ok(true)
 }
 
-/// Looks at a datagram of a stream with gaps: gives up what will not come, and finds the next head. Returns which bytes can be used from; `None`
-/// if none can.
-fn meet(
-    run: &Run,
+/// Abandons the gap before a datagram and finds the next head in it. Returns the index of the first
+/// usable byte; `None` if there is none.
+fn skip_gap(
+    run: &DataHeader,
     len: usize,
     due: &mut u64,
-    is_torn: &mut bool,
-    incoming: &mut Incoming,
+    is_out_of_sync: &mut bool,
+    messages: &mut MessageReader,
     sink: &mut dyn Sink,
 ) -> Option<usize> {
     if run.offset < *due {
         return None;
     }
     if run.offset > *due {
-        incoming.give_up(sink);
+        messages.abandon(sink);
         *due = run.offset;
-        *is_torn = true;
+        *is_out_of_sync = true;
     }
-    if !*is_torn {
+    if !*is_out_of_sync {
         return Some(0);
     }
     match run.first {
         Some(first) => {
-            *is_torn = false;
-            incoming.taken = run.number;
+            *is_out_of_sync = false;
+            messages.taken = run.number;
             *due += u64::from(first);
             Some(usize::from(first))
         }

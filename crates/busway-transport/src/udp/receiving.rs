@@ -1,23 +1,23 @@
-//! The receiver's side of the protocol: what has arrived, what is missing, and what to answer.
+//! The receiver's side of the protocol: what has arrived, what is missing, and what to ack.
 //!
 //! Pure, as [`super::sending`]; driven by [`super::receiver`] and by the oracle in `protocol_tests`. Nothing here allocates after
 //! the constructors. All numbers were written by a peer: sums were checked by [`super::wire::decode`].
 
-use super::wire::{Answer, SEEN_WORDS};
+use super::wire::{Ack, SEEN_WORDS};
 
 /// Runs that lie beyond a gap, at most; what would be one more counts as not arrived.
 const MAX_RUNS: usize = 512;
 
-/// The packets that have arrived, as far back as an answer tells.
+/// The packets that have arrived, as far back as an ack tells.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct ReceivedPackets {
     largest: u64,
     bits: [u64; SEEN_WORDS],
 }
 
-impl Seen {
+impl ReceivedPackets {
     /// A packet has arrived.
-    pub(super) fn note(&mut self, packet: u64) {
+    pub(super) fn insert(&mut self, packet: u64) {
         if packet > self.largest {
             self.shift(packet - self.largest);
             self.largest = packet;
@@ -41,12 +41,12 @@ impl Seen {
         }
     }
 
-    /// What to answer, with what else there is to say.
-    pub(super) fn answer(&self, received: u64, limit: u64, taken: u64, is_ended: bool) -> Answer {
-        Answer {
+    /// What to ack, with what else there is to say.
+    pub(super) fn ack(&self, received: u64, limit: u64, taken: u64, is_ended: bool) -> Ack {
+        Ack {
             is_ended,
-            is_listening: false,
-            heard: 0,
+            has_joined: false,
+            probe: 0,
             largest: self.largest,
             received,
             limit,
@@ -58,9 +58,9 @@ impl Seen {
 
 /// What to do with bytes of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Placed {
-    /// The bytes from this one on are what is due.
-    Due(usize),
+pub(super) enum Placement {
+    /// The bytes from this one on are what is ready_bytes.
+    Next(usize),
     /// They have arrived before.
     Old,
     /// They come after a gap: keep them.
@@ -71,59 +71,59 @@ pub(super) enum Placed {
 
 /// Which bytes of the stream have arrived.
 #[derive(Debug)]
-pub(super) struct Gaps {
-    /// All bytes before were used.
-    used: u64,
-    /// Bytes from `used` on that may be kept.
+pub(super) struct Assembler {
+    /// All bytes before were consumed.
+    consumed: u64,
+    /// Bytes from `consumed` on that may be kept.
     window_bytes: u64,
     /// What is kept: ascending, apart from each other.
     runs: Vec<(u64, u64)>,
 }
 
-impl Gaps {
-    pub(super) fn new(window_bytes: u64) -> Gaps {
-        Gaps {
-            used: 0,
+impl Assembler {
+    pub(super) fn new(window_bytes: u64) -> Assembler {
+        Assembler {
+            consumed: 0,
             window_bytes,
             runs: Vec::with_capacity(MAX_RUNS),
         }
     }
 
-    /// All bytes before were used.
-    pub(super) fn used(&self) -> u64 {
-        self.used
+    /// All bytes before were consumed.
+    pub(super) fn consumed(&self) -> u64 {
+        self.consumed
     }
 
     /// All bytes before have arrived.
     pub(super) fn received(&self) -> u64 {
         match self.runs.first() {
-            Some((start, end)) if *start <= self.used => *end,
-            _ => self.used,
+            Some((start, end)) if *start <= self.consumed => *end,
+            _ => self.consumed,
         }
     }
 
     /// The sender may send up to here.
     pub(super) fn limit(&self) -> u64 {
-        self.used + self.window_bytes
+        self.consumed + self.window_bytes
     }
 
     /// What to do with bytes that have arrived.
-    pub(super) fn place(&self, offset: u64, bytes: u64) -> Placed {
+    pub(super) fn classify(&self, offset: u64, bytes: u64) -> Placement {
         let end = offset + bytes;
         if end <= self.received() {
-            Placed::Old
+            Placement::Old
         } else if end > self.limit() {
-            Placed::NoRoom
-        } else if offset <= self.used {
-            usize::try_from(self.used - offset).map_or(Placed::Old, Placed::Due)
+            Placement::NoRoom
+        } else if offset <= self.consumed {
+            usize::try_from(self.consumed - offset).map_or(Placement::Old, Placement::Next)
         } else {
-            Placed::Early
+            Placement::Early
         }
     }
 
     /// Bytes are kept: they lie within the window. False if that is one run too many.
     pub(super) fn keep(&mut self, offset: u64, end: u64) -> bool {
-        debug_assert!(self.used <= offset && end <= self.limit());
+        debug_assert!(self.consumed <= offset && end <= self.limit());
         let first = self.runs.partition_point(|run| run.1 < offset);
         let after = self.runs.partition_point(|run| run.0 <= end);
         if first == after {
@@ -139,19 +139,19 @@ impl Gaps {
         true
     }
 
-    /// So many bytes more were used.
-    pub(super) fn use_bytes(&mut self, bytes: u64) {
-        self.used += bytes;
-        let done = self.runs.partition_point(|run| run.1 <= self.used);
+    /// So many bytes more were consumed.
+    pub(super) fn consume(&mut self, bytes: u64) {
+        self.consumed += bytes;
+        let done = self.runs.partition_point(|run| run.1 <= self.consumed);
         self.runs.drain(..done);
         if let Some(first) = self.runs.first_mut() {
-            first.0 = first.0.max(self.used);
+            first.0 = first.0.max(self.consumed);
         }
     }
 
-    /// Bytes that are kept and due now.
-    pub(super) fn due(&self) -> u64 {
-        self.received() - self.used
+    /// Bytes that are kept and ready_bytes now.
+    pub(super) fn ready_bytes(&self) -> u64 {
+        self.received() - self.consumed
     }
 }
 
@@ -161,40 +161,42 @@ mod tests {
 
     #[test]
     fn packets_are_remembered_however_they_come() {
-        let mut seen = Seen::default();
+        let mut received = ReceivedPackets::default();
         let packets = [1, 3, 2, 130, 64, 65, 129, 700, 1100, 90, 1099, 90_000, 89_999];
         for (at, packet) in packets.into_iter().enumerate() {
-            seen.note(packet);
-            let answer = seen.answer(0, 0, 0, false);
+            received.insert(packet);
+            let ack = received.ack(0, 0, 0, false);
             for packet in 0..2000u64 {
-                let is_known = packets[..=at].contains(&packet) && answer.largest - packet < 1024;
-                assert_eq!(answer.has_seen(packet), is_known, "packet {packet} after {at}");
+                let is_known = packets[..=at].contains(&packet) && ack.largest - packet < 1024;
+                assert_eq!(ack.has_seen(packet), is_known, "packet {packet} after {at}");
             }
         }
     }
 
     #[test]
     fn gaps_are_what_has_not_come() {
-        let mut gaps = Gaps::new(100);
-        assert_eq!(gaps.place(0, 10), Placed::Due(0));
-        gaps.use_bytes(10);
-        assert_eq!(gaps.place(0, 10), Placed::Old);
-        assert_eq!(gaps.place(5, 10), Placed::Due(5));
-        assert_eq!(gaps.place(20, 10), Placed::Early);
-        assert!(gaps.keep(20, 30) && gaps.keep(40, 50) && gaps.keep(25, 45));
-        assert_eq!((gaps.due(), gaps.received()), (0, 10));
-        assert_eq!(gaps.place(100, 11), Placed::NoRoom);
-        assert!(gaps.keep(10, 20));
-        assert_eq!((gaps.due(), gaps.received()), (40, 50));
-        gaps.use_bytes(25);
-        assert_eq!((gaps.due(), gaps.limit()), (15, 135));
+        let mut assembler = Assembler::new(100);
+        assert_eq!(assembler.classify(0, 10), Placement::Next(0));
+        assembler.consume(10);
+        assert_eq!(assembler.classify(0, 10), Placement::Old);
+        assert_eq!(assembler.classify(5, 10), Placement::Next(5));
+        assert_eq!(assembler.classify(20, 10), Placement::Early);
+        assert!(assembler.keep(20, 30) && assembler.keep(40, 50) && assembler.keep(25, 45));
+        assert_eq!((assembler.ready_bytes(), assembler.received()), (0, 10));
+        assert_eq!(assembler.classify(100, 11), Placement::NoRoom);
+        assert!(assembler.keep(10, 20));
+        assert_eq!((assembler.ready_bytes(), assembler.received()), (40, 50));
+        assembler.consume(25);
+        assert_eq!((assembler.ready_bytes(), assembler.limit()), (15, 135));
     }
 
     #[test]
     fn one_gap_too_many_counts_as_not_arrived() {
-        let mut gaps = Gaps::new(1 << 20);
-        let kept = (1..1000u64).filter(|at| gaps.keep(at * 10, at * 10 + 5)).count();
+        let mut assembler = Assembler::new(1 << 20);
+        let kept = (1..1000u64)
+            .filter(|at| assembler.keep(at * 10, at * 10 + 5))
+            .count();
         assert_eq!(kept, MAX_RUNS);
-        assert!(gaps.keep(15, 20), "what closes one is welcome");
+        assert!(assembler.keep(15, 20), "what closes one is welcome");
     }
 }

@@ -1,159 +1,150 @@
-//! The sending end of a channel, as its lane sees it.
+//! The sending end of a channel.
 //!
-//! What it does is done by [`super::near`], alone, and by [`super::circle`] where it is one of several that send the same. Used by one lane: the
-//! locks are there because the ends of one company know each other, and are never contended.
+//! [`SendState`] does the work of a single sender, [`MulticastGroup`] that of several senders of the
+//! same messages. Used by one lane: the locks exist because the members of a group refer to each
+//! other, and are never contended.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::circle::Circle;
-use super::company::Company;
-use super::group::GroupPlace;
-use super::lock;
-use super::near::Near;
-use super::settings::Delivery;
-use super::socket::UdpSocket;
+use super::lock::lock;
+use super::multicast::{GroupAddress, MulticastGroup, MulticastGroups};
+use super::send_state::{SendState, Setup, SharedState};
 use super::wake::now_ns;
-use super::wire::Answer;
-use crate::contract::{ChannelError, Flushed, Keep, Message, Refused, Sender, SenderGroup, WaitFor};
+use super::wire::Ack;
+use crate::contract::{ChannelError, Flushed, Message, Refused, Sender, SenderGroup, WaitFor};
 use crate::session::attic::{Attic, Lingering};
 
 /// See the module.
 pub(super) struct UdpSender<M: Message> {
     /// `None` only after `drop` took it.
-    near: Option<Arc<Mutex<Near<M>>>>,
-    /// Those that send the same.
-    circle: Option<Arc<Circle<M>>>,
-    /// Where it sends what goes to several.
-    group: Option<GroupPlace>,
-    deserted: Arc<AtomicU64>,
-    /// Where the rest goes when this end is dropped.
+    state: Option<SharedState<M>>,
+    group: Option<Arc<MulticastGroup<M>>>,
+    /// The group that this host sends to; `None` where the settings name none.
+    group_address: Option<GroupAddress>,
+    /// Counts receivers that a group did not reach.
+    group_failures: Arc<AtomicU64>,
+    /// Receives the state if it has unacknowledged messages when this end is dropped.
     attic: Arc<Attic>,
 }
 
-/// What a sending end is made of.
-pub(super) struct Setup {
-    pub(super) socket: Arc<UdpSocket>,
-    pub(super) token: u64,
-    pub(super) keep: Keep,
-    pub(super) delivery: Delivery,
-    /// Largest datagram that the settings allow.
-    pub(super) most_bytes: usize,
-    /// Where this host sends what goes to several.
-    pub(super) group: Option<GroupPlace>,
-    /// Counts receivers that a group did not reach.
-    pub(super) deserted: Arc<AtomicU64>,
-}
-
 impl<M: Message> UdpSender<M> {
-    /// For a receiver that has answered the opening.
-    pub(super) fn new(setup: Setup, answer: &Answer, attic: Arc<Attic>) -> Result<Self, ChannelError> {
-        let (group, deserted) = (setup.group, setup.deserted.clone());
+    /// For a receiver that has answered the opening with `ack`.
+    pub(super) fn new(
+        setup: Setup,
+        ack: &Ack,
+        group_address: Option<GroupAddress>,
+        group_failures: &Arc<AtomicU64>,
+        attic: &Arc<Attic>,
+    ) -> Result<Self, ChannelError> {
         Ok(UdpSender {
-            near: Some(Arc::new(Mutex::new(Near::new(setup, answer)?))),
-            circle: None,
-            group,
-            deserted,
-            attic,
+            state: Some(Arc::new(Mutex::new(SendState::new(setup, ack)?))),
+            group: None,
+            group_address,
+            group_failures: group_failures.clone(),
+            attic: attic.clone(),
         })
     }
 
-    fn shared_near(&self) -> &Arc<Mutex<Near<M>>> {
-        self.near.as_ref().expect("only drop takes it")
+    fn shared_state(&self) -> &SharedState<M> {
+        self.state.as_ref().expect("only drop takes it")
     }
 
-    fn near(&self) -> MutexGuard<'_, Near<M>> {
-        lock(self.shared_near())
+    fn state(&self) -> MutexGuard<'_, SendState<M>> {
+        lock(self.shared_state())
     }
 
-    /// Sends what those of the circle have in common; all have been offered the same only at a flush.
-    fn send_together(&self, is_flush: bool, now_ns: u64) -> Option<u64> {
-        self.circle.as_ref()?.transmit(is_flush, now_ns)
+    /// Sends what the members of the group have in common. At a flush, and only then, the caller
+    /// has offered the same messages to all of them.
+    fn transmit_group(&self, is_flush: bool, now_ns: u64) -> Option<u64> {
+        self.group.as_ref()?.transmit(is_flush, now_ns)
     }
 }
 
 impl<M: Message> Sender<M> for UdpSender<M> {
     fn send(&mut self, message: M) -> Result<(), Refused<M>> {
-        let mut result = self.near().send(message);
-        if self.circle.is_none() {
+        let mut result = self.state().send(message);
+        if self.group.is_none() {
             return result;
         }
         if let Err(Refused::Full(message)) = result {
-            self.send_together(false, now_ns());
-            result = self.near().send(message);
+            self.transmit_group(false, now_ns());
+            result = self.state().send(message);
         }
-        let has_whole_group = self.near().has_whole_groups(1);
-        if has_whole_group && result.is_ok() {
-            self.send_together(false, now_ns());
+        let has_whole_buffer = self.state().has_whole_buffers(1);
+        if has_whole_buffer && result.is_ok() {
+            self.transmit_group(false, now_ns());
         }
         result
     }
 
     fn flush(&mut self) -> Result<Flushed, ChannelError> {
         let now_ns = now_ns();
-        self.near().begin_flush(now_ns)?;
-        let until_ns = self.send_together(true, now_ns);
-        Ok(self.near().end_flush(until_ns))
+        self.state().begin_flush(now_ns)?;
+        let until_ns = self.transmit_group(true, now_ns);
+        Ok(self.state().end_flush(until_ns))
     }
 
     fn has_room(&mut self, total_bytes: u64) -> bool {
-        if self.near().has_room(total_bytes) {
+        if self.state().has_room(total_bytes) {
             return true;
         }
-        self.send_together(false, now_ns());
-        self.circle.is_some() && self.near().has_room(total_bytes)
+        self.transmit_group(false, now_ns());
+        self.group.is_some() && self.state().has_room(total_bytes)
     }
 
     fn outstanding(&self) -> u64 {
-        self.near().unconfirmed()
+        self.state().unacknowledged()
     }
 
     fn overwritten(&self) -> u64 {
-        self.near().overwritten
+        self.state().overwritten
     }
 
     fn needs_flush(&self) -> bool {
-        self.near().needs_flush()
+        self.state().needs_flush()
     }
 
     fn wait_for(&self) -> WaitFor {
         WaitFor::Fd {
-            fd: self.near().wake.as_fd().as_raw_fd(),
+            fd: self.state().wake.as_fd().as_raw_fd(),
             writable: false,
         }
     }
 
-    fn join(&mut self, group_of_senders: &mut SenderGroup) -> bool {
-        let Some(group) = self.group else {
+    fn join(&mut self, senders: &mut SenderGroup) -> bool {
+        let Some(address) = self.group_address else {
             return false;
         };
-        let circle = group_of_senders
-            .state::<Company<M>>()
-            .seat(group, self.shared_near(), &self.deserted);
-        self.circle = Some(circle);
+        let groups = senders.state::<MulticastGroups<M>>();
+        self.group = Some(groups.join(address, self.shared_state(), &self.group_failures));
         true
     }
 
     fn hold_back(&mut self) {
-        if let Some(seat) = &mut self.near().seat {
-            seat.is_starved = true;
+        if let Some(membership) = &mut self.state().membership {
+            membership.awaits_message = true;
         }
     }
 }
 
 impl<M: Message> Drop for UdpSender<M> {
     fn drop(&mut self) {
-        let Some(near) = self.near.take() else { return };
-        if let Some(circle) = self.circle.take() {
-            circle.leave(&near);
+        let Some(state) = self.state.take() else { return };
+        if let Some(group) = self.group.take() {
+            group.remove(&state);
         }
-        // Nobody else has it now.
-        let Some(near) = Arc::into_inner(near) else { return };
-        let mut near = near.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-        near.is_ending = true;
-        if !near.pump() {
-            self.attic.put(Box::new(near));
+        // No one else refers to it now.
+        let Some(state) = Arc::into_inner(state) else {
+            return;
+        };
+        let mut state = state
+            .into_inner()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        state.is_ending = true;
+        if !state.pump() {
+            self.attic.put(Box::new(state));
         }
     }
 }

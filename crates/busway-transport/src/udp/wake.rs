@@ -29,7 +29,7 @@ pub(super) fn now_ns() -> u64 {
 pub(super) struct Wake {
     poller: Poller,
     timer: OwnedFd,
-    rings_at_ns: Option<u64>,
+    timer_at_ns: Option<u64>,
     waits_for_room: bool,
     waits_for_group: bool,
 }
@@ -46,7 +46,7 @@ impl Wake {
         Ok(Wake {
             poller,
             timer,
-            rings_at_ns: None,
+            timer_at_ns: None,
             waits_for_room: false,
             waits_for_group: false,
         })
@@ -54,16 +54,16 @@ impl Wake {
 
     /// Silences the timer if it has rung.
     pub(super) fn awake(&mut self, now_ns: u64) {
-        if self.rings_at_ns.is_some_and(|at_ns| now_ns >= at_ns) {
+        if self.timer_at_ns.is_some_and(|at_ns| now_ns >= at_ns) {
             // It fails if the timer is a little late; it is set anew in any case.
             let _ = rustix::io::read(&self.timer, &mut [0u8; 8]);
-            self.rings_at_ns = None;
+            self.timer_at_ns = None;
         }
     }
 
     /// Rings at that time at the latest.
-    pub(super) fn ring_at(&mut self, at_ns: u64) {
-        if self.rings_at_ns.is_some_and(|earlier_ns| earlier_ns <= at_ns) {
+    pub(super) fn set_timer(&mut self, at_ns: u64) {
+        if self.timer_at_ns.is_some_and(|earlier_ns| earlier_ns <= at_ns) {
             return;
         }
         let zero = Timespec {
@@ -80,7 +80,7 @@ impl Wake {
         };
         // It fails only for times that are none.
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec);
-        self.rings_at_ns = Some(at_ns);
+        self.timer_at_ns = Some(at_ns);
     }
 
     /// Whether the socket's having room rings, too.
@@ -96,7 +96,7 @@ impl Wake {
     }
 
     /// Whether it rings, too, when the socket has room over which several receivers are sent the same.
-    pub(super) fn wait_for_group(&mut self, socket: impl AsFd, waits: bool) {
+    pub(super) fn wait_for_group_room(&mut self, socket: impl AsFd, waits: bool) {
         if self.waits_for_group == waits {
             return;
         }

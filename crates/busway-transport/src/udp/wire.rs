@@ -30,32 +30,32 @@
 //! it is about. Read and written by [`super::sender`] and [`super::receiver`]; the opening by [`super::opens`].
 
 /// Length of the head of a run, a ping or an end, in bytes.
-pub(super) const RUN_BYTES: usize = 40;
+pub(super) const DATA_HEADER_BYTES: usize = 40;
 /// Length of an answer in bytes.
-pub(super) const ANSWER_BYTES: usize = 48 + SEEN_WORDS * 8;
+pub(super) const ACK_BYTES: usize = 48 + SEEN_WORDS * 8;
 /// Length of an opening in bytes.
 pub(super) const OPEN_BYTES: usize = 32;
 /// Length of an invitation in bytes.
 pub(super) const INVITE_BYTES: usize = 16;
 /// Receivers of one shared datagram at most.
-pub(super) const MAX_SHARES: usize = 8;
+pub(super) const MAX_RECIPIENTS: usize = 8;
 /// Length of the longest head of a shared datagram in bytes.
-pub(super) const MAX_SHARED_BYTES: usize = shared_bytes(MAX_SHARES);
+pub(super) const MAX_MULTICAST_HEADER_BYTES: usize = multicast_header_bytes(MAX_RECIPIENTS);
 /// Calls are numbered from 1 up to this, and then from 1 again.
-pub(super) const MAX_CALL: u8 = 63;
+pub(super) const MAX_PROBE: u8 = 63;
 /// Before the shares in a shared datagram, in bytes.
-const SHARES_AT: usize = 16;
+const RECIPIENTS_AT: usize = 16;
 /// Length of a share in bytes.
-const SHARE_BYTES: usize = 32;
+const RECIPIENT_BYTES: usize = 32;
 /// Words of the bitmap in an answer.
 pub(super) const SEEN_WORDS: usize = 16;
 
-const RUN: u8 = 1;
+const DATA: u8 = 1;
 const PING: u8 = 2;
 const END: u8 = 3;
-const ANSWER: u8 = 4;
+const ACK: u8 = 4;
 const OPEN: u8 = 5;
-const SHARED: u8 = 6;
+const MULTICAST: u8 = 6;
 const INVITE: u8 = 7;
 /// No head begins in this datagram.
 const NO_HEAD: u16 = u16::MAX;
@@ -64,7 +64,7 @@ const NO_HEAD: u16 = u16::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// It carries bytes of the stream.
-    Run,
+    Data,
     /// It asks for an answer; the stream has gone on as far as its offset.
     Ping,
     /// As a ping, and the stream ends at its offset.
@@ -73,7 +73,7 @@ pub(super) enum Purpose {
 
 /// The head of a datagram that the sender sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct DataHeader {
     pub(super) purpose: Purpose,
     /// Where the first head begins in the bytes that follow, at most their length.
     pub(super) first: Option<u16>,
@@ -87,13 +87,13 @@ pub(super) struct Run {
 
 /// What the receiver says of all that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct Ack {
     /// The channel was ended, and everything before was taken.
     pub(super) is_ended: bool,
     /// The receiver listens to the group to which it was invited.
-    pub(super) is_listening: bool,
+    pub(super) has_joined: bool,
     /// Number of the last call that it heard there; 0 for none.
-    pub(super) heard: u8,
+    pub(super) probe: u8,
     /// Highest packet number that arrived; 0 for none.
     pub(super) largest: u64,
     /// All bytes of the stream before this one have arrived or are given up.
@@ -116,7 +116,7 @@ pub(super) struct Open {
 
 /// One receiver's part in a shared datagram: what is not the same for all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Share {
+pub(super) struct Recipient {
     pub(super) token: u64,
     pub(super) packet: u64,
     pub(super) offset: u64,
@@ -125,7 +125,7 @@ pub(super) struct Share {
 
 /// Whom a shared datagram is for: decoded, but as hostile as any peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shares<'a> {
+pub(super) struct Recipients<'a> {
     pub(super) first: Option<u16>,
     /// Whole shares.
     table: &'a [u8],
@@ -134,28 +134,28 @@ pub(super) struct Shares<'a> {
 /// A decoded datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Datagram<'a> {
-    Run(Run, &'a [u8]),
-    Answer(Answer),
+    Data(DataHeader, &'a [u8]),
+    Ack(Ack),
     Open(Open),
-    Shared(Shares<'a>, &'a [u8]),
+    Multicast(Recipients<'a>, &'a [u8]),
     /// With the group's port.
     Invite(u16),
 }
 
-impl Run {
+impl DataHeader {
     /// The head before the bytes.
-    pub(super) fn encode(&self, token: u64) -> [u8; RUN_BYTES] {
-        let mut bytes = [0; RUN_BYTES];
+    pub(super) fn encode(&self, token: u64) -> [u8; DATA_HEADER_BYTES] {
+        let mut bytes = [0; DATA_HEADER_BYTES];
         self.encode_to(token, &mut bytes);
         bytes
     }
 
-    /// The same where it is to lie, in [`RUN_BYTES`].
+    /// The same where it is to lie, in [`DATA_HEADER_BYTES`].
     #[inline]
     pub(super) fn encode_to(&self, token: u64, bytes: &mut [u8]) {
         bytes.fill(0);
         let kind = match self.purpose {
-            Purpose::Run => RUN,
+            Purpose::Data => DATA,
             Purpose::Ping => PING,
             Purpose::End => END,
         };
@@ -168,12 +168,12 @@ impl Run {
     }
 }
 
-impl Answer {
-    pub(super) fn encode(&self, token: u64) -> [u8; ANSWER_BYTES] {
-        let mut bytes = [0; ANSWER_BYTES];
+impl Ack {
+    pub(super) fn encode(&self, token: u64) -> [u8; ACK_BYTES] {
+        let mut bytes = [0; ACK_BYTES];
         put(&mut bytes, 0, token);
-        bytes[8] = ANSWER;
-        bytes[9] = u8::from(self.is_ended) | u8::from(self.is_listening) << 1 | self.heard << 2;
+        bytes[8] = ACK;
+        bytes[9] = u8::from(self.is_ended) | u8::from(self.has_joined) << 1 | self.probe << 2;
         for (at, word) in [self.largest, self.received, self.limit, self.taken]
             .into_iter()
             .chain(self.seen)
@@ -206,12 +206,12 @@ impl Open {
     }
 }
 
-impl Shares<'_> {
+impl Recipients<'_> {
     /// All shares, as they were written.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Share> {
-        self.table.chunks_exact(SHARE_BYTES).map(|bytes| {
+    pub(super) fn iter(&self) -> impl Iterator<Item = Recipient> {
+        self.table.chunks_exact(RECIPIENT_BYTES).map(|bytes| {
             let word = |at| word(bytes, at).unwrap_or_default();
-            Share {
+            Recipient {
                 token: word(0),
                 packet: word(8),
                 offset: word(16),
@@ -221,11 +221,11 @@ impl Shares<'_> {
     }
 
     /// What a datagram with so many bytes of the stream is for the receiver with this token; `None` if it is not meant, or can't be.
-    pub(super) fn run_of(&self, token: u64, bytes: usize) -> Option<Run> {
+    pub(super) fn header_for(&self, token: u64, bytes: usize) -> Option<DataHeader> {
         let share = self.iter().find(|share| share.token == token)?;
         let is_sound = share.packet > 0 && share.offset.checked_add(bytes as u64).is_some();
-        is_sound.then_some(Run {
-            purpose: Purpose::Run,
+        is_sound.then_some(DataHeader {
+            purpose: Purpose::Data,
             first: self.first,
             packet: share.packet,
             offset: share.offset,
@@ -235,18 +235,18 @@ impl Shares<'_> {
 }
 
 /// Length of the head of a datagram for so many receivers, in bytes.
-pub(super) const fn shared_bytes(receivers: usize) -> usize {
-    SHARES_AT + receivers * SHARE_BYTES
+pub(super) const fn multicast_header_bytes(receivers: usize) -> usize {
+    RECIPIENTS_AT + receivers * RECIPIENT_BYTES
 }
 
-/// The head before the bytes that these receivers share, at most [`MAX_SHARES`]; it is [`shared_bytes`] long.
-pub(super) fn encode_shared(first: Option<u16>, shares: &[Share]) -> [u8; MAX_SHARED_BYTES] {
-    let mut bytes = [0; MAX_SHARED_BYTES];
-    bytes[8] = SHARED;
+/// The head before the bytes that these receivers share, at most [`MAX_RECIPIENTS`]; it is [`multicast_header_bytes`] long.
+pub(super) fn encode_multicast(first: Option<u16>, shares: &[Recipient]) -> [u8; MAX_MULTICAST_HEADER_BYTES] {
+    let mut bytes = [0; MAX_MULTICAST_HEADER_BYTES];
+    bytes[8] = MULTICAST;
     bytes[9] = shares.len() as u8; // at most 8
     bytes[10..12].copy_from_slice(&first.unwrap_or(NO_HEAD).to_le_bytes());
     for (at, share) in shares.iter().enumerate() {
-        let at = shared_bytes(at);
+        let at = multicast_header_bytes(at);
         for (step, word) in [share.token, share.packet, share.offset, share.number]
             .into_iter()
             .enumerate()
@@ -266,29 +266,29 @@ pub(super) fn encode_invite(token: u64, port: u16) -> [u8; INVITE_BYTES] {
     bytes
 }
 
-fn decode_shared(bytes: &[u8]) -> Option<Datagram<'_>> {
-    let (head, rest) = bytes.split_first_chunk::<SHARES_AT>()?;
+fn decode_multicast(bytes: &[u8]) -> Option<Datagram<'_>> {
+    let (head, rest) = bytes.split_first_chunk::<RECIPIENTS_AT>()?;
     let first = u16::from_le_bytes([head[10], head[11]]);
     let first = (first != NO_HEAD).then_some(first);
     let count = usize::from(head[9]);
-    let (table, stream) = rest.split_at_checked(count * SHARE_BYTES)?;
-    let is_sound = (1..=MAX_SHARES).contains(&count)
+    let (table, stream) = rest.split_at_checked(count * RECIPIENT_BYTES)?;
+    let is_sound = (1..=MAX_RECIPIENTS).contains(&count)
         && head[..8] == [0; 8]
         && head[12..] == [0; 4]
         && first.is_none_or(|first| usize::from(first) <= stream.len());
-    is_sound.then_some(Datagram::Shared(Shares { first, table }, stream))
+    is_sound.then_some(Datagram::Multicast(Recipients { first, table }, stream))
 }
 
 /// Reads what arrived: the token (0 of what is shared), which the caller must compare, and the rest. `None` for what is no datagram of ours.
 pub(super) fn decode(bytes: &[u8]) -> Option<(u64, Datagram<'_>)> {
     let token = word(bytes, 0)?;
     let datagram = match *bytes.get(8)? {
-        kind @ (RUN | PING | END) => {
-            let (head, rest) = bytes.split_first_chunk::<RUN_BYTES>()?;
+        kind @ (DATA | PING | END) => {
+            let (head, rest) = bytes.split_first_chunk::<DATA_HEADER_BYTES>()?;
             let first = u16::from_le_bytes([head[10], head[11]]);
-            let run = Run {
+            let run = DataHeader {
                 purpose: match kind {
-                    RUN => Purpose::Run,
+                    DATA => Purpose::Data,
                     PING => Purpose::Ping,
                     _ => Purpose::End,
                 },
@@ -300,18 +300,18 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(u64, Datagram<'_>)> {
             let is_sound = run.packet > 0
                 && run.offset.checked_add(rest.len() as u64).is_some()
                 && run.first.is_none_or(|first| usize::from(first) <= rest.len())
-                && (run.purpose == Purpose::Run) != rest.is_empty();
-            is_sound.then_some(Datagram::Run(run, rest))?
+                && (run.purpose == Purpose::Data) != rest.is_empty();
+            is_sound.then_some(Datagram::Data(run, rest))?
         }
-        ANSWER if bytes.len() == ANSWER_BYTES => {
+        ACK if bytes.len() == ACK_BYTES => {
             let mut seen = [0; SEEN_WORDS];
             for (at, bits) in seen.iter_mut().enumerate() {
                 *bits = word(bytes, 48 + at * 8)?;
             }
-            Datagram::Answer(Answer {
+            Datagram::Ack(Ack {
                 is_ended: bytes[9] & 1 == 1,
-                is_listening: bytes[9] & 2 == 2,
-                heard: bytes[9] >> 2,
+                has_joined: bytes[9] & 2 == 2,
+                probe: bytes[9] >> 2,
                 largest: word(bytes, 16)?,
                 received: word(bytes, 24)?,
                 limit: word(bytes, 32)?,
@@ -324,7 +324,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(u64, Datagram<'_>)> {
             from_session: word(bytes, 16)?,
             to_session: word(bytes, 24)?,
         }),
-        SHARED => decode_shared(bytes)?,
+        MULTICAST => decode_multicast(bytes)?,
         INVITE if bytes.len() == INVITE_BYTES => Datagram::Invite(u16::from_le_bytes([bytes[10], bytes[11]])),
         _ => return None,
     };
@@ -346,9 +346,9 @@ mod tests {
 
     const TOKEN: u64 = 0x1234_5678_9abc_def0;
 
-    fn run() -> Run {
-        Run {
-            purpose: Purpose::Run,
+    fn run() -> DataHeader {
+        DataHeader {
+            purpose: Purpose::Data,
             first: Some(3),
             packet: 7,
             offset: u64::MAX - 10,
@@ -356,13 +356,13 @@ mod tests {
         }
     }
 
-    fn answer() -> Answer {
+    fn answer() -> Ack {
         let mut seen = [0; SEEN_WORDS];
         (seen[0], seen[15]) = (0b101, 1 << 63);
-        Answer {
+        Ack {
             is_ended: true,
-            is_listening: true,
-            heard: MAX_CALL,
+            has_joined: true,
+            probe: MAX_PROBE,
             largest: 2000,
             received: 5,
             limit: u64::MAX,
@@ -374,18 +374,21 @@ mod tests {
     #[test]
     fn what_is_encoded_is_decoded() {
         let bytes = [&run().encode(TOKEN)[..], b"abcdef"].concat();
-        assert_eq!(decode(&bytes), Some((TOKEN, Datagram::Run(run(), b"abcdef"))));
+        assert_eq!(decode(&bytes), Some((TOKEN, Datagram::Data(run(), b"abcdef"))));
         for purpose in [Purpose::Ping, Purpose::End] {
-            let run = Run {
+            let run = DataHeader {
                 purpose,
                 first: None,
                 ..run()
             };
-            assert_eq!(decode(&run.encode(TOKEN)), Some((TOKEN, Datagram::Run(run, b""))));
+            assert_eq!(
+                decode(&run.encode(TOKEN)),
+                Some((TOKEN, Datagram::Data(run, b"")))
+            );
         }
         assert_eq!(
             decode(&answer().encode(TOKEN)),
-            Some((TOKEN, Datagram::Answer(answer())))
+            Some((TOKEN, Datagram::Ack(answer())))
         );
         let open = Open {
             channel: 1,
@@ -401,37 +404,37 @@ mod tests {
 
     /// A datagram for this many receivers, whose tokens count from 1.
     fn shared(receivers: usize, first: Option<u16>, stream: &[u8]) -> Vec<u8> {
-        let shares: Vec<Share> = (1..=receivers as u64)
-            .map(|token| Share {
+        let shares: Vec<Recipient> = (1..=receivers as u64)
+            .map(|token| Recipient {
                 token,
                 packet: token + 10,
                 offset: token * 1000,
                 number: token + 50,
             })
             .collect();
-        let head = encode_shared(first, &shares);
-        [&head[..shared_bytes(receivers)], stream].concat()
+        let head = encode_multicast(first, &shares);
+        [&head[..multicast_header_bytes(receivers)], stream].concat()
     }
 
     #[test]
     fn each_receiver_finds_its_own_run_in_what_is_shared() {
-        for receivers in 1..=MAX_SHARES {
+        for receivers in 1..=MAX_RECIPIENTS {
             let bytes = shared(receivers, Some(2), b"abcdef");
-            let Some((0, Datagram::Shared(shares, stream))) = decode(&bytes) else {
+            let Some((0, Datagram::Multicast(shares, stream))) = decode(&bytes) else {
                 panic!("{receivers} receivers");
             };
             assert_eq!((stream, shares.iter().count()), (&b"abcdef"[..], receivers));
             for token in 1..=receivers as u64 {
-                let run = Run {
-                    purpose: Purpose::Run,
+                let run = DataHeader {
+                    purpose: Purpose::Data,
                     first: Some(2),
                     packet: token + 10,
                     offset: token * 1000,
                     number: token + 50,
                 };
-                assert_eq!(shares.run_of(token, stream.len()), Some(run));
+                assert_eq!(shares.header_for(token, stream.len()), Some(run));
             }
-            assert_eq!(shares.run_of(receivers as u64 + 1, stream.len()), None);
+            assert_eq!(shares.header_for(receivers as u64 + 1, stream.len()), None);
         }
     }
 
@@ -439,7 +442,7 @@ mod tests {
     fn a_shared_head_that_leads_outside_is_no_datagram() {
         let good = shared(3, Some(6), b"abcdef");
         assert!(decode(&good).is_some());
-        for end in 0..shared_bytes(3) {
+        for end in 0..multicast_header_bytes(3) {
             assert_eq!(decode(&good[..end]), None, "cut at {end}");
         }
         assert_eq!(
@@ -452,23 +455,29 @@ mod tests {
             bad[at] = value;
             assert_eq!(decode(&bad), None, "byte {at} is {value}");
         }
-        let with = |share: Share| {
-            let bytes = [&encode_shared(None, &[share])[..shared_bytes(1)], b"abc"].concat();
+        let with = |share: Recipient| {
+            let bytes = [
+                &encode_multicast(None, &[share])[..multicast_header_bytes(1)],
+                b"abc",
+            ]
+            .concat();
             match decode(&bytes) {
-                Some((0, Datagram::Shared(shares, stream))) => shares.run_of(share.token, stream.len()),
+                Some((0, Datagram::Multicast(shares, stream))) => {
+                    shares.header_for(share.token, stream.len())
+                }
                 other => panic!("{other:?}"),
             }
         };
-        let share = Share {
+        let share = Recipient {
             token: TOKEN,
             packet: 1,
             offset: u64::MAX - 3,
             number: 0,
         };
         assert!(with(share).is_some());
-        assert_eq!(with(Share { packet: 0, ..share }), None);
+        assert_eq!(with(Recipient { packet: 0, ..share }), None);
         assert_eq!(
-            with(Share {
+            with(Recipient {
                 offset: u64::MAX - 2,
                 ..share
             }),
@@ -485,10 +494,11 @@ mod tests {
 
     #[test]
     fn what_leads_outside_is_no_datagram() {
-        let with = |run: Run, bytes: &[u8]| decode(&[&run.encode(TOKEN)[..], bytes].concat()).is_some();
+        let with =
+            |run: DataHeader, bytes: &[u8]| decode(&[&run.encode(TOKEN)[..], bytes].concat()).is_some();
         assert!(!with(run(), &[0; 11]), "the offset overflows");
         assert!(!with(run(), b"ab"), "the first head lies behind the end");
-        assert!(!with(Run { packet: 0, ..run() }, b"abcdef"));
+        assert!(!with(DataHeader { packet: 0, ..run() }, b"abcdef"));
         assert!(!with(run(), b""), "a run carries something");
         let whole = answer().encode(TOKEN);
         for end in 0..whole.len() {

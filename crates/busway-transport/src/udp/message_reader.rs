@@ -19,7 +19,7 @@ enum State {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Incoming {
+pub(super) struct MessageReader {
     state: State,
     head: [u8; HEAD_BYTES],
     /// Messages that the sink has taken, or that are given up.
@@ -50,9 +50,9 @@ impl Budget {
     }
 }
 
-impl Incoming {
-    pub(super) fn new() -> Incoming {
-        Incoming {
+impl MessageReader {
+    pub(super) fn new() -> MessageReader {
+        MessageReader {
             state: State::Head(0),
             head: [0; HEAD_BYTES],
             taken: 0,
@@ -147,7 +147,7 @@ impl Incoming {
     }
 
     /// The rest of the message in progress will not come; the stream goes on at another head.
-    pub(super) fn give_up(&mut self, sink: &mut dyn Sink) {
+    pub(super) fn abandon(&mut self, sink: &mut dyn Sink) {
         if let State::Landing(..) = self.state {
             sink.abandon();
         }

@@ -1,6 +1,6 @@
 //! The messages of a sending end as one stream of bytes, held until they are needed no more.
 //!
-//! Small messages are copied into a ring and dropped at once; larger ones stay where they are until they are needed no more. Called by [`super::sender`]; nothing here allocates after [`Outgoing::new`], locks or waits.
+//! Small messages are copied into a ring and dropped at once; larger ones stay where they are until they are needed no more. Called by [`super::sender`]; nothing here allocates after [`SendBuffer::new`], locks or waits.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -24,20 +24,20 @@ struct Segment<M> {
     /// Offset of its first byte in the stream.
     start: u64,
     bytes: usize,
-    place: Place<M>,
+    storage: Storage<M>,
 }
 
-enum Place<M> {
+enum Storage<M> {
     /// In the ring, from here on.
     Copied(usize),
     Kept([u8; HEAD_BYTES], M),
 }
 
 /// See the module.
-pub(super) struct Outgoing<M> {
+pub(super) struct SendBuffer<M> {
     ring: Box<[u8]>,
     /// Where the next byte is copied to.
-    ring_at: usize,
+    set_timer: usize,
     ring_used: usize,
     segments: VecDeque<Segment<M>>,
     kept: usize,
@@ -54,12 +54,12 @@ pub(super) struct Outgoing<M> {
     notes_heads: bool,
 }
 
-impl<M: Message> Outgoing<M> {
+impl<M: Message> SendBuffer<M> {
     /// `notes_heads` says whether [`first_head`](Self::first_head) will be asked.
-    pub(super) fn new(notes_heads: bool) -> Outgoing<M> {
-        Outgoing {
+    pub(super) fn new(notes_heads: bool) -> SendBuffer<M> {
+        SendBuffer {
             ring: vec![0; RING_BYTES].into_boxed_slice(),
-            ring_at: 0,
+            set_timer: 0,
             ring_used: 0,
             // Copied runs and kept messages alternate at worst, and one run goes round the ring's end.
             segments: VecDeque::with_capacity(2 * KEPT_MAX + 3),
@@ -101,7 +101,7 @@ impl<M: Message> Outgoing<M> {
             self.segments.push_back(Segment {
                 start: self.end,
                 bytes,
-                place: Place::Kept(head, message),
+                storage: Storage::Kept(head, message),
             });
             self.kept += 1;
             self.kept_bytes += bytes;
@@ -112,21 +112,21 @@ impl<M: Message> Outgoing<M> {
 
     fn copy(&mut self, mut part: &[u8]) {
         while !part.is_empty() {
-            let (now, rest) = part.split_at(part.len().min(RING_BYTES - self.ring_at));
-            self.ring[self.ring_at..self.ring_at + now.len()].copy_from_slice(now);
+            let (now, rest) = part.split_at(part.len().min(RING_BYTES - self.set_timer));
+            self.ring[self.set_timer..self.set_timer + now.len()].copy_from_slice(now);
             match self.segments.back_mut() {
                 Some(Segment {
                     bytes,
-                    place: Place::Copied(at),
+                    storage: Storage::Copied(at),
                     ..
-                }) if *at + *bytes == self.ring_at => *bytes += now.len(),
+                }) if *at + *bytes == self.set_timer => *bytes += now.len(),
                 _ => self.segments.push_back(Segment {
                     start: self.end,
                     bytes: now.len(),
-                    place: Place::Copied(self.ring_at),
+                    storage: Storage::Copied(self.set_timer),
                 }),
             }
-            self.ring_at = (self.ring_at + now.len()) % RING_BYTES;
+            self.set_timer = (self.set_timer + now.len()) % RING_BYTES;
             self.ring_used += now.len();
             self.end += now.len() as u64;
             part = rest;
@@ -134,8 +134,8 @@ impl<M: Message> Outgoing<M> {
     }
 
     /// Reads what is held of the stream.
-    pub(super) fn walk(&self) -> Walk<'_, M> {
-        Walk {
+    pub(super) fn reader(&self) -> Reader<'_, M> {
+        Reader {
             outgoing: self,
             at: u64::MAX,
             parts: [&[]; 3],
@@ -157,7 +157,7 @@ impl<M: Message> Outgoing<M> {
         while let Some(front) = self.segments.front_mut() {
             let done = usize::try_from(offset.saturating_sub(front.start))
                 .map_or(front.bytes, |done| done.min(front.bytes));
-            if let Place::Copied(at) = &mut front.place {
+            if let Storage::Copied(at) = &mut front.storage {
                 *at += done;
                 front.start += done as u64;
                 front.bytes -= done;
@@ -182,8 +182,8 @@ impl<M: Message> Outgoing<M> {
 }
 
 /// Reads runs of the stream, each of which mostly begins where the one before has ended.
-pub(super) struct Walk<'a, M> {
-    outgoing: &'a Outgoing<M>,
+pub(super) struct Reader<'a, M> {
+    outgoing: &'a SendBuffer<M>,
     /// Offset of the first byte of `parts`, in the stream.
     at: u64,
     /// What is left of the current segment.
@@ -192,7 +192,7 @@ pub(super) struct Walk<'a, M> {
     next: usize,
 }
 
-impl<M: Message> Walk<'_, M> {
+impl<M: Message> Reader<'_, M> {
     /// Copies the bytes of the stream from `offset` on, which must be held.
     #[inline]
     pub(super) fn read(&mut self, offset: u64, mut to: &mut [u8]) {
@@ -237,9 +237,9 @@ impl<M: Message> Walk<'_, M> {
         };
         self.outgoing.last_segment.set(self.next);
         self.next += 1;
-        self.parts = match &segment.place {
-            Place::Copied(at) => [&self.outgoing.ring[*at..*at + segment.bytes], &[], &[]],
-            Place::Kept(head, message) => [head, message.user_header(), message.payload()],
+        self.parts = match &segment.storage {
+            Storage::Copied(at) => [&self.outgoing.ring[*at..*at + segment.bytes], &[], &[]],
+            Storage::Kept(head, message) => [head, message.user_header(), message.payload()],
         };
         true
     }

@@ -1,8 +1,9 @@
-//! Sockets of a multicast group: one from which a host sends, one on which another listens.
+//! Opens the sockets of a multicast group: one that sends to it, one that receives from it.
 //!
-//! The group's port is that of the sending socket, so that each circle of senders has a group of its own and no port must be agreed upon. Who
-//! listens joins for one source only (RFC 4607), on the interface of its own datagrams. Packets don't leave the network segment (TTL 1), and
-//! are looped back, so that hosts may share a machine. Called by [`super::circle`] and [`super::hearing`].
+//! The group's port is that of the sending socket: so each set of senders has its own, and no port
+//! has to be agreed. A receiver joins for one source only (RFC 4607), on the interface of its own
+//! datagrams. Packets stay on the network segment (TTL 1) and are looped back, so that several
+//! hosts may share a machine.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket as Plain};
@@ -11,32 +12,36 @@ use std::sync::atomic::AtomicU64;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
-use super::socket::{UdpSocket, set_bytes_option};
+use crate::udp::socket::{UdpSocket, set_bytes_option};
 
-/// The interfaces that have IPv6 addresses (`if6_seq_show` in net/ipv6/addrconf.c), in the network namespace of the calling thread.
+/// The IPv6 addresses of the calling thread's network namespace (`if6_seq_show` in
+/// net/ipv6/addrconf.c).
 const INTERFACES: &str = "/proc/thread-self/net/if_inet6";
-/// How many routers pass a packet on: none.
+/// Time to live: no router forwards the packets.
 const HOPS: u32 = 1;
 
-/// A group as one host sees it.
+/// A multicast group as one host reaches it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct GroupPlace {
-    /// Of this host's datagrams.
+pub struct GroupAddress {
+    /// The address of this host's datagrams.
     local: IpAddr,
     group: IpAddr,
-    /// Index of the interface with that address; 0 for IPv4, which needs none.
+    /// Index of the interface with address `local`; 0 for IPv4, which needs none.
     interface: u32,
 }
 
-impl GroupPlace {
-    /// The group of datagrams from or to this address. Both are of one family.
-    pub(super) fn new(local: IpAddr, group: IpAddr) -> io::Result<GroupPlace> {
+impl GroupAddress {
+    /// The group for datagrams from or to `local`; both addresses are of one family.
+    ///
+    /// # Errors
+    /// No interface has the IPv6 address `local`.
+    pub fn new(local: IpAddr, group: IpAddr) -> io::Result<GroupAddress> {
         let interface = match local {
             IpAddr::V4(_) => 0,
             IpAddr::V6(local) => interface_of(&std::fs::read_to_string(INTERFACES)?, local)
                 .ok_or_else(|| io::Error::other(format!("no interface has the address {local}")))?,
         };
-        Ok(GroupPlace {
+        Ok(GroupAddress {
             local,
             group,
             interface,
@@ -44,8 +49,8 @@ impl GroupPlace {
     }
 
     /// A socket that sends to the group, and the port of both.
-    pub(super) fn sending(&self) -> io::Result<(UdpSocket, u16)> {
-        // Nobody answers to this socket.
+    pub fn connect(&self) -> io::Result<(UdpSocket, u16)> {
+        // This socket receives nothing, so its count of foreign datagrams is nobody's.
         let socket = UdpSocket::bind(self.local, &Arc::default())?;
         match self.local {
             IpAddr::V4(local) => {
@@ -64,12 +69,12 @@ impl GroupPlace {
         Ok((socket, port))
     }
 
-    /// A socket that gets what `source` sends to the group with this port, and nothing else.
-    pub(super) fn listening(
+    /// A socket that receives only what `source` sends to the group on this port.
+    pub fn listen(
         &self,
         source: IpAddr,
         port: u16,
-        strangers: &Arc<AtomicU64>,
+        foreign_datagrams: &Arc<AtomicU64>,
     ) -> io::Result<UdpSocket> {
         let family = if self.local.is_ipv4() {
             AddressFamily::INET
@@ -77,7 +82,7 @@ impl GroupPlace {
             AddressFamily::INET6
         };
         let socket = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-        // Other hosts may share this machine.
+        // Several hosts may share this machine.
         sockopt::set_socket_reuseaddr(&socket, true)?;
         bind(&socket, &self.address(port))?;
         let socket = Plain::from(socket);
@@ -97,7 +102,7 @@ impl GroupPlace {
             _ => return Err(io::ErrorKind::InvalidInput.into()),
         }
         socket.connect((source, port))?;
-        let socket = UdpSocket::new(socket, strangers)?;
+        let socket = UdpSocket::new(socket, foreign_datagrams)?;
         socket.join_segments();
         Ok(socket)
     }
@@ -110,7 +115,8 @@ impl GroupPlace {
     }
 }
 
-/// The index of the interface with an address, in the kernel's list: address, index, prefix, scope, flags in hexadecimal, name.
+/// Finds the index of the interface with an address in the kernel's list, whose lines are: address,
+/// index, prefix length, scope and flags in hexadecimal, and the name.
 fn interface_of(list: &str, local: Ipv6Addr) -> Option<u32> {
     let lines = list.lines().map(|line| {
         let mut words = line.split_whitespace();
@@ -122,7 +128,8 @@ fn interface_of(list: &str, local: Ipv6Addr) -> Option<u32> {
     found.map(|(_, index)| index)
 }
 
-/// A `group_source_req` (RFC 3678, 5.1.2; linux/in.h): the interface, and two places of 128 bytes for addresses.
+/// A `group_source_req` (RFC 3678, 5.1.2; linux/in.h): the interface, and two addresses in 128 bytes
+/// each.
 fn source_request(interface: u32, group: Ipv6Addr, source: Ipv6Addr) -> [u8; 264] {
     let mut bytes = [0; 264];
     bytes[..4].copy_from_slice(&interface.to_ne_bytes());
@@ -139,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_interface_of_an_address_is_found_in_the_kernels_list() {
+    fn interface_is_found_by_its_address() {
         let list = "00000000000000000000000000000001 01 80 10 80       lo\n\
                     20010db8000000000000000000000007 1f 40 00 80     eth0\n";
         assert_eq!(interface_of(list, "2001:db8::7".parse().expect("good")), Some(31));
@@ -148,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_laid_out_as_the_kernels() {
+    fn request_has_the_layout_of_the_kernel() {
         let (size, interface, group, source) = (
             size_of::<libc::group_source_req>(),
             std::mem::offset_of!(libc::group_source_req, gsr_interface),
