@@ -1,30 +1,33 @@
-//! Writes a receiver's credits into the channel's entry in the sender's memory, as long as the gate
+//! Writes a receiver's credits into the channel's entry in the sender's memory, as long as the permission
 //! allows it, and rings the sender's doorbell.
 
 use busway_core::{RemoteError, RemoteWrite};
 
-use super::{Bell, CREDIT_RING_AT, Gate, Way};
+use super::{CREDIT_RING_AT, RemoteAccess, Waker, WritePermission};
 
 /// See the module.
 #[derive(Debug)]
-pub struct CreditWriter<W: Way> {
+pub struct CreditWriter<A: RemoteAccess> {
     /// Whether the sender's memory may be written.
-    pub gate: W::Gate,
+    pub permission: A::WritePermission,
     /// The credit entry.
-    pub credit: W::Memory,
+    pub credit: A::Memory,
     /// Wakes the sender's lane.
-    pub bell: W::Bell,
+    pub waker: A::Waker,
     /// The last credit of the ring that was written: the mark for the doorbell.
     pub given: u64,
 }
 
-impl<W: Way> RemoteWrite for CreditWriter<W> {
+impl<A: RemoteAccess> RemoteWrite for CreditWriter<A> {
     fn len_bytes(&self) -> usize {
         self.credit.len_bytes()
     }
 
     fn write(&mut self, offset: usize, header: &[u64], parts: &[&[u8]]) -> Result<(), RemoteError> {
-        let _inside = self.gate.enter().map_err(|_| RemoteError::Disconnected)?;
+        let _guard = self
+            .permission
+            .begin_write()
+            .map_err(|_| RemoteError::Disconnected)?;
         self.credit.write(offset, header, parts)
     }
 
@@ -33,7 +36,10 @@ impl<W: Way> RemoteWrite for CreditWriter<W> {
     }
 
     fn publish(&mut self, offset: usize, word: u64) -> Result<(), RemoteError> {
-        let _inside = self.gate.enter().map_err(|_| RemoteError::Disconnected)?;
+        let _guard = self
+            .permission
+            .begin_write()
+            .map_err(|_| RemoteError::Disconnected)?;
         self.credit.publish(offset, word)?;
         if offset == CREDIT_RING_AT {
             self.given = word;
@@ -43,6 +49,6 @@ impl<W: Way> RemoteWrite for CreditWriter<W> {
 
     fn flush(&mut self) {
         self.credit.flush();
-        self.bell.wake(self.given);
+        self.waker.wake(self.given);
     }
 }

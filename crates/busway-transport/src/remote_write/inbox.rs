@@ -9,7 +9,7 @@
 
 use busway_core::ring::RingConsumer;
 
-use super::Way;
+use super::RemoteAccess;
 use super::credit_writer::CreditWriter;
 use crate::contract::{ChannelError, HEAD_BYTES, Head, Landing, Sink, Verdict};
 
@@ -40,17 +40,17 @@ pub enum Step {
 
 /// The receiving half of a ring of messages.
 #[derive(Debug)]
-pub struct Inbox<W: Way> {
-    ring: RingConsumer<CreditWriter<W>>,
+pub struct Inbox<A: RemoteAccess> {
+    ring: RingConsumer<CreditWriter<A>>,
     open: Option<Open>,
     /// Messages landed since the beginning: each was copied once.
     landed: u64,
     failed: Option<&'static str>,
 }
 
-impl<W: Way> Inbox<W> {
+impl<A: RemoteAccess> Inbox<A> {
     /// An inbox for `ring`.
-    pub fn new(ring: RingConsumer<CreditWriter<W>>) -> Inbox<W> {
+    pub fn new(ring: RingConsumer<CreditWriter<A>>) -> Inbox<A> {
         Inbox {
             ring,
             open: None,
@@ -69,7 +69,7 @@ impl<W: Way> Inbox<W> {
         self.landed
     }
 
-    /// How far this end has come, see [`super::Bell`] on marks.
+    /// How far this end has come, see [`super::Waker`] on marks.
     pub fn mark(&self) -> u64 {
         self.ring.position().line
     }
@@ -82,7 +82,7 @@ impl<W: Way> Inbox<W> {
     }
 
     /// Gives back the credits that are owed.
-    pub fn settle(&mut self) {
+    pub fn flush_credits(&mut self) {
         // Fails only after the end of the conversation, when credits mean nothing, or while the bus is busy, when they stay owed.
         let _ = self.ring.flush_credits();
     }

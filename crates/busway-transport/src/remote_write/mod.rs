@@ -4,8 +4,8 @@
 //! sender, which the receiver writes. [`shape`] says what a landing place consists of, [`outbox`] and [`inbox`] carry messages of
 //! any length through the core's ring, [`sender`] and [`receiver`] are the channel ends that lanes poll.
 //!
-//! Contract: a bus gives a [`Way`]: how far memory is written ([`busway_core::RemoteWrite`]), when that is allowed ([`Gate`]), and
-//! how a sleeper is woken ([`Bell`]). All is known at compile time, so that a store into a mapping stays a store. Called by the
+//! Contract: a bus gives a [`RemoteAccess`]: how far memory is written ([`busway_core::RemoteWrite`]), when that is allowed ([`WritePermission`]), and
+//! how a sleeper is woken ([`Waker`]). All is known at compile time, so that a store into a mapping stays a store. Called by the
 //! memory bus and by RDMA WRITE.
 
 pub mod credit_writer;
@@ -36,16 +36,16 @@ pub const CREDIT_CLOSED_AT: usize = 48;
 /// Word of the sender's line: the place's tag once the sender has closed in good order.
 pub const SENDER_CLOSED_AT: usize = 0;
 /// Word of the sender's line: not 0 while the sender waits for credit.
-pub const SENDER_WANTS_AT: usize = 8;
+pub const SENDER_AWAITS_CREDIT_AT: usize = 8;
 
 /// How one end of a channel reaches the other over a bus.
-pub trait Way: Debug + 'static {
+pub trait RemoteAccess: Debug + 'static {
     /// A part of the far memory.
     type Memory: RemoteWrite + Debug + Send;
     /// Whether that memory may be written now.
-    type Gate: Gate;
+    type WritePermission: WritePermission;
     /// How the ends wake each other.
-    type Bell: Bell;
+    type Waker: Waker;
     /// What must live as long as the end: mappings, a landing place.
     type Keep: Debug + Send;
 
@@ -56,9 +56,9 @@ pub trait Way: Debug + 'static {
 }
 
 /// Says whether far memory may be written: not after the link went down, when the peer may use it anew.
-pub trait Gate: Debug + Send {
+pub trait WritePermission: Debug + Send {
     /// Proof that the memory stays this channel's until it is dropped.
-    type Inside<'a>
+    type Guard<'a>
     where
         Self: 'a;
 
@@ -66,36 +66,36 @@ pub trait Gate: Debug + Send {
     ///
     /// # Errors
     /// Why nothing may be written any more.
-    fn enter(&self) -> Result<Self::Inside<'_>, ChannelError>;
+    fn begin_write(&self) -> Result<Self::Guard<'_>, ChannelError>;
 
     /// Why nothing more will come from the other end, as far as the bus knows; a hint that may come late.
-    fn over(&self) -> Option<ChannelError>;
+    fn end_reason(&self) -> Option<ChannelError>;
 }
 
 /// How a channel's ends keep each other from sleeping too long.
 ///
 /// *Marks* are positions: a sender's mark grows with everything that it publishes, a receiver's with the credits that it gives.
-pub trait Bell: Debug + Send {
+pub trait Waker: Debug + Send {
     /// Everything up to `mark` has been published: wakes the other end's lane, if it may sleep without having seen that.
     fn wake(&mut self, mark: u64);
 
     /// Once a turn: takes in what came beside the memory. Does nothing by default.
-    fn attend(&mut self) {}
+    fn poll(&mut self) {}
 
     /// This end has seen everything up to `seen`, found nothing, and wants to be woken when there is more. Whether the caller
     /// must look once more, because the wish may have come too late.
-    fn rest(&mut self, seen: u64) -> bool;
+    fn prepare_sleep(&mut self, seen: u64) -> bool;
 
     /// This end has found something: it need not be woken.
-    fn stir(&mut self) {}
+    fn cancel_sleep(&mut self) {}
 
     /// Whether this end's lane goes to sleep next.
-    fn is_resting(&self) -> bool {
+    fn is_about_to_sleep(&self) -> bool {
         false
     }
 
     /// Whether something that was written waits on this side for room on the bus.
-    fn is_behind(&self) -> bool {
+    fn has_backlog(&self) -> bool {
         false
     }
 }

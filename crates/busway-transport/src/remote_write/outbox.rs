@@ -2,14 +2,14 @@
 //!
 //! Contract: a message goes as one or more ring entries: head, user header and payload without gaps, cut every
 //! `piece_bytes`. Only the first entry of a message carries a head. Never waits. Called by the two senders, on a lane,
-//! inside the gate. Does not allocate after construction.
+//! inside the permission. Does not allocate after construction.
 
 use std::collections::VecDeque;
 
 use busway_core::RemoteError;
 use busway_core::ring::{PushError, RingProducer};
 
-use super::{Bell, Way};
+use super::{RemoteAccess, Waker};
 use crate::contract::{ChannelError, HEAD_BYTES, Message};
 
 /// Publish at the latest when this many messages or bytes are staged, so that the receiver works meanwhile.
@@ -33,17 +33,17 @@ struct Held<M> {
 
 /// The ring and who must hear of what is published in it.
 #[derive(Debug)]
-struct Publisher<W: Way> {
-    ring: RingProducer<W::Memory>,
+struct Publisher<A: RemoteAccess> {
+    ring: RingProducer<A::Memory>,
     /// Wakes the receiver's lane.
-    bell: W::Bell,
-    /// Publications that went past the ring, see [`Bell`] on marks.
+    waker: A::Waker,
+    /// Publications that went past the ring, see [`Waker`] on marks.
     beside: u64,
     /// Bytes staged and not yet published.
     staged_bytes: usize,
 }
 
-impl<W: Way> Publisher<W> {
+impl<A: RemoteAccess> Publisher<A> {
     fn publish(&mut self) -> Result<(), ChannelError> {
         if self.ring.staged() == 0 {
             return Ok(());
@@ -60,14 +60,14 @@ impl<W: Way> Publisher<W> {
 
     fn wake(&mut self) {
         let committed = self.ring.position().line.wrapping_sub(self.ring.staged() as u64);
-        self.bell.wake(committed.wrapping_add(self.beside));
+        self.waker.wake(committed.wrapping_add(self.beside));
     }
 }
 
 /// The sending half of a ring of messages.
 #[derive(Debug)]
-pub struct Outbox<M, W: Way> {
-    out: Publisher<W>,
+pub struct Outbox<M, A: RemoteAccess> {
+    out: Publisher<A>,
     /// Messages that wait for the ring; of the first, some bytes may be there.
     held: VecDeque<Held<M>>,
     piece_bytes: usize,
@@ -80,9 +80,9 @@ pub struct Outbox<M, W: Way> {
     most: usize,
 }
 
-impl<M: Message, W: Way> Outbox<M, W> {
+impl<M: Message, A: RemoteAccess> Outbox<M, A> {
     /// An outbox that keeps at most `most` messages under way.
-    pub fn new(ring: RingProducer<W::Memory>, bell: W::Bell, most: usize) -> Outbox<M, W> {
+    pub fn new(ring: RingProducer<A::Memory>, waker: A::Waker, most: usize) -> Outbox<M, A> {
         let most = most.clamp(1, MOST_UNDER_WAY);
         Outbox {
             piece_bytes: ring.layout().max_size_bytes(),
@@ -90,7 +90,7 @@ impl<M: Message, W: Way> Outbox<M, W> {
             held: VecDeque::with_capacity(most.min(USUALLY_UNDER_WAY)),
             out: Publisher {
                 ring,
-                bell,
+                waker,
                 beside: 0,
                 staged_bytes: 0,
             },
@@ -136,7 +136,7 @@ impl<M: Message, W: Way> Outbox<M, W> {
 
     /// Whether something that was taken over waits for the receiver or for the bus.
     pub fn is_waiting(&self) -> bool {
-        self.is_holding() || self.out.ring.staged() > 0 || self.out.bell.is_behind()
+        self.is_holding() || self.out.ring.staged() > 0 || self.out.waker.has_backlog()
     }
 
     /// Takes over `message`, if [`has_room`](Self::has_room), and writes of it what the ring takes. `mark` is a number that the
@@ -201,24 +201,24 @@ impl<M: Message, W: Way> Outbox<M, W> {
     }
 
     /// Takes in what the receiver wishes.
-    pub fn attend(&mut self) {
-        self.out.bell.attend();
+    pub fn poll_waker(&mut self) {
+        self.out.waker.poll();
     }
 
     /// Asks to be woken when the receiver gives credit. Whether the caller must look at its credits once more.
-    pub fn want_credit(&mut self) -> bool {
+    pub fn request_wakeup(&mut self) -> bool {
         let released = self
             .out
             .ring
             .position()
             .line
             .wrapping_sub(self.out.ring.unreleased() as u64);
-        self.out.bell.rest(released)
+        self.out.waker.prepare_sleep(released)
     }
 
     /// Need not be woken.
-    pub fn want_nothing(&mut self) {
-        self.out.bell.stir();
+    pub fn cancel_wakeup(&mut self) {
+        self.out.waker.cancel_sleep();
     }
 }
 

@@ -1,6 +1,6 @@
 //! The receiving ends of channels.
 //!
-//! Contract: an end reads memory of its own host, writes its credit entry in the other's only inside its [`Gate`], and never
+//! Contract: an end reads memory of its own host, writes its credit entry in the other's only inside its [`WritePermission`], and never
 //! waits. Lanes call it through [`Receiver`]. Nothing here allocates after construction.
 //!
 //! After the link went down an end delivers what had arrived whole, then fails: its landing place is not used anew before
@@ -13,7 +13,8 @@ use busway_core::{RemoteWrite, Window};
 use super::credit_writer::CreditWriter;
 use super::inbox::{Inbox, Step};
 use super::{
-    Bell, CREDIT_CLOSED_AT, CREDIT_TAKEN_COUNT_AT, CREDIT_TAKEN_SEQUENCE_AT, Gate, SENDER_CLOSED_AT, Way,
+    CREDIT_CLOSED_AT, CREDIT_TAKEN_COUNT_AT, CREDIT_TAKEN_SEQUENCE_AT, RemoteAccess, SENDER_CLOSED_AT, Waker,
+    WritePermission,
 };
 use crate::contract::{ChannelError, HEAD_BYTES, Head, Kind, Landing, Receiver, Sink, Verdict, WaitFor};
 
@@ -22,48 +23,48 @@ const RETRIES: u32 = 16;
 
 /// What both kinds of receiver have in common.
 #[derive(Debug)]
-pub struct ReceiverBase<W: Way> {
+pub struct ReceiverBase<A: RemoteAccess> {
     /// Names the landing place among all that this host ever made.
     pub tag: u64,
     /// Whether the far memory may be written.
-    pub gate: W::Gate,
+    pub permission: A::WritePermission,
     /// The sender's line of the landing place, in memory of this host.
     pub line: Window,
     /// The channel's credit entry, in the sender's memory, in which nothing says that this end has closed.
-    pub credit: W::Memory,
+    pub credit: A::Memory,
     /// Wakes this host's lane.
-    pub bell: W::Bell,
+    pub waker: A::Waker,
     /// How this host's lane waits.
     pub wait_for: WaitFor,
     /// Polls in a row that found nothing.
     pub empty_polls: u32,
     /// Lives as long as the end.
-    pub _keep: W::Keep,
+    pub _keep: A::Keep,
 }
 
-impl<W: Way> ReceiverBase<W> {
+impl<A: RemoteAccess> ReceiverBase<A> {
     /// Why nothing more will come, if that is so. To be asked *before* a last look for messages.
-    fn over(&self) -> Option<ChannelError> {
-        // Acquire: the look that follows sees all that was sent before. Partner: the fence in `sender::Shore::close`.
+    fn end_reason(&self) -> Option<ChannelError> {
+        // Acquire: the look that follows sees all that was sent before. Partner: the fence in `sender::ControlWords::close`.
         if self.line.load_acquire(SENDER_CLOSED_AT).unwrap_or_default() == self.tag {
             return Some(ChannelError::Closed);
         }
-        self.gate.over()
+        self.permission.end_reason()
     }
 
     /// Whether the sender is to be told now what was taken, after a look that found something or nothing.
-    fn is_due(&mut self, is_empty: bool) -> bool {
+    fn should_report(&mut self, is_empty: bool) -> bool {
         self.empty_polls = if is_empty {
             self.empty_polls.saturating_add(1)
         } else {
             0
         };
-        self.empty_polls >= W::CREDITS_AFTER_POLLS || self.bell.is_resting()
+        self.empty_polls >= A::CREDITS_AFTER_POLLS || self.waker.is_about_to_sleep()
     }
 
     /// Tells the sender that nobody listens any more.
     fn close(&mut self) {
-        if let Ok(_inside) = self.gate.enter() {
+        if let Ok(_guard) = self.permission.begin_write() {
             // Fails only where the sender learns it from the bus.
             let _ = self.credit.publish(CREDIT_CLOSED_AT, self.tag);
             self.credit.fence();
@@ -74,14 +75,14 @@ impl<W: Way> ReceiverBase<W> {
 
 /// Receives on a channel that keeps every message.
 #[derive(Debug)]
-pub struct QueueReceiver<W: Way> {
-    base: ReceiverBase<W>,
-    inbox: Inbox<W>,
+pub struct QueueReceiver<A: RemoteAccess> {
+    base: ReceiverBase<A>,
+    inbox: Inbox<A>,
 }
 
-impl<W: Way> QueueReceiver<W> {
+impl<A: RemoteAccess> QueueReceiver<A> {
     /// A receiver from `ring`.
-    pub fn new(base: ReceiverBase<W>, ring: RingConsumer<CreditWriter<W>>) -> QueueReceiver<W> {
+    pub fn new(base: ReceiverBase<A>, ring: RingConsumer<CreditWriter<A>>) -> QueueReceiver<A> {
         QueueReceiver {
             base,
             inbox: Inbox::new(ring),
@@ -89,9 +90,9 @@ impl<W: Way> QueueReceiver<W> {
     }
 }
 
-impl<W: Way> Receiver for QueueReceiver<W> {
+impl<A: RemoteAccess> Receiver for QueueReceiver<A> {
     fn poll(&mut self, sink: &mut dyn Sink, budget: usize) -> Result<usize, ChannelError> {
-        self.base.bell.attend();
+        self.base.waker.poll();
         let mut delivered = 0;
         let mut over = None;
         let mut left = budget;
@@ -109,15 +110,16 @@ impl<W: Way> Receiver for QueueReceiver<W> {
                     break;
                 }
                 Step::Empty => {
-                    over = self.base.over();
-                    if over.is_none() && !(delivered == 0 && self.base.bell.rest(self.inbox.mark())) {
+                    over = self.base.end_reason();
+                    if over.is_none() && !(delivered == 0 && self.base.waker.prepare_sleep(self.inbox.mark()))
+                    {
                         break;
                     }
                 }
             }
         }
-        if self.base.is_due(delivered == 0) {
-            self.inbox.settle();
+        if self.base.should_report(delivered == 0) {
+            self.inbox.flush_credits();
         }
         match over {
             // What was delivered is reported first; the next poll finds nothing and says why.
@@ -127,7 +129,7 @@ impl<W: Way> Receiver for QueueReceiver<W> {
     }
 
     fn acknowledge(&mut self) {
-        self.inbox.settle();
+        self.inbox.flush_credits();
     }
 
     fn copied(&self) -> Option<u64> {
@@ -139,7 +141,7 @@ impl<W: Way> Receiver for QueueReceiver<W> {
     }
 }
 
-impl<W: Way> Drop for QueueReceiver<W> {
+impl<A: RemoteAccess> Drop for QueueReceiver<A> {
     fn drop(&mut self) {
         self.base.close();
     }
@@ -147,9 +149,9 @@ impl<W: Way> Drop for QueueReceiver<W> {
 
 /// Receives on a channel that keeps the newest message. See [`super::sender::LatestSender`].
 #[derive(Debug)]
-pub struct LatestReceiver<W: Way> {
-    base: ReceiverBase<W>,
-    inbox: Inbox<W>,
+pub struct LatestReceiver<A: RemoteAccess> {
+    base: ReceiverBase<A>,
+    inbox: Inbox<A>,
     register: Option<RegisterReader>,
     /// Mark of the newest message delivered or thrown away.
     newest: u64,
@@ -160,7 +162,7 @@ pub struct LatestReceiver<W: Way> {
     /// Of these, those that landed.
     delivered_from_register: u64,
     /// Whether the sender has not been told of all of them.
-    owes: bool,
+    must_report: bool,
 }
 
 /// A message found in the register.
@@ -181,13 +183,13 @@ enum Attempted {
     Discarded,
 }
 
-impl<W: Way> LatestReceiver<W> {
+impl<A: RemoteAccess> LatestReceiver<A> {
     /// A receiver from `register`, with `ring` beside it.
     pub fn new(
-        base: ReceiverBase<W>,
-        ring: RingConsumer<CreditWriter<W>>,
+        base: ReceiverBase<A>,
+        ring: RingConsumer<CreditWriter<A>>,
         register: Option<RegisterReader>,
-    ) -> LatestReceiver<W> {
+    ) -> LatestReceiver<A> {
         LatestReceiver {
             base,
             inbox: Inbox::new(ring),
@@ -196,7 +198,7 @@ impl<W: Way> LatestReceiver<W> {
             done_sequence: None,
             taken_count: 0,
             delivered_from_register: 0,
-            owes: false,
+            must_report: false,
         }
     }
 
@@ -285,8 +287,8 @@ impl<W: Way> LatestReceiver<W> {
     }
 
     /// Tells the sender how far this end has come.
-    fn tell(&mut self) {
-        let Ok(_inside) = self.base.gate.enter() else {
+    fn report(&mut self) {
+        let Ok(_guard) = self.base.permission.begin_write() else {
             return;
         };
         let credit = &mut self.base.credit;
@@ -295,7 +297,7 @@ impl<W: Way> LatestReceiver<W> {
             .and_then(|()| credit.publish(CREDIT_TAKEN_SEQUENCE_AT, self.newest));
         credit.flush();
         // The bus was busy: the next poll tells it.
-        self.owes = told.is_err();
+        self.must_report = told.is_err();
     }
 
     /// One look at the register and the ring; returns how many were delivered, and whether the sink put one off.
@@ -309,9 +311,9 @@ impl<W: Way> LatestReceiver<W> {
                 Attempted::Delivered => {
                     delivered = 1;
                     self.delivered_from_register += 1;
-                    self.owes = true;
+                    self.must_report = true;
                 }
-                Attempted::Discarded => self.owes = true,
+                Attempted::Discarded => self.must_report = true,
             }
         }
         if !put_off && delivered < budget {
@@ -319,13 +321,13 @@ impl<W: Way> LatestReceiver<W> {
             delivered += from_ring;
             put_off = later;
         }
-        if self.base.is_due(delivered == 0) {
+        if self.base.should_report(delivered == 0) {
             self.acknowledge();
         }
         Ok((delivered, put_off))
     }
 
-    /// How far this end has come, see [`Bell`] on marks.
+    /// How far this end has come, see [`Waker`] on marks.
     fn mark(&self) -> u64 {
         let from_register = self
             .done_sequence
@@ -402,15 +404,15 @@ fn same_lengths(a: &Head, b: &Head) -> bool {
     a.payload_bytes == b.payload_bytes && a.user_header_bytes == b.user_header_bytes
 }
 
-impl<W: Way> Receiver for LatestReceiver<W> {
+impl<A: RemoteAccess> Receiver for LatestReceiver<A> {
     fn poll(&mut self, sink: &mut dyn Sink, budget: usize) -> Result<usize, ChannelError> {
-        self.base.bell.attend();
-        let over = self.base.over();
+        self.base.waker.poll();
+        let over = self.base.end_reason();
         if budget == 0 {
             return Ok(0);
         }
         let (mut delivered, mut put_off) = self.look(sink, budget)?;
-        while delivered == 0 && !put_off && over.is_none() && self.base.bell.rest(self.mark()) {
+        while delivered == 0 && !put_off && over.is_none() && self.base.waker.prepare_sleep(self.mark()) {
             (delivered, put_off) = self.look(sink, budget)?;
         }
         match over {
@@ -423,10 +425,10 @@ impl<W: Way> Receiver for LatestReceiver<W> {
     }
 
     fn acknowledge(&mut self) {
-        if self.owes {
-            self.tell();
+        if self.must_report {
+            self.report();
         }
-        self.inbox.settle();
+        self.inbox.flush_credits();
     }
 
     fn copied(&self) -> Option<u64> {
@@ -438,7 +440,7 @@ impl<W: Way> Receiver for LatestReceiver<W> {
     }
 }
 
-impl<W: Way> Drop for LatestReceiver<W> {
+impl<A: RemoteAccess> Drop for LatestReceiver<A> {
     fn drop(&mut self) {
         self.base.close();
     }

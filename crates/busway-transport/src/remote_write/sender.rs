@@ -1,6 +1,6 @@
 //! The sending ends of channels.
 //!
-//! Contract: an end writes far memory only inside its [`Gate`], reads only its own host's, and never waits. Lanes call it
+//! Contract: an end writes far memory only inside its [`WritePermission`], reads only its own host's, and never waits. Lanes call it
 //! through [`Sender`]. Nothing here allocates after construction.
 
 use busway_core::register::{RegisterWriter, WriteError};
@@ -8,7 +8,10 @@ use busway_core::ring::RingProducer;
 use busway_core::{RemoteError, RemoteWrite, Window};
 
 use super::outbox::Outbox;
-use super::{CREDIT_CLOSED_AT, CREDIT_TAKEN_COUNT_AT, CREDIT_TAKEN_SEQUENCE_AT, Gate, SENDER_CLOSED_AT, Way};
+use super::{
+    CREDIT_CLOSED_AT, CREDIT_TAKEN_COUNT_AT, CREDIT_TAKEN_SEQUENCE_AT, RemoteAccess, SENDER_CLOSED_AT,
+    WritePermission,
+};
 use crate::contract::{ChannelError, Flushed, HEAD_BYTES, Kind, Message, Refused, Sender, WaitFor};
 
 /// Messages under way in the ring beside a register (and without one): one that is read and one that waits.
@@ -16,43 +19,43 @@ const LATEST_UNDER_WAY: usize = 2;
 
 /// What both kinds of sender have in common.
 #[derive(Debug)]
-pub struct SenderBase<W: Way> {
+pub struct SenderBase<A: RemoteAccess> {
     /// Whether the far memory may be written.
-    pub gate: W::Gate,
+    pub permission: A::WritePermission,
     /// Names the landing place among all that the receiver ever made.
     pub tag: u64,
     /// The sender's line of the landing place, one [`super::ENTRY_BYTES`] long, in which nothing says that it has closed.
-    pub line: W::Memory,
+    pub line: A::Memory,
     /// The channel's credit entry, in memory of this host.
     pub credit: Window,
     /// Wakes the receiver's lane.
-    pub bell: W::Bell,
+    pub waker: A::Waker,
     /// How this host's lane waits.
     pub wait_for: WaitFor,
     /// Lives as long as the end.
-    pub keep: W::Keep,
+    pub keep: A::Keep,
 }
 
 /// The words through which an end speaks with the other beside the messages.
 #[derive(Debug)]
-struct Shore<W: Way> {
+struct ControlWords<A: RemoteAccess> {
     tag: u64,
-    line: W::Memory,
+    line: A::Memory,
     credit: Window,
     wait_for: WaitFor,
-    _keep: W::Keep,
+    _keep: A::Keep,
 }
 
-impl<W: Way> Shore<W> {
-    fn new(base: SenderBase<W>) -> (Shore<W>, W::Gate, W::Bell) {
-        let shore = Shore {
+impl<A: RemoteAccess> ControlWords<A> {
+    fn new(base: SenderBase<A>) -> (ControlWords<A>, A::WritePermission, A::Waker) {
+        let words = ControlWords {
             tag: base.tag,
             line: base.line,
             credit: base.credit,
             wait_for: base.wait_for,
             _keep: base.keep,
         };
-        (shore, base.gate, base.bell)
+        (words, base.permission, base.waker)
     }
 
     fn check_open(&self) -> Result<(), ChannelError> {
@@ -62,9 +65,9 @@ impl<W: Way> Shore<W> {
         }
     }
 
-    /// Tells the receiver that nothing more will come. To be called inside the gate.
+    /// Tells the receiver that nothing more will come. To be called inside the permission.
     fn close(&mut self) {
-        // All messages before it: partner is the acquire in `ReceiverBase::over`.
+        // All messages before it: partner is the acquire in `ReceiverBase::end_reason`.
         self.line.fence();
         // Fails only where the receiver learns it from the bus.
         let _ = self.line.publish(SENDER_CLOSED_AT, self.tag);
@@ -75,27 +78,27 @@ impl<W: Way> Shore<W> {
 
 /// Sends on a channel that keeps every message.
 #[derive(Debug)]
-pub struct QueueSender<M: Message, W: Way> {
-    gate: W::Gate,
-    shore: Shore<W>,
-    outbox: Outbox<M, W>,
+pub struct QueueSender<M: Message, A: RemoteAccess> {
+    permission: A::WritePermission,
+    words: ControlWords<A>,
+    outbox: Outbox<M, A>,
 }
 
-impl<M: Message, W: Way> QueueSender<M, W> {
+impl<M: Message, A: RemoteAccess> QueueSender<M, A> {
     /// A sender of at most `depth` messages under way.
-    pub fn new(base: SenderBase<W>, ring: RingProducer<W::Memory>, depth: u32) -> QueueSender<M, W> {
-        let (shore, gate, bell) = Shore::new(base);
+    pub fn new(base: SenderBase<A>, ring: RingProducer<A::Memory>, depth: u32) -> QueueSender<M, A> {
+        let (words, permission, waker) = ControlWords::new(base);
         QueueSender {
-            gate,
-            shore,
-            outbox: Outbox::new(ring, bell, depth as usize),
+            permission,
+            words,
+            outbox: Outbox::new(ring, waker, depth as usize),
         }
     }
 }
 
-impl<M: Message, W: Way> Sender<M> for QueueSender<M, W> {
+impl<M: Message, A: RemoteAccess> Sender<M> for QueueSender<M, A> {
     fn send(&mut self, message: M) -> Result<(), Refused<M>> {
-        let _inside = match self.gate.enter() {
+        let _guard = match self.permission.begin_write() {
             Ok(inside) => inside,
             Err(error) => return Err(Refused::Failed(message, error)),
         };
@@ -113,14 +116,14 @@ impl<M: Message, W: Way> Sender<M> for QueueSender<M, W> {
     }
 
     fn flush(&mut self) -> Result<Flushed, ChannelError> {
-        let _inside = self.gate.enter()?;
-        self.outbox.attend();
-        self.shore.check_open()?;
+        let _guard = self.permission.begin_write()?;
+        self.outbox.poll_waker();
+        self.words.check_open()?;
         self.outbox.advance()?;
         self.outbox.publish()?;
         self.outbox.refresh();
         while self.outbox.is_waiting() {
-            if !self.outbox.want_credit() {
+            if !self.outbox.request_wakeup() {
                 return Ok(Flushed::Waiting);
             }
             self.outbox.advance()?;
@@ -128,22 +131,22 @@ impl<M: Message, W: Way> Sender<M> for QueueSender<M, W> {
             self.outbox.refresh();
         }
         if self.outbox.has_room() {
-            self.outbox.want_nothing();
+            self.outbox.cancel_wakeup();
         }
         Ok(Flushed::Idle)
     }
 
     fn has_room(&mut self, _total_bytes: u64) -> bool {
         // Any length has room: what does not fit at once is held and goes in pieces. After the end a send will say so.
-        let Ok(_inside) = self.gate.enter() else {
+        let Ok(_guard) = self.permission.begin_write() else {
             return true;
         };
         let mut room = self.outbox.has_room();
-        while !room && self.outbox.want_credit() {
+        while !room && self.outbox.request_wakeup() {
             room = self.outbox.has_room();
         }
         if room && !self.outbox.is_holding() {
-            self.outbox.want_nothing();
+            self.outbox.cancel_wakeup();
         }
         room
     }
@@ -161,15 +164,17 @@ impl<M: Message, W: Way> Sender<M> for QueueSender<M, W> {
     }
 
     fn wait_for(&self) -> WaitFor {
-        self.shore.wait_for
+        self.words.wait_for
     }
 }
 
-impl<M: Message, W: Way> Drop for QueueSender<M, W> {
+impl<M: Message, A: RemoteAccess> Drop for QueueSender<M, A> {
     fn drop(&mut self) {
-        let Ok(_inside) = self.gate.enter() else { return };
+        let Ok(_guard) = self.permission.begin_write() else {
+            return;
+        };
         let _ = self.outbox.publish();
-        self.shore.close();
+        self.words.close();
         self.outbox.wake_beside(1);
     }
 }
@@ -180,17 +185,17 @@ impl<M: Message, W: Way> Drop for QueueSender<M, W> {
 /// events (which must not overwrite the payload that went before), goes through the ring beside it. All carry one count,
 /// by which the receiver tells which is newer.
 #[derive(Debug)]
-pub struct LatestSender<M: Message, W: Way> {
-    gate: W::Gate,
-    shore: Shore<W>,
-    latest: Latest<M, W>,
+pub struct LatestSender<M: Message, A: RemoteAccess> {
+    permission: A::WritePermission,
+    words: ControlWords<A>,
+    latest: Latest<M, A>,
 }
 
-/// What of a [`LatestSender`] changes inside the gate.
+/// What of a [`LatestSender`] changes inside the permission.
 #[derive(Debug)]
-struct Latest<M: Message, W: Way> {
-    outbox: Outbox<M, W>,
-    register: Option<RegisterWriter<W::Memory>>,
+struct Latest<M: Message, A: RemoteAccess> {
+    outbox: Outbox<M, A>,
+    register: Option<RegisterWriter<A::Memory>>,
     /// Waits for the ring, or for the bus; the next message replaces it.
     pending: Option<(M, u64)>,
     /// Messages taken over: the newest one's mark.
@@ -206,19 +211,19 @@ struct Latest<M: Message, W: Way> {
     woken_count: u64,
 }
 
-impl<M: Message, W: Way> LatestSender<M, W> {
+impl<M: Message, A: RemoteAccess> LatestSender<M, A> {
     /// A sender into `register`, with `ring` beside it.
     pub fn new(
-        base: SenderBase<W>,
-        ring: RingProducer<W::Memory>,
-        register: Option<RegisterWriter<W::Memory>>,
-    ) -> LatestSender<M, W> {
-        let (shore, gate, bell) = Shore::new(base);
+        base: SenderBase<A>,
+        ring: RingProducer<A::Memory>,
+        register: Option<RegisterWriter<A::Memory>>,
+    ) -> LatestSender<M, A> {
+        let (words, permission, waker) = ControlWords::new(base);
         LatestSender {
-            gate,
-            shore,
+            permission,
+            words,
             latest: Latest {
-                outbox: Outbox::new(ring, bell, LATEST_UNDER_WAY),
+                outbox: Outbox::new(ring, waker, LATEST_UNDER_WAY),
                 register,
                 pending: None,
                 count: 0,
@@ -233,7 +238,7 @@ impl<M: Message, W: Way> LatestSender<M, W> {
     }
 }
 
-impl<M: Message, W: Way> Latest<M, W> {
+impl<M: Message, A: RemoteAccess> Latest<M, A> {
     /// Takes in what the receiver says of the register in its `credit` entry. It may say anything; it is believed as far as
     /// it is possible.
     fn refresh(&mut self, credit: &Window) {
@@ -341,27 +346,27 @@ impl<M: Message, W: Way> Latest<M, W> {
     }
 }
 
-impl<M: Message, W: Way> Sender<M> for LatestSender<M, W> {
+impl<M: Message, A: RemoteAccess> Sender<M> for LatestSender<M, A> {
     fn send(&mut self, message: M) -> Result<(), Refused<M>> {
-        match self.gate.enter() {
-            Ok(_inside) => self.latest.send(message),
+        match self.permission.begin_write() {
+            Ok(_guard) => self.latest.send(message),
             Err(error) => Err(Refused::Failed(message, error)),
         }
     }
 
     fn flush(&mut self) -> Result<Flushed, ChannelError> {
         let latest = &mut self.latest;
-        latest.refresh(&self.shore.credit);
-        let _inside = self.gate.enter()?;
-        latest.outbox.attend();
-        self.shore.check_open()?;
+        latest.refresh(&self.words.credit);
+        let _guard = self.permission.begin_write()?;
+        latest.outbox.poll_waker();
+        self.words.check_open()?;
         loop {
             latest.advance()?;
             if latest.pending.is_none() && !latest.outbox.is_waiting() {
-                latest.outbox.want_nothing();
+                latest.outbox.cancel_wakeup();
                 return Ok(Flushed::Idle);
             }
-            if !latest.outbox.want_credit() {
+            if !latest.outbox.request_wakeup() {
                 return Ok(Flushed::Waiting);
             }
         }
@@ -378,8 +383,8 @@ impl<M: Message, W: Way> Sender<M> for LatestSender<M, W> {
 
     fn overwritten(&self) -> u64 {
         let latest = &self.latest;
-        let unconfirmed = latest.written_count - latest.taken_count;
-        latest.replaced + unconfirmed.saturating_sub(latest.unread())
+        let unacknowledged = latest.written_count - latest.taken_count;
+        latest.replaced + unacknowledged.saturating_sub(latest.unread())
     }
 
     fn copied(&self) -> Option<u64> {
@@ -387,16 +392,18 @@ impl<M: Message, W: Way> Sender<M> for LatestSender<M, W> {
     }
 
     fn wait_for(&self) -> WaitFor {
-        self.shore.wait_for
+        self.words.wait_for
     }
 }
 
-impl<M: Message, W: Way> Drop for LatestSender<M, W> {
+impl<M: Message, A: RemoteAccess> Drop for LatestSender<M, A> {
     fn drop(&mut self) {
-        let Ok(_inside) = self.gate.enter() else { return };
+        let Ok(_guard) = self.permission.begin_write() else {
+            return;
+        };
         let latest = &mut self.latest;
         let _ = latest.outbox.publish();
-        self.shore.close();
+        self.words.close();
         latest.outbox.wake_beside(latest.written_count + 1);
     }
 }

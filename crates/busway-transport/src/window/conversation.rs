@@ -1,4 +1,4 @@
-//! What stands while a link is up: the control rings and the channels that are being opened.
+//! What stands while a link is up: the control rings and the channels that are being pair.
 //!
 //! Contract: lives from link up to link down; everything the peer says is checked. Called by [`super::link`].
 
@@ -10,16 +10,16 @@ use busway_core::Window;
 use busway_core::register::{RegisterReader, RegisterWriter};
 use busway_core::ring::{CREDIT_BYTES, RingConsumer, RingProducer};
 
-use super::doorbell::{Belfry, Wake};
-use super::gate::Conversation;
+use super::channel_access::{ReceiverAccess, ReceiverWaker, SenderAccess, SenderWaker};
+use super::control_stream::{ControlStream, Incoming};
+use super::doorbell::{Doorbells, LaneWaker};
 use super::header::{self, PeerPulse};
 use super::landing_place::LandingPlace;
 use super::landings::{Landings, Lease};
 use super::layout::{ENTRY_BYTES, WindowLayout, drawn};
-use super::mapping::{Mapped, Trouble};
+use super::mapping::{Mapped, SourceFault};
 use super::pci::error::ALL_ONES;
-use super::talk::{Heard, Talk};
-use super::way::{Homeward, Outward, ReceiverBell, SenderBell};
+use super::write_permission::WritePermissions;
 use crate::contract::{
     ChannelEnd, ChannelId, ChannelSpec, Direction, Keep, LinkEvent, Message, OpenError, PeerHello, WaitFor,
 };
@@ -36,7 +36,7 @@ const CONTROL_CREDIT: u32 = 0;
 
 /// Both windows, mapped, and what is handed out in them.
 #[derive(Debug)]
-pub struct Opened {
+pub struct WindowPair {
     /// Where things lie in the window that this host reads.
     pub read_layout: WindowLayout,
     /// Where things lie in the window that this host writes.
@@ -49,11 +49,16 @@ pub struct Opened {
     pub landings: Landings,
 }
 
-impl Opened {
+impl WindowPair {
     /// Nothing is handed out yet.
-    pub fn new(read_layout: WindowLayout, write_layout: WindowLayout, read: Mapped, write: Mapped) -> Opened {
+    pub fn new(
+        read_layout: WindowLayout,
+        write_layout: WindowLayout,
+        read: Mapped,
+        write: Mapped,
+    ) -> WindowPair {
         let landings = Landings::new(&read_layout, &write_layout);
-        Opened {
+        WindowPair {
             read_layout,
             write_layout,
             read,
@@ -72,8 +77,8 @@ impl Opened {
     }
 
     /// What has happened to the files, if anything.
-    pub fn trouble(&self) -> Option<Trouble> {
-        self.read.trouble().or_else(|| self.write.trouble())
+    pub fn fault(&self) -> Option<SourceFault> {
+        self.read.fault().or_else(|| self.write.fault())
     }
 
     /// What to say if the window that this host reads answers with ones only; `None` if it does not.
@@ -95,7 +100,7 @@ fn part(window: &Window, at: usize, bytes: usize) -> Result<Window, String> {
 
 /// A landing place whose sender has not reported yet.
 #[derive(Debug)]
-struct Expected {
+struct PendingReceiver {
     spec: ChannelSpec,
     place: LandingPlace,
     parts: Parts,
@@ -104,17 +109,17 @@ struct Expected {
 
 /// A conversation that stands.
 #[derive(Debug)]
-pub struct Up<M> {
+pub struct Conversation<M> {
     /// Ends the channel ends when the link goes down.
-    pub conversation: Arc<Conversation>,
+    pub permissions: Arc<WritePermissions>,
     /// Whether the peer can ring this host.
     pub is_rung: bool,
     peer_conversation: u64,
     peer_session: u64,
-    talk: Talk,
-    expected: HashMap<ChannelId, Expected>,
+    control: ControlStream,
+    expected: HashMap<ChannelId, PendingReceiver>,
     heartbeat: u64,
-    heard_at: Instant,
+    last_heartbeat_at: Instant,
     checked_at: Instant,
     _message: std::marker::PhantomData<fn(M)>,
 }
@@ -124,19 +129,19 @@ fn control_start(writer: u64, reader: u64) -> u64 {
     drawn(writer.rotate_left(23) ^ reader.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-impl<M: Message> Up<M> {
+impl<M: Message> Conversation<M> {
     /// The conversation `own` with a peer that has answered with `pulse` and `hello`.
     ///
     /// # Errors
     /// In words.
     pub fn new(
-        opened: &Opened,
+        pair: &WindowPair,
         own: u64,
         pulse: &PeerPulse,
         hello: &PeerHello,
         now: Instant,
-    ) -> Result<Up<M>, String> {
-        let (read, write) = (&opened.read_layout, &opened.write_layout);
+    ) -> Result<Conversation<M>, String> {
+        let (read, write) = (&pair.read_layout, &pair.write_layout);
         let credit = |layout: &WindowLayout, window| {
             let at = layout
                 .credit_at(CONTROL_CREDIT)
@@ -145,36 +150,32 @@ impl<M: Message> Up<M> {
         };
         let out = RingProducer::new(
             part(
-                &opened.write.window,
+                &pair.write.window,
                 write.control_at,
                 write.control.required_bytes(),
             )?,
             write.control,
             control_start(own, pulse.conversation),
-            credit(read, &opened.read.window)?,
+            credit(read, &pair.read.window)?,
         );
         let incoming = RingConsumer::new(
-            part(
-                &opened.read.window,
-                read.control_at,
-                read.control.required_bytes(),
-            )?,
+            part(&pair.read.window, read.control_at, read.control.required_bytes())?,
             read.control,
             control_start(pulse.conversation, own),
-            credit(write, &opened.write.window)?,
+            credit(write, &pair.write.window)?,
         );
-        Ok(Up {
-            conversation: Arc::new(Conversation::default()),
+        Ok(Conversation {
+            permissions: Arc::new(WritePermissions::default()),
             is_rung: pulse.rings == own,
             peer_conversation: pulse.conversation,
             peer_session: hello.session,
-            talk: Talk::new(
+            control: ControlStream::new(
                 out.map_err(|error| error.to_string())?,
                 incoming.map_err(|error| error.to_string())?,
             ),
             expected: HashMap::new(),
             heartbeat: pulse.heartbeat,
-            heard_at: now,
+            last_heartbeat_at: now,
             checked_at: now,
             _message: std::marker::PhantomData,
         })
@@ -186,13 +187,13 @@ impl<M: Message> Up<M> {
     /// In words: it is not.
     pub fn check_pulse(
         &mut self,
-        opened: &Opened,
+        pair: &WindowPair,
         own: u64,
         now: Instant,
         timeout: Duration,
     ) -> Result<(), String> {
-        let pulse = PeerPulse::read(&opened.read.window).map_err(|error| error.to_string())?;
-        if let Some(why) = opened.all_ones() {
+        let pulse = PeerPulse::read(&pair.read.window).map_err(|error| error.to_string())?;
+        if let Some(why) = pair.all_ones() {
             return Err(why);
         }
         if pulse.conversation == 0 {
@@ -208,12 +209,12 @@ impl<M: Message> Up<M> {
         self.checked_at = now;
         if pulse.heartbeat != self.heartbeat {
             self.heartbeat = pulse.heartbeat;
-            self.heard_at = now;
+            self.last_heartbeat_at = now;
         } else if absence > timeout / 4 {
             // While this host did not look (it was not scheduled, or stopped), the peer's silence says nothing.
-            self.heard_at += absence;
+            self.last_heartbeat_at += absence;
         }
-        let silence = now.saturating_duration_since(self.heard_at);
+        let silence = now.saturating_duration_since(self.last_heartbeat_at);
         if silence > timeout {
             return Err(format!(
                 "no heartbeat of the peer for {} ms, {} ms are allowed",
@@ -230,42 +231,42 @@ impl<M: Message> Up<M> {
     /// In words: why the conversation is over.
     pub fn turn(
         &mut self,
-        opened: &mut Opened,
-        belfry: &mut Belfry,
+        pair: &mut WindowPair,
+        doorbells: &mut Doorbells,
         events: &mut VecDeque<LinkEvent<M>>,
     ) -> Result<(), String> {
         loop {
-            let (heard, moved) = self.talk.hear()?;
-            if moved.ring {
-                belfry.ring_control();
+            let (incoming, progress) = self.control.receive()?;
+            if progress.ring {
+                doorbells.ring_control();
             }
-            match heard {
+            match incoming {
                 None => break,
-                Some(Heard::User(bytes)) => events.push_back(LinkEvent::Control(bytes)),
-                Some(Heard::Attached(channel, lane)) => {
+                Some(Incoming::User(bytes)) => events.push_back(LinkEvent::Control(bytes)),
+                Some(Incoming::Attached(channel, lane)) => {
                     let Some(expected) = self.expected.remove(&channel) else {
-                        tracing::debug!(?channel, "the peer opened a sender that nobody here waits for");
+                        tracing::debug!(?channel, "the peer pair a sender that nobody here waits for");
                         continue;
                     };
-                    let end = self.receiver(opened, belfry, expected, lane);
+                    let end = self.receiver(pair, doorbells, expected, lane);
                     events.push_back(LinkEvent::Channel(Direction::Receive, channel, end));
                 }
             }
         }
-        self.flush(belfry)
+        self.flush(doorbells)
     }
 
-    fn flush(&mut self, belfry: &Belfry) -> Result<(), String> {
-        if self.talk.flush()?.ring {
-            belfry.ring_control();
+    fn flush(&mut self, doorbells: &Doorbells) -> Result<(), String> {
+        if self.control.flush()?.ring {
+            doorbells.ring_control();
         }
         Ok(())
     }
 
     /// Sends a control message. A failure shows at the next turn.
-    pub fn say(&mut self, bytes: &[u8], belfry: &Belfry) {
-        self.talk.say(bytes);
-        let _ = self.flush(belfry);
+    pub fn send(&mut self, bytes: &[u8], doorbells: &Doorbells) {
+        self.control.send(bytes);
+        let _ = self.flush(doorbells);
     }
 
     /// See [`crate::Link::open_receiver`].
@@ -274,32 +275,29 @@ impl<M: Message> Up<M> {
     /// No room.
     pub fn open_receiver(
         &mut self,
-        opened: &mut Opened,
-        belfry: &mut Belfry,
+        pair: &mut WindowPair,
+        doorbells: &mut Doorbells,
         channel: ChannelId,
         spec: &ChannelSpec,
         lane: u32,
         tag: u64,
     ) -> Result<Vec<u8>, OpenError> {
-        let (mut place, parts, lease) = opened
+        let (mut place, parts, lease) = pair
             .landings
             .open(channel, spec, tag)
             .map_err(OpenError::NoRoom)?;
-        place.lane = self.bell(opened, belfry, lane);
-        let credit = opened
-            .write_layout
-            .credit_at(place.credit)
-            .ok_or(OpenError::Down)?;
+        place.lane = self.bell(pair, doorbells, lane);
+        let credit = pair.write_layout.credit_at(place.credit).ok_or(OpenError::Down)?;
         for word in [CREDIT_TAKEN_SEQUENCE_AT, CREDIT_TAKEN_COUNT_AT] {
-            let _ = opened.write.window.store(credit + word, 0);
+            let _ = pair.write.window.store(credit + word, 0);
         }
-        let _ = opened.write.window.store(credit + CREDIT_CLOSED_AT, !tag);
+        let _ = pair.write.window.store(credit + CREDIT_CLOSED_AT, !tag);
         // Before the description goes out through the control ring.
-        opened.write.window.write_fence();
+        pair.write.window.write_fence();
         let landing = place.encode();
         self.expected.insert(
             channel,
-            Expected {
+            PendingReceiver {
                 spec: *spec,
                 place,
                 parts,
@@ -315,22 +313,22 @@ impl<M: Message> Up<M> {
     /// The landing place is impossible, or the peer's lane can't be rung.
     pub fn open_sender(
         &mut self,
-        opened: &mut Opened,
-        belfry: &mut Belfry,
+        pair: &mut WindowPair,
+        doorbells: &mut Doorbells,
         channel: ChannelId,
         spec: &ChannelSpec,
         landing: &[u8],
         lane: u32,
     ) -> Result<ChannelEnd<M>, OpenError> {
         let place = LandingPlace::decode(landing).map_err(OpenError::BadLanding)?;
-        let (parts, at) = place.check(&opened.write_layout).map_err(OpenError::BadLanding)?;
-        let wake = self.wake(opened, belfry, place.lane).map_err(OpenError::Io)?;
-        let own_lane = self.bell(opened, belfry, lane);
+        let (parts, at) = place.check(&pair.write_layout).map_err(OpenError::BadLanding)?;
+        let wake = self.wake(pair, doorbells, place.lane).map_err(OpenError::Io)?;
+        let own_lane = self.bell(pair, doorbells, lane);
         let end = self
-            .sender(opened, &place, &parts, at, spec, wake, own_lane)
+            .sender(pair, &place, &parts, at, spec, wake, own_lane)
             .map_err(OpenError::BadLanding)?;
-        self.talk.say_attached(channel, own_lane);
-        let _ = self.flush(belfry);
+        self.control.send_attached(channel, own_lane);
+        let _ = self.flush(doorbells);
         Ok(end)
     }
 
@@ -340,50 +338,50 @@ impl<M: Message> Up<M> {
     }
 
     /// The lane, if it can be rung.
-    fn bell(&self, opened: &Opened, belfry: &mut Belfry, lane: u32) -> Option<u32> {
-        let can_be_armed = self.is_rung && opened.write_layout.lane_at(lane).is_some();
-        (can_be_armed && belfry.lane(lane).is_some()).then_some(lane)
+    fn bell(&self, pair: &WindowPair, doorbells: &mut Doorbells, lane: u32) -> Option<u32> {
+        let can_be_armed = self.is_rung && pair.write_layout.lane_at(lane).is_some();
+        (can_be_armed && doorbells.lane(lane).is_some()).then_some(lane)
     }
 
     /// The means to wake the peer's lane, if it wants to be woken.
     fn wake(
         &self,
-        opened: &Opened,
-        belfry: &mut Belfry,
+        pair: &WindowPair,
+        doorbells: &mut Doorbells,
         lane: Option<u32>,
-    ) -> Result<Option<Wake>, std::io::Error> {
+    ) -> Result<Option<LaneWaker>, std::io::Error> {
         let Some(lane) = lane else { return Ok(None) };
-        let at = opened
+        let at = pair
             .read_layout
             .lane_at(lane)
             .ok_or_else(|| std::io::Error::other(format!("the peer's lane {lane} has no entry")))?;
-        let armed = part(&opened.read.window, at, ENTRY_BYTES).map_err(std::io::Error::other)?;
-        let ringer = belfry.ringer(lane).map_err(|error| {
+        let armed = part(&pair.read.window, at, ENTRY_BYTES).map_err(std::io::Error::other)?;
+        let ringer = doorbells.ringer(lane).map_err(|error| {
             std::io::Error::new(
                 error.kind(),
                 format!("the doorbell of the peer's lane {lane}: {error}"),
             )
         })?;
-        Ok(Some(Wake::new(ringer, armed)))
+        Ok(Some(LaneWaker::new(ringer, armed)))
     }
 
     #[allow(clippy::too_many_arguments)] // One call, all of different types.
     fn sender(
         &self,
-        opened: &Opened,
+        pair: &WindowPair,
         place: &LandingPlace,
         parts: &Parts,
         at: usize,
         spec: &ChannelSpec,
-        wake: Option<Wake>,
+        wake: Option<LaneWaker>,
         own_lane: Option<u32>,
     ) -> Result<ChannelEnd<M>, String> {
-        let window = part(&opened.write.window, at, parts.total_bytes)?;
-        let credit_at = opened
+        let window = part(&pair.write.window, at, parts.total_bytes)?;
+        let credit_at = pair
             .read_layout
             .credit_at(place.credit)
             .ok_or("a credit entry that does not exist")?;
-        let credit = part(&opened.read.window, credit_at, ENTRY_BYTES)?;
+        let credit = part(&pair.read.window, credit_at, ENTRY_BYTES)?;
         let ring = RingProducer::new(
             part(&window, parts.ring_at, parts.ring.required_bytes())?,
             parts.ring,
@@ -394,14 +392,14 @@ impl<M: Message> Up<M> {
         let line = part(&window, 0, ENTRY_BYTES)?;
         // What an earlier sender left in the line is void; inside, the line is a whole entry.
         let _ = line.store(SENDER_CLOSED_AT, !place.tag);
-        let base: SenderBase<Outward> = SenderBase {
-            gate: self.conversation.gate(),
+        let base: SenderBase<SenderAccess> = SenderBase {
+            permission: self.permissions.grant(),
             tag: place.tag,
-            bell: SenderBell::new(wake, line.clone()),
+            waker: SenderWaker::new(wake, line.clone()),
             line,
             credit,
             wait_for: wait_for(own_lane),
-            keep: opened.both(),
+            keep: pair.both(),
         };
         Ok(ChannelEnd::Sender(match spec.keep {
             Keep::All { depth } => Box::new(QueueSender::new(base, ring, depth)),
@@ -417,41 +415,41 @@ impl<M: Message> Up<M> {
 
     fn receiver(
         &self,
-        opened: &Opened,
-        belfry: &mut Belfry,
-        expected: Expected,
+        pair: &WindowPair,
+        doorbells: &mut Doorbells,
+        expected: PendingReceiver,
         lane: Option<u32>,
     ) -> Result<ChannelEnd<M>, String> {
-        let Expected {
+        let PendingReceiver {
             spec,
             place,
             parts,
             lease,
         } = expected;
-        let at = opened.read_layout.landing_at + place.offset as usize;
-        let window = part(&opened.read.window, at, parts.total_bytes)?;
-        let credit_at = opened
+        let at = pair.read_layout.landing_at + place.offset as usize;
+        let window = part(&pair.read.window, at, parts.total_bytes)?;
+        let credit_at = pair
             .write_layout
             .credit_at(place.credit)
             .ok_or("a credit entry that does not exist")?;
         let line = part(&window, 0, ENTRY_BYTES)?;
-        let base: ReceiverBase<Homeward> = ReceiverBase {
+        let base: ReceiverBase<ReceiverAccess> = ReceiverBase {
             tag: place.tag,
-            gate: self.conversation.gate(),
-            credit: part(&opened.write.window, credit_at, ENTRY_BYTES)?,
-            bell: ReceiverBell::new(None, line.clone()),
+            permission: self.permissions.grant(),
+            credit: part(&pair.write.window, credit_at, ENTRY_BYTES)?,
+            waker: ReceiverWaker::new(None, line.clone()),
             line: line.clone(),
             wait_for: wait_for(place.lane),
             empty_polls: 0,
-            _keep: (opened.both(), lease),
+            _keep: (pair.both(), lease),
         };
         let wake = self
-            .wake(opened, belfry, lane)
+            .wake(pair, doorbells, lane)
             .map_err(|error| error.to_string())?;
         let bank = CreditWriter {
-            gate: self.conversation.gate(),
+            permission: self.permissions.grant(),
             credit: base.credit.clone(),
-            bell: ReceiverBell::new(wake, line),
+            waker: ReceiverWaker::new(wake, line),
             given: place.tag,
         };
         let ring = RingConsumer::new(

@@ -33,7 +33,7 @@ const CONTROL_SUFFIX: &str = "-control";
 
 /// A FIFO or eventfd that this host reads; a FIFO's name is removed when the last holder drops it.
 #[derive(Debug)]
-pub struct Bell {
+pub struct OwnDoorbell {
     fd: OwnedFd,
     /// The FIFO's.
     path: Option<PathBuf>,
@@ -43,8 +43,8 @@ pub struct Bell {
     generation: AtomicU64,
 }
 
-impl Bell {
-    fn create(path: PathBuf) -> io::Result<Bell> {
+impl OwnDoorbell {
+    fn create(path: PathBuf) -> io::Result<OwnDoorbell> {
         match rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o660), 0) {
             // One left over from a process that was killed serves again.
             Ok(()) | Err(Errno::EXIST) => {}
@@ -52,7 +52,7 @@ impl Bell {
         }
         // For writing as well, so that it never reports a hang-up when a ringer goes away.
         let fifo = open_fifo(&path, OFlags::RDWR)?;
-        let bell = Bell {
+        let bell = OwnDoorbell {
             fd: fifo,
             path: Some(path),
             _lease: None,
@@ -62,8 +62,8 @@ impl Bell {
         Ok(bell)
     }
 
-    fn of_interrupt(eventfd: OwnedFd, lease: Arc<Lease>) -> Bell {
-        Bell {
+    fn of_interrupt(eventfd: OwnedFd, lease: Arc<Lease>) -> OwnDoorbell {
+        OwnDoorbell {
             fd: eventfd,
             path: None,
             _lease: Some(lease),
@@ -83,7 +83,7 @@ impl Bell {
     }
 }
 
-impl Drop for Bell {
+impl Drop for OwnDoorbell {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
             // Nothing to be done if it fails: the next start uses the FIFO again.
@@ -92,9 +92,9 @@ impl Drop for Bell {
     }
 }
 
-/// The far side of a [`Bell`].
+/// The far side of a [`OwnDoorbell`].
 #[derive(Debug)]
-pub enum Ringer {
+pub enum PeerDoorbell {
     /// Of a host on the same kernel.
     Fifo(OwnedFd),
     /// Of a host whose interrupt comes when this value is stored.
@@ -103,22 +103,22 @@ pub enum Ringer {
     Peers(Vec<Arc<OwnedFd>>),
 }
 
-impl Ringer {
-    fn open(path: &Path) -> io::Result<Ringer> {
+impl PeerDoorbell {
+    fn open(path: &Path) -> io::Result<PeerDoorbell> {
         // Fails unless somebody reads: a FIFO left over, or one that only looks like the peer's (another kernel's).
         drop(open_fifo(path, OFlags::WRONLY)?);
         // For reading as well, so that ringing a peer that has gone does not raise SIGPIPE.
-        Ok(Ringer::Fifo(open_fifo(path, OFlags::RDWR)?))
+        Ok(PeerDoorbell::Fifo(open_fifo(path, OFlags::RDWR)?))
     }
 
     /// Rings. A full FIFO is as good: its owner has not looked yet.
     pub fn ring(&self) {
         match self {
-            Ringer::Fifo(fifo) => {
+            PeerDoorbell::Fifo(fifo) => {
                 let _ = rustix::io::write(fifo, &[1]);
             }
-            Ringer::Register(register, value) => register.store(*value),
-            Ringer::Peers(eventfds) => {
+            PeerDoorbell::Register(register, value) => register.store(*value),
+            PeerDoorbell::Peers(eventfds) => {
                 for eventfd in eventfds {
                     let _ = rustix::io::write(eventfd, &1_u64.to_ne_bytes());
                 }
@@ -158,14 +158,14 @@ fn vector(lane: Option<u32>) -> u32 {
 
 /// The bell of a lane's interrupt, out of `bells`, which are made when first asked for.
 fn vector_bell(
-    bells: &mut Vec<Arc<Bell>>,
+    bells: &mut Vec<Arc<OwnDoorbell>>,
     lane: Option<u32>,
     open: impl FnOnce() -> Result<Interrupts, String>,
-) -> Option<Arc<Bell>> {
+) -> Option<Arc<OwnDoorbell>> {
     if bells.is_empty() {
         match open() {
             Ok(Interrupts { eventfds, lease }) => {
-                let bell = |eventfd| Arc::new(Bell::of_interrupt(eventfd, Arc::clone(&lease)));
+                let bell = |eventfd| Arc::new(OwnDoorbell::of_interrupt(eventfd, Arc::clone(&lease)));
                 *bells = eventfds.into_iter().map(bell).collect();
             }
             Err(error) => tracing::warn!(%error, "no interrupts; this host polls"),
@@ -177,30 +177,30 @@ fn vector_bell(
 
 /// This host's bells, by lane, and the peer's as far as they were found.
 #[derive(Debug)]
-pub struct Belfry {
+pub struct Doorbells {
     own: DoorbellKind,
     peer: DoorbellKind,
     /// An epoll descriptor that has the control thread's bell in it, so that what the control thread waits for stays the
     /// same although the bell may be made later.
     watch: Option<OwnedFd>,
-    control: Option<Arc<Bell>>,
-    lanes: HashMap<u32, Arc<Bell>>,
+    control: Option<Arc<OwnDoorbell>>,
+    lanes: HashMap<u32, Arc<OwnDoorbell>>,
     /// All bells of a host that interrupts wake: the control thread's, then the lanes'.
-    vectors: Vec<Arc<Bell>>,
+    vectors: Vec<Arc<OwnDoorbell>>,
     /// What rings a host that interrupts wake.
     register: Option<Arc<Register>>,
-    ringers: HashMap<u32, Arc<Ringer>>,
-    control_ringer: Option<Arc<Ringer>>,
+    ringers: HashMap<u32, Arc<PeerDoorbell>>,
+    control_ringer: Option<Arc<PeerDoorbell>>,
 }
 
-impl Belfry {
+impl Doorbells {
     /// Makes the control thread's bell, if the settings and the file system allow it.
-    pub fn new(own: DoorbellKind, peer: DoorbellKind) -> Belfry {
+    pub fn new(own: DoorbellKind, peer: DoorbellKind) -> Doorbells {
         let watch = match own {
             DoorbellKind::None => None,
             _ => epoll::create(epoll::CreateFlags::CLOEXEC).ok(),
         };
-        let mut belfry = Belfry {
+        let mut doorbells = Doorbells {
             own,
             peer,
             watch,
@@ -211,14 +211,14 @@ impl Belfry {
             ringers: HashMap::new(),
             control_ringer: None,
         };
-        if matches!(belfry.own, DoorbellKind::Prefix(_)) {
-            belfry.make_control();
+        if matches!(doorbells.own, DoorbellKind::Prefix(_)) {
+            doorbells.make_control();
         }
-        belfry
+        doorbells
     }
 
     /// Lets go of the PCI functions that wake and ring, which have gone or must be opened anew.
-    pub fn forget_functions(&mut self) {
+    pub fn release_functions(&mut self) {
         if matches!(self.own, DoorbellKind::Vectors(_) | DoorbellKind::Server(_)) {
             if let (Some(bell), Some(watch)) = (self.control.take(), &self.watch) {
                 // An eventfd that others have, too, would stay watched after it was closed here.
@@ -257,12 +257,12 @@ impl Belfry {
     }
 
     /// The bell of a lane, or of the control thread.
-    fn create(&mut self, lane: Option<u32>) -> Option<Arc<Bell>> {
+    fn create(&mut self, lane: Option<u32>) -> Option<Arc<OwnDoorbell>> {
         match &self.own {
             DoorbellKind::None | DoorbellKind::Register(_) => None,
             DoorbellKind::Prefix(prefix) => {
                 let path = with_suffix(prefix, &suffix(lane));
-                match Bell::create(path.clone()) {
+                match OwnDoorbell::create(path.clone()) {
                     Ok(bell) => Some(Arc::new(bell)),
                     Err(error) => {
                         tracing::warn!(path = %path.display(), %error, "no doorbell can be made here; this host polls");
@@ -282,13 +282,13 @@ impl Belfry {
     }
 
     /// The control thread's own bell.
-    pub fn control(&self) -> Option<&Arc<Bell>> {
+    pub fn control(&self) -> Option<&Arc<OwnDoorbell>> {
         self.control.as_ref()
     }
 
     /// The bell of one of this host's lanes, made when first asked for. None without a control bell: the peer decides by that one
     /// whether it can ring.
-    pub fn lane(&mut self, lane: u32) -> Option<Arc<Bell>> {
+    pub fn lane(&mut self, lane: u32) -> Option<Arc<OwnDoorbell>> {
         self.control.as_ref()?;
         if let Some(bell) = self.lanes.get(&lane) {
             return Some(Arc::clone(bell));
@@ -313,7 +313,7 @@ impl Belfry {
     }
 
     /// The means to ring one of the peer's lanes.
-    pub fn ringer(&mut self, lane: u32) -> io::Result<Arc<Ringer>> {
+    pub fn ringer(&mut self, lane: u32) -> io::Result<Arc<PeerDoorbell>> {
         if let Some(ringer) = self.ringers.get(&lane) {
             return Ok(Arc::clone(ringer));
         }
@@ -322,16 +322,16 @@ impl Belfry {
         Ok(ringer)
     }
 
-    fn open_ringer(&mut self, lane: Option<u32>) -> io::Result<Ringer> {
+    fn open_ringer(&mut self, lane: Option<u32>) -> io::Result<PeerDoorbell> {
         match &self.peer {
             DoorbellKind::None | DoorbellKind::Vectors(_) => Err(io::ErrorKind::NotFound.into()),
-            DoorbellKind::Prefix(prefix) => Ringer::open(&with_suffix(prefix, &suffix(lane))),
+            DoorbellKind::Prefix(prefix) => PeerDoorbell::open(&with_suffix(prefix, &suffix(lane))),
             DoorbellKind::Server(server) => {
                 let peers = server.join().map_err(io::Error::other)?.peers(vector(lane));
                 if peers.is_empty() {
                     return Err(io::ErrorKind::NotFound.into());
                 }
-                Ok(Ringer::Peers(peers))
+                Ok(PeerDoorbell::Peers(peers))
             }
             DoorbellKind::Register(ring) => {
                 let register = match &self.register {
@@ -343,7 +343,7 @@ impl Belfry {
                 };
                 let value = ring.value.wrapping_add(vector(lane));
                 self.register = Some(Arc::clone(&register));
-                Ok(Ringer::Register(register, value))
+                Ok(PeerDoorbell::Register(register, value))
             }
         }
     }
@@ -351,15 +351,15 @@ impl Belfry {
 
 /// A channel end's way to wake the lane at the other end.
 #[derive(Debug)]
-pub struct Wake {
-    ringer: Arc<Ringer>,
+pub struct LaneWaker {
+    ringer: Arc<PeerDoorbell>,
     watch: Watch,
 }
 
-impl Wake {
+impl LaneWaker {
     /// Rings the lane whose entry, one line in the window that this host reads, is `entry`.
-    pub fn new(ringer: Arc<Ringer>, entry: Window) -> Wake {
-        Wake {
+    pub fn new(ringer: Arc<PeerDoorbell>, entry: Window) -> LaneWaker {
+        LaneWaker {
             ringer,
             watch: Watch::new(entry),
         }
@@ -376,21 +376,26 @@ impl Wake {
 
 /// A lane's doorbell: its FIFO and its armed word.
 #[derive(Debug)]
-pub struct LaneBell {
-    bell: Arc<Bell>,
+pub struct LaneDoorbell {
+    bell: Arc<OwnDoorbell>,
     armed: Armed,
     _mapped: Mapped,
 }
 
-impl LaneBell {
+impl LaneDoorbell {
     /// The doorbell of lane `lane`; `None` if the window has no entry for it.
-    pub fn new(bell: Arc<Bell>, mapped: &Mapped, layout: &WindowLayout, lane: u32) -> Option<LaneBell> {
+    pub fn new(
+        bell: Arc<OwnDoorbell>,
+        mapped: &Mapped,
+        layout: &WindowLayout,
+        lane: u32,
+    ) -> Option<LaneDoorbell> {
         let entry = mapped
             .window
             .sub(layout.lane_at(lane)?, super::layout::ENTRY_BYTES)
             .ok()?;
         let armed = Armed::new(entry, bell.generation.load(Ordering::Relaxed));
-        Some(LaneBell {
+        Some(LaneDoorbell {
             bell,
             armed,
             _mapped: mapped.clone(),
@@ -398,7 +403,7 @@ impl LaneBell {
     }
 }
 
-impl Doorbell for LaneBell {
+impl Doorbell for LaneDoorbell {
     fn fd(&self) -> BorrowedFd<'_> {
         self.bell.fd()
     }
@@ -414,7 +419,7 @@ impl Doorbell for LaneBell {
     }
 }
 
-impl Drop for LaneBell {
+impl Drop for LaneDoorbell {
     fn drop(&mut self) {
         self.bell.generation.store(self.armed.disarm(), Ordering::Relaxed);
     }

@@ -39,9 +39,9 @@ fn is_readable(fd: BorrowedFd<'_>, patience_s: i64) -> bool {
 fn a_bell_left_over_serves_again_and_is_removed_at_the_end() {
     let path = prefix();
     rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("made");
-    assert!(Ringer::open(&path).is_err(), "nobody listens");
-    let bell = Bell::create(path.clone()).expect("it serves again");
-    let ringer = Ringer::open(&path).expect("somebody listens");
+    assert!(PeerDoorbell::open(&path).is_err(), "nobody listens");
+    let bell = OwnDoorbell::create(path.clone()).expect("it serves again");
+    let ringer = PeerDoorbell::open(&path).expect("somebody listens");
     assert!(!is_readable(bell.fd(), 0));
     ringer.ring();
     assert!(is_readable(bell.fd(), 0));
@@ -56,8 +56,8 @@ fn a_bell_left_over_serves_again_and_is_removed_at_the_end() {
 fn what_is_no_fifo_is_left_alone() {
     let path = prefix();
     std::fs::write(&path, b"mine").expect("writable");
-    assert!(Bell::create(path.clone()).is_err());
-    assert!(Ringer::open(&path).is_err());
+    assert!(OwnDoorbell::create(path.clone()).is_err());
+    assert!(PeerDoorbell::open(&path).is_err());
     assert_eq!(std::fs::read(&path).expect("still there"), b"mine");
     std::fs::remove_file(path).expect("there");
 }
@@ -65,8 +65,8 @@ fn what_is_no_fifo_is_left_alone() {
 #[test]
 fn a_bell_rung_without_end_never_blocks_its_ringer() {
     let path = prefix();
-    let bell = Bell::create(path.clone()).expect("made");
-    let ringer = Ringer::open(&path).expect("somebody listens");
+    let bell = OwnDoorbell::create(path.clone()).expect("made");
+    let ringer = PeerDoorbell::open(&path).expect("somebody listens");
     (0..100_000).for_each(|_| ringer.ring());
     bell.clear();
     assert!(!is_readable(bell.fd(), 0));
@@ -75,14 +75,17 @@ fn a_bell_rung_without_end_never_blocks_its_ringer() {
 #[test]
 fn only_an_armed_lane_is_rung_and_once_an_arming() {
     let path = prefix();
-    let bell = Arc::new(Bell::create(path.clone()).expect("made"));
+    let bell = Arc::new(OwnDoorbell::create(path.clone()).expect("made"));
     let (mapped, layout) = window();
-    let mut lane = LaneBell::new(Arc::clone(&bell), &mapped, &layout, 2).expect("it has an entry");
+    let mut lane = LaneDoorbell::new(Arc::clone(&bell), &mapped, &layout, 2).expect("it has an entry");
     let armed = mapped
         .window
         .sub(layout.lane_at(2).expect("an entry"), 64)
         .expect("inside");
-    let mut wake = Wake::new(Arc::new(Ringer::open(&path).expect("somebody listens")), armed);
+    let mut wake = LaneWaker::new(
+        Arc::new(PeerDoorbell::open(&path).expect("somebody listens")),
+        armed,
+    );
     wake.wake();
     assert!(!is_readable(lane.fd(), 0));
     for _ in 0..3 {
@@ -102,14 +105,17 @@ fn only_an_armed_lane_is_rung_and_once_an_arming() {
 fn no_wake_up_is_lost() {
     const MESSAGES: u64 = 50_000;
     let path = prefix();
-    let bell = Arc::new(Bell::create(path.clone()).expect("made"));
+    let bell = Arc::new(OwnDoorbell::create(path.clone()).expect("made"));
     let (mapped, layout) = window();
-    let mut lane = LaneBell::new(bell, &mapped, &layout, 0).expect("it has an entry");
+    let mut lane = LaneDoorbell::new(bell, &mapped, &layout, 0).expect("it has an entry");
     let armed = mapped
         .window
         .sub(layout.lane_at(0).expect("an entry"), 64)
         .expect("inside");
-    let mut wake = Wake::new(Arc::new(Ringer::open(&path).expect("somebody listens")), armed);
+    let mut wake = LaneWaker::new(
+        Arc::new(PeerDoorbell::open(&path).expect("somebody listens")),
+        armed,
+    );
     let message = mapped.window.sub(layout.landing_at, 64).expect("inside");
     let answer = mapped.window.sub(layout.landing_at + 128, 64).expect("inside");
     let (to_lane, from_lane) = (message.clone(), answer.clone());

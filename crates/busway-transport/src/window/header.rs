@@ -93,7 +93,7 @@ impl OwnHeader {
         self.store(LENGTH_AT, self.window.len_bytes() as u64);
         self.store(HELLO_LENGTH_AT, self.hello.len() as u64);
         self.store(HELLO_CHECK_AT, checksum(self.conversation, &self.hello));
-        // Inside: a window is never shorter than its header.
+        // WriteGuard: a window is never shorter than its header.
         let _ = self.window.write(HELLO_AT, &[], &[&self.hello]);
         self.store(HEARTBEAT_AT, self.heartbeat);
         self.publish(CONVERSATION_AT, self.conversation);

@@ -2,7 +2,7 @@
 //!
 //! Contract: a place is used anew only after the link has closed its channel *and* the receiving end was dropped, so that an end
 //! which still delivers what had arrived is not overwritten. The other half of that promise, that no sender of old writes
-//! there, is the caller's (see [`crate::Link::close`] and [`super::gate`]). Called by the link's control thread.
+//! there, is the caller's (see [`crate::Link::close`] and [`super::write_permission`]). Called by the link's control thread.
 
 use std::collections::HashMap;
 use std::sync::Arc;

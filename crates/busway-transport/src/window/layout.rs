@@ -17,7 +17,7 @@ use busway_core::ring;
 /// Version of this layout and of the protocols in it; both hosts must have the same.
 pub const PROTOCOL_VERSION: u64 = 2;
 
-/// Conversation numbers, tags of landing places and the first positions of rings and registers are below this, never 0.
+/// WritePermissions numbers, tags of landing places and the first positions of rings and registers are below this, never 0.
 ///
 /// So no word of the protocol that is compared for equality is ever all ones, which is what a dead PCI link reads: a ring that begins
 /// below 2^62 gets the commit word `(position << 1) | 1` of ones only after 2^62 messages, a register the sequence.

@@ -14,13 +14,13 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::conversation::{Opened, Up};
-use super::doorbell::{Belfry, LaneBell};
-use super::gate::Conversation;
+use super::conversation::{Conversation, WindowPair};
+use super::doorbell::{Doorbells, LaneDoorbell};
 use super::header::{OwnHeader, PeerHeader, PeerPulse};
 use super::layout::{WindowLayout, drawn};
-use super::mapping::{MapError, Mapped, Trouble};
+use super::mapping::{MapError, Mapped, SourceFault};
 use super::settings::{LinkSettings, Resolved, Table};
+use super::write_permission::WritePermissions;
 use crate::contract::Access;
 use crate::contract::{
     ChannelId, ChannelSpec, Direction, Doorbell, Link, LinkEvent, LinkIdentity, Message, OpenError,
@@ -43,7 +43,7 @@ pub struct WindowLink<M: Message> {
     settings: Resolved,
     identity: LinkIdentity,
     peer_host: String,
-    belfry: Belfry,
+    doorbells: Doorbells,
     state: State<M>,
     events: VecDeque<LinkEvent<M>>,
     /// The refusal said last.
@@ -59,17 +59,17 @@ enum State<M: Message> {
     /// The windows are not mapped; try again at this time.
     Unmapped(Option<Instant>),
     /// Waits for channel ends of the conversation before to finish a write.
-    Ending(Windows, Arc<Conversation>),
+    Ending(Windows, Arc<WritePermissions>),
     /// Looks for the peer; which conversation of it was answered (0: none) and whether it can be rung.
     Greeting(Windows, u64),
     /// The conversation stands.
-    Up(Windows, Box<Up<M>>),
+    Up(Windows, Box<Conversation<M>>),
 }
 
 /// Both windows and what this host writes at regular times.
 #[derive(Debug)]
 struct Windows {
-    opened: Opened,
+    pair: WindowPair,
     header: OwnHeader,
     next_beat: Instant,
 }
@@ -88,7 +88,7 @@ impl<M: Message> WindowLink<M> {
         let settings = settings.resolve().map_err(std::io::Error::other)?;
         Ok(Box::new(WindowLink {
             bus,
-            belfry: Belfry::new(settings.doorbell.clone(), settings.peer_doorbell.clone()),
+            doorbells: Doorbells::new(settings.doorbell.clone(), settings.peer_doorbell.clone()),
             settings,
             identity: identity.clone(),
             peer_host: peer_host.into(),
@@ -122,14 +122,14 @@ impl<M: Message> WindowLink<M> {
         let layout = |mapped: &Mapped| {
             WindowLayout::new(mapped.window.len_bytes()).ok_or_else(|| "the window is too small".to_owned())
         };
-        self.belfry.make_control();
+        self.doorbells.make_control();
         let mut header = OwnHeader::new(write.window.clone(), &self.identity)?;
         header.begin(self.draw());
-        let opened = Opened::new(layout(&read)?, layout(&write)?, read, write);
+        let pair = WindowPair::new(layout(&read)?, layout(&write)?, read, write);
         // The lanes of a process that was killed may have been armed; nobody reads those bells now.
-        opened.disarm_all_lanes();
+        pair.disarm_all_lanes();
         Ok(Windows {
-            opened,
+            pair,
             header,
             next_beat: now,
         })
@@ -137,7 +137,7 @@ impl<M: Message> WindowLink<M> {
 
     /// Does what is due, once.
     fn work(&mut self, now: Instant) {
-        if let Some(bell) = self.belfry.control() {
+        if let Some(bell) = self.doorbells.control() {
             bell.clear();
         }
         let state = std::mem::replace(&mut self.state, State::Unmapped(None));
@@ -162,30 +162,30 @@ impl<M: Message> WindowLink<M> {
     }
 
     /// Begins anew once no channel end of the old conversation writes any more.
-    fn finish(&mut self, mut windows: Windows, old: Arc<Conversation>, now: Instant) -> State<M> {
-        if !old.is_quiet() {
+    fn finish(&mut self, mut windows: Windows, old: Arc<WritePermissions>, now: Instant) -> State<M> {
+        if !old.has_no_writer() {
             return State::Ending(windows, old);
         }
         windows.header.begin(self.draw());
         windows.next_beat = now;
-        self.belfry.ring_control();
+        self.doorbells.ring_control();
         self.greet(windows, 0, now)
     }
 
     fn greet(&mut self, mut windows: Windows, mut answered: u64, now: Instant) -> State<M> {
         if windows.beat(now, self.settings.heartbeat)
-            && let Some(Trouble::Unusable(why) | Trouble::Elsewhere(why)) = windows.opened.trouble()
+            && let Some(SourceFault::Unusable(why) | SourceFault::Replaced(why)) = windows.pair.fault()
         {
             // Perhaps the peer waits in the new file.
             tracing::info!(%why, "mapping the windows anew");
-            self.belfry.forget_functions();
+            self.doorbells.release_functions();
             return State::Unmapped(None);
         }
-        if let Some(why) = windows.opened.all_ones() {
+        if let Some(why) = windows.pair.all_ones() {
             self.refuse(why);
             return State::Greeting(windows, answered);
         }
-        let window = &windows.opened.read.window;
+        let window = &windows.pair.read.window;
         let (Ok(header), Ok(pulse)) = (PeerHeader::read(window, &self.peer_host), PeerPulse::read(window))
         else {
             return State::Greeting(windows, answered);
@@ -199,16 +199,16 @@ impl<M: Message> WindowLink<M> {
             PeerHeader::Present { conversation, hello } => (conversation, hello),
         };
         if answered != conversation {
-            let rings = self.belfry.find_peer();
+            let rings = self.doorbells.find_peer();
             windows.header.answer(conversation, rings);
             answered = conversation;
-            self.belfry.ring_control();
+            self.doorbells.ring_control();
         }
         let own = windows.header.conversation();
         if pulse.echo != own || pulse.conversation != conversation {
             return State::Greeting(windows, answered);
         }
-        match Up::new(&windows.opened, own, &pulse, &hello, now) {
+        match Conversation::new(&windows.pair, own, &pulse, &hello, now) {
             Ok(up) => {
                 self.refusal = None;
                 self.events.push_back(LinkEvent::Up(hello));
@@ -222,47 +222,47 @@ impl<M: Message> WindowLink<M> {
     }
 
     /// One turn of a conversation that stands.
-    fn attend(&mut self, mut windows: Windows, mut up: Box<Up<M>>, now: Instant) -> State<M> {
+    fn attend(&mut self, mut windows: Windows, mut up: Box<Conversation<M>>, now: Instant) -> State<M> {
         let mut result = Ok(());
         if windows.beat(now, self.settings.heartbeat)
-            && let Some(Trouble::Unusable(why)) = windows.opened.trouble()
+            && let Some(SourceFault::Unusable(why)) = windows.pair.fault()
         {
             result = Err(why);
         }
         let result = result
             .and_then(|()| {
                 up.check_pulse(
-                    &windows.opened,
+                    &windows.pair,
                     windows.header.conversation(),
                     now,
                     self.settings.timeout,
                 )
             })
-            .and_then(|()| up.turn(&mut windows.opened, &mut self.belfry, &mut self.events));
+            .and_then(|()| up.turn(&mut windows.pair, &mut self.doorbells, &mut self.events));
         match result {
             Ok(()) => State::Up(windows, up),
             Err(why) => {
                 // Whatever was stumbled over first, this is the reason then.
-                let why = windows.opened.all_ones().unwrap_or(why);
+                let why = windows.pair.all_ones().unwrap_or(why);
                 self.events.push_back(LinkEvent::Down(why));
-                windows.opened.landings.close_all();
-                up.conversation.end();
-                let old = Arc::clone(&up.conversation);
+                windows.pair.landings.close_all();
+                up.permissions.revoke();
+                let old = Arc::clone(&up.permissions);
                 drop(up);
                 self.finish(windows, old, now)
             }
         }
     }
 
-    fn up(&mut self) -> Result<(&mut Windows, &mut Up<M>, &mut Belfry), OpenError> {
+    fn up(&mut self) -> Result<(&mut Windows, &mut Conversation<M>, &mut Doorbells), OpenError> {
         match &mut self.state {
-            State::Up(windows, up) => Ok((windows, up, &mut self.belfry)),
+            State::Up(windows, up) => Ok((windows, up, &mut self.doorbells)),
             _ => Err(OpenError::Down),
         }
     }
 
     fn is_rung(&self) -> bool {
-        self.belfry.control().is_some() && matches!(&self.state, State::Up(_, up) if up.is_rung)
+        self.doorbells.control().is_some() && matches!(&self.state, State::Up(_, up) if up.is_rung)
     }
 }
 
@@ -298,7 +298,7 @@ impl<M: Message> Link<M> for WindowLink<M> {
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.belfry.fd()
+        self.doorbells.fd()
     }
 
     fn poll_within(&self, now: Instant) -> Duration {
@@ -321,8 +321,8 @@ impl<M: Message> Link<M> for WindowLink<M> {
     }
 
     fn send_control(&mut self, bytes: &[u8]) -> Result<(), OpenError> {
-        let (_, up, belfry) = self.up()?;
-        up.say(bytes, belfry);
+        let (_, up, doorbells) = self.up()?;
+        up.send(bytes, doorbells);
         Ok(())
     }
 
@@ -333,8 +333,8 @@ impl<M: Message> Link<M> for WindowLink<M> {
         lane: u32,
     ) -> Result<Vec<u8>, OpenError> {
         let tag = self.draw();
-        let (windows, up, belfry) = self.up()?;
-        up.open_receiver(&mut windows.opened, belfry, channel, spec, lane, tag)
+        let (windows, up, doorbells) = self.up()?;
+        up.open_receiver(&mut windows.pair, doorbells, channel, spec, lane, tag)
     }
 
     fn open_sender(
@@ -344,8 +344,8 @@ impl<M: Message> Link<M> for WindowLink<M> {
         landing: &[u8],
         lane: u32,
     ) -> Result<(), OpenError> {
-        let (windows, up, belfry) = self.up()?;
-        let end = up.open_sender(&mut windows.opened, belfry, channel, spec, landing, lane)?;
+        let (windows, up, doorbells) = self.up()?;
+        let end = up.open_sender(&mut windows.pair, doorbells, channel, spec, landing, lane)?;
         self.events
             .push_back(LinkEvent::Channel(Direction::Send, channel, Ok(end)));
         Ok(())
@@ -354,15 +354,15 @@ impl<M: Message> Link<M> for WindowLink<M> {
     fn close(&mut self, direction: Direction, channel: ChannelId) {
         if let (Direction::Receive, Ok((windows, up, _))) = (direction, self.up()) {
             up.forget(channel);
-            windows.opened.landings.close(channel);
+            windows.pair.landings.close(channel);
         }
     }
 
     fn doorbell(&mut self, lane: u32) -> Option<Box<dyn Doorbell>> {
-        let (windows, up, belfry) = self.up().ok()?;
-        let bell = up.is_rung.then(|| belfry.lane(lane)).flatten()?;
-        let opened = &windows.opened;
-        LaneBell::new(bell, &opened.write, &opened.write_layout, lane)
+        let (windows, up, doorbells) = self.up().ok()?;
+        let bell = up.is_rung.then(|| doorbells.lane(lane)).flatten()?;
+        let pair = &windows.pair;
+        LaneDoorbell::new(bell, &pair.write, &pair.write_layout, lane)
             .map(|bell| Box::new(bell) as Box<dyn Doorbell>)
     }
 }
@@ -373,17 +373,17 @@ impl<M: Message> Drop for WindowLink<M> {
             State::Unmapped(_) => return,
             State::Greeting(windows, _) => (windows, None),
             State::Ending(windows, conversation) => (windows, Some(Arc::clone(conversation))),
-            State::Up(windows, up) => (windows, Some(Arc::clone(&up.conversation))),
+            State::Up(windows, up) => (windows, Some(Arc::clone(&up.permissions))),
         };
         if let Some(conversation) = conversation {
-            conversation.end();
+            conversation.revoke();
             // An end is inside for the time of one copy; whoever uses the windows next must find them quiet.
             let started = Instant::now();
-            while !conversation.is_quiet() && started.elapsed() < LONGEST_RETRY {
+            while !conversation.has_no_writer() && started.elapsed() < LONGEST_RETRY {
                 std::thread::yield_now();
             }
         }
         windows.header.leave();
-        self.belfry.ring_control();
+        self.doorbells.ring_control();
     }
 }

@@ -81,12 +81,12 @@ struct FileIdentity {
 
 /// What may happen to a source while it is mapped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum SourceFault {
     /// What lies there can't be used any more: a file was cut off (the next access beyond its end ends the process), or a PCI function
     /// has gone.
     Unusable(String),
     /// Its path names nothing or another file now. The mapping still works, but a peer that starts anew would not find it.
-    Elsewhere(String),
+    Replaced(String),
 }
 
 /// What is mapped, for the regular look at it.
@@ -98,7 +98,7 @@ enum Origin {
         /// `None` for a device.
         identity: Option<FileIdentity>,
     },
-    Function(pci::Attended),
+    Function(pci::OpenFunction),
     Server {
         client: Arc<Client>,
         file_length: u64,
@@ -160,7 +160,7 @@ impl Mapped {
                 ToMap {
                     file: opened.file,
                     at: opened.at,
-                    origin: Origin::Function(opened.attended),
+                    origin: Origin::Function(opened.handle),
                 }
             }
         };
@@ -183,7 +183,7 @@ impl Mapped {
     pub fn source(&self) -> impl fmt::Display {
         match &self.mapping.origin {
             Origin::File { path, .. } => path.display().to_string(),
-            Origin::Function(attended) => attended.name(),
+            Origin::Function(handle) => handle.name(),
             Origin::Server { client, .. } => client.name(),
         }
     }
@@ -211,41 +211,43 @@ impl Mapped {
     }
 
     /// What has happened to the source, for the control thread's regular look. `None`: nothing.
-    pub fn trouble(&self) -> Option<Trouble> {
+    pub fn fault(&self) -> Option<SourceFault> {
         match &self.mapping.origin {
             Origin::File {
                 path,
                 file_length,
                 identity,
-            } => file_trouble(path, *file_length, (*identity)?),
-            Origin::Function(attended) => attended.trouble().map(Trouble::Unusable),
-            Origin::Server { client, file_length } => server_trouble(client, *file_length),
+            } => file_fault(path, *file_length, (*identity)?),
+            Origin::Function(handle) => handle.fault().map(SourceFault::Unusable),
+            Origin::Server { client, file_length } => server_fault(client, *file_length),
         }
     }
 }
 
-fn file_trouble(path: &Path, file_length: u64, identity: FileIdentity) -> Option<Trouble> {
+fn file_fault(path: &Path, file_length: u64, identity: FileIdentity) -> Option<SourceFault> {
     let shown = path.display();
     match rustix::fs::stat(path) {
-        Ok(stat) if file_identity(&stat) != identity => Some(Trouble::Elsewhere(format!(
+        Ok(stat) if file_identity(&stat) != identity => Some(SourceFault::Replaced(format!(
             "{shown} was replaced by another file"
         ))),
-        Ok(stat) if (stat.st_size as u64) < file_length => Some(Trouble::Unusable(format!(
+        Ok(stat) if (stat.st_size as u64) < file_length => Some(SourceFault::Unusable(format!(
             "{shown} was truncated to {} bytes",
             stat.st_size
         ))),
         Ok(_) => None,
-        Err(error) => Some(Trouble::Elsewhere(format!("{shown} is no longer there: {error}"))),
+        Err(error) => Some(SourceFault::Replaced(format!(
+            "{shown} is no longer there: {error}"
+        ))),
     }
 }
 
 /// Hears who came and left, too. A server that has gone is no trouble by itself: what it gave stays good.
-fn server_trouble(client: &Client, file_length: u64) -> Option<Trouble> {
+fn server_fault(client: &Client, file_length: u64) -> Option<SourceFault> {
     client.look();
-    let truncated = client.trouble(file_length).map(Trouble::Unusable);
+    let truncated = client.fault(file_length).map(SourceFault::Unusable);
     truncated.or_else(|| {
         client.is_replaced().then(|| {
-            Trouble::Elsewhere(format!(
+            SourceFault::Replaced(format!(
                 "{} has gone, and another one listens there",
                 client.name()
             ))

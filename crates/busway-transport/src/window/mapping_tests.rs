@@ -103,16 +103,16 @@ fn removal_replacement_and_truncation_are_noticed() {
     let scratch = Scratch::new();
     let place = scratch.place(0, 65_536, 65_536);
     let mapped = Mapped::open(&place, Access::Reads).expect("made");
-    assert_eq!(mapped.trouble(), None);
+    assert_eq!(mapped.fault(), None);
     std::fs::File::options()
         .write(true)
         .open(&scratch.0)
         .expect("there")
         .set_len(4096)
         .expect("shorter");
-    assert!(matches!(mapped.trouble(), Some(Trouble::Unusable(_))));
+    assert!(matches!(mapped.fault(), Some(SourceFault::Unusable(_))));
     std::fs::remove_file(&scratch.0).expect("there");
-    assert!(matches!(mapped.trouble(), Some(Trouble::Elsewhere(_))));
+    assert!(matches!(mapped.fault(), Some(SourceFault::Replaced(_))));
     let _new = Mapped::open(&place, Access::Writes).expect("made anew");
-    assert!(matches!(mapped.trouble(), Some(Trouble::Elsewhere(_))));
+    assert!(matches!(mapped.fault(), Some(SourceFault::Replaced(_))));
 }

@@ -22,9 +22,10 @@ pub mod source;
 
 mod allocator;
 mod armed;
+mod channel_access;
+mod control_stream;
 mod conversation;
 mod doorbell;
-mod gate;
 mod header;
 mod landing_place;
 mod landings;
@@ -34,8 +35,7 @@ mod mapping;
 mod register;
 mod set_aside;
 mod sync;
-mod talk;
-mod way;
+mod write_permission;
 
 pub use link::WindowLink;
 

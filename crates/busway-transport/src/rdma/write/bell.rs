@@ -41,10 +41,10 @@ use std::sync::Arc;
 use busway_core::Window;
 
 use crate::rdma::lane::Lane;
-use crate::remote_write::{ENTRY_BYTES, SENDER_WANTS_AT};
+use crate::remote_write::{ENTRY_BYTES, SENDER_AWAITS_CREDIT_AT};
 
 /// Word of a bell line: the number of the other end's wish, 0 at first. Written by the other end.
-pub(super) const WANT_AT: usize = SENDER_WANTS_AT;
+pub(super) const WANT_AT: usize = SENDER_AWAITS_CREDIT_AT;
 /// Word of a bell line: up to where this end has published. Written by this end, read by the other's READ.
 pub(super) const MARK_AT: usize = 16;
 /// Word of a bell line: where the READ of the other's mark lands. Written by this end's device.

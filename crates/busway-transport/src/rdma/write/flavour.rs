@@ -172,18 +172,18 @@ impl<C: Checking> Flavour for OneSided<C> {
         let credit = || Far::new(&handle, 0, ENTRY_BYTES);
         let base: ReceiverBase<OverRdma> = ReceiverBase {
             tag: place.tag,
-            gate: handle.clone(),
+            permission: handle.clone(),
             line,
             credit: credit(),
-            bell: handle.clone(),
+            waker: handle.clone(),
             wait_for: WaitFor::Doorbell,
             empty_polls: 0,
             _keep: (),
         };
         let bank = CreditWriter {
-            gate: handle.clone(),
+            permission: handle.clone(),
             credit: credit(),
-            bell: handle.clone(),
+            waker: handle.clone(),
             given: place.tag,
         };
         let ring = part(&window, parts.ring_at, parts.ring.required_bytes())?;
@@ -255,11 +255,11 @@ impl<C: Checking> Flavour for OneSided<C> {
         )
         .map_err(text)?;
         let base: SenderBase<OverRdma> = SenderBase {
-            gate: handle.clone(),
+            permission: handle.clone(),
             tag: place.tag,
             line: Far::new(&handle, 0, ENTRY_BYTES),
             credit,
-            bell: handle.clone(),
+            waker: handle.clone(),
             wait_for: WaitFor::Doorbell,
             keep: (),
         };

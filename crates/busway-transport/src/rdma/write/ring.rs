@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 use super::bell::{MARK_AT, READ_AT, WANT_AT};
 use super::pipe::{Handle, Pipe};
 use crate::contract::ChannelError;
-use crate::remote_write::{Bell, Gate};
+use crate::remote_write::{Waker, WritePermission};
 
 impl Pipe {
     /// Rings unasked, once the connection stands: see the module.
@@ -26,7 +26,7 @@ impl Pipe {
         }
     }
 
-    /// See [`Bell::rest`].
+    /// See [`Waker::prepare_sleep`].
     fn rest(&mut self, seen: u64) -> bool {
         if !self.rest.lane.is_about_to_sleep() {
             return false;
@@ -57,40 +57,40 @@ impl Pipe {
     }
 }
 
-impl Gate for Handle {
-    type Inside<'a> = ();
+impl WritePermission for Handle {
+    type Guard<'a> = ();
 
-    fn enter(&self) -> Result<(), ChannelError> {
-        self.over().map_or(Ok(()), Err)
+    fn begin_write(&self) -> Result<(), ChannelError> {
+        self.end_reason().map_or(Ok(()), Err)
     }
 
-    fn over(&self) -> Option<ChannelError> {
+    fn end_reason(&self) -> Option<ChannelError> {
         self.with(|pipe| pipe.failure()).flatten()
     }
 }
 
-impl Bell for Handle {
+impl Waker for Handle {
     fn wake(&mut self, mark: u64) {
         self.with(|pipe| pipe.ring_for(mark));
     }
 
-    fn attend(&mut self) {
+    fn poll(&mut self) {
         self.with(|pipe| {
             pipe.reap();
             pipe.post();
         });
     }
 
-    fn rest(&mut self, seen: u64) -> bool {
+    fn prepare_sleep(&mut self, seen: u64) -> bool {
         self.with(|pipe| pipe.rest(seen)).unwrap_or(false)
     }
 
-    fn is_resting(&self) -> bool {
+    fn is_about_to_sleep(&self) -> bool {
         self.with(|pipe| pipe.rest.lane.is_about_to_sleep())
             .unwrap_or(false)
     }
 
-    fn is_behind(&self) -> bool {
+    fn has_backlog(&self) -> bool {
         self.with(|pipe| pipe.is_behind()).unwrap_or(false)
     }
 }

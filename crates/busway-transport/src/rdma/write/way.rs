@@ -1,21 +1,21 @@
 //! How channel ends reach the other host by RDMA WRITE.
 //!
-//! Contract: see [`crate::remote_write::Way`]. Called by the channel ends, on a lane.
+//! Contract: see [`crate::remote_write::RemoteAccess`]. Called by the channel ends, on a lane.
 
 use busway_core::{RemoteError, RemoteWrite};
 
 use super::pipe::Handle;
 use crate::rdma::lane;
-use crate::remote_write::Way;
+use crate::remote_write::RemoteAccess;
 
 /// Both directions.
 #[derive(Debug)]
 pub struct OverRdma;
 
-impl Way for OverRdma {
+impl RemoteAccess for OverRdma {
     type Memory = Far;
-    type Gate = Handle;
-    type Bell = Handle;
+    type WritePermission = Handle;
+    type Waker = Handle;
     /// The pipe, which the other parts share, holds the memory.
     type Keep = ();
     const CREDITS_AFTER_POLLS: u32 = lane::CREDITS_AFTER_POLLS;

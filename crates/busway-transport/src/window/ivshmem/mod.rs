@@ -22,9 +22,9 @@ use rustix::fs::{FileType, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::pci::interrupts::{Interrupts, Lease, MOST_VECTORS};
-use words::Words;
+use reader::MessageReader;
 
-mod words;
+mod reader;
 
 /// Of the protocol.
 const VERSION: i64 = 0;
@@ -33,7 +33,7 @@ const MEMORY: i64 = -1;
 /// Most peers of one server that are kept; each may hold [`MOST_VECTORS`] descriptors.
 const MOST_PEERS: usize = 64;
 /// Most words heard in one look, so that a server that never stops talking keeps nobody from other work.
-const WORDS_A_LOOK: usize = 1024;
+const MOST_MESSAGES_A_POLL: usize = 1024;
 /// A server that has not said everything after so long is left, and asked anew.
 const JOIN_LIMIT: Duration = Duration::from_secs(2);
 
@@ -107,15 +107,15 @@ pub struct Client {
 #[derive(Debug)]
 struct State {
     /// `None` after the server has gone or was left.
-    words: Option<Words>,
-    heard: Heard,
+    words: Option<MessageReader>,
+    heard: Incoming,
     /// Why the connection ended.
     ended: Option<String>,
 }
 
 /// What the server has said.
 #[derive(Debug, Default)]
-struct Heard {
+struct Incoming {
     knows_version: bool,
     number: Option<u16>,
     memory: Option<Arc<OwnedFd>>,
@@ -217,8 +217,8 @@ impl Client {
             identity,
             began: Instant::now(),
             state: Mutex::new(State {
-                words: Some(Words::of(stream)),
-                heard: Heard::default(),
+                words: Some(MessageReader::of(stream)),
+                heard: Incoming::default(),
                 ended: None,
             }),
             lent: Mutex::new(Weak::new()),
@@ -323,7 +323,7 @@ impl Client {
     }
 
     /// Why the memory can't be used any more. `None`: its first `end_bytes` bytes are there.
-    pub(crate) fn trouble(&self, end_bytes: u64) -> Option<String> {
+    pub(crate) fn fault(&self, end_bytes: u64) -> Option<String> {
         let state = locked(&self.state);
         let actual_bytes = state.heard.memory.as_ref().map_or(0, |memory| length(memory));
         (actual_bytes < end_bytes).then(|| {
@@ -348,7 +348,7 @@ impl Client {
 
 impl State {
     fn look(&mut self) {
-        for _ in 0..WORDS_A_LOOK {
+        for _ in 0..MOST_MESSAGES_A_POLL {
             let Some(words) = &mut self.words else { return };
             let result = match words.next() {
                 Ok(None) => return,
@@ -364,7 +364,7 @@ impl State {
     }
 }
 
-impl Heard {
+impl Incoming {
     /// Takes one word, or says what is wrong with it.
     fn take(&mut self, value: i64, descriptor: Option<OwnedFd>) -> Result<(), String> {
         if !self.knows_version {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::window::doorbell::Belfry;
+use crate::window::doorbell::Doorbells;
 use crate::window::settings::DoorbellKind;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -156,11 +156,11 @@ fn what_a_server_gave_stays_good_when_it_has_gone() {
     drop(far);
     client.look();
     client.look_for(&server).expect("all was said");
-    assert_eq!((client.peers(0).len(), client.trouble(LENGTH)), (1, None));
+    assert_eq!((client.peers(0).len(), client.fault(LENGTH)), (1, None));
     assert!(!client.is_replaced(), "nobody listens there");
     let memory = client.memory(LENGTH).expect("there");
     rustix::fs::ftruncate(&memory, LENGTH - 1).expect("shorter");
-    assert!(client.trouble(LENGTH).expect("noticed").contains("1048575"));
+    assert!(client.fault(LENGTH).expect("noticed").contains("1048575"));
 }
 
 #[test]
@@ -317,17 +317,17 @@ fn a_control_bell_that_was_let_go_wakes_nobody_although_the_server_still_has_it(
     far.greet(0, &own);
     far.say(1, Some(&peer[0]));
     let _client = server.join().expect("all is there");
-    let mut belfry = Belfry::new(DoorbellKind::Server(server.clone()), DoorbellKind::Server(server));
-    belfry.make_control();
-    assert!(belfry.find_peer());
-    belfry.ring_control();
+    let mut doorbells = Doorbells::new(DoorbellKind::Server(server.clone()), DoorbellKind::Server(server));
+    doorbells.make_control();
+    assert!(doorbells.find_peer());
+    doorbells.ring_control();
     let rung = rustix::event::poll(
         &mut [rustix::event::PollFd::new(&peer[0], rustix::event::PollFlags::IN)],
         Some(&rustix::event::Timespec::default()),
     );
     assert_eq!(rung, Ok(1));
-    let is_woken = |belfry: &Belfry| {
-        let watch = belfry.fd().expect("it can be woken");
+    let is_woken = |doorbells: &Doorbells| {
+        let watch = doorbells.fd().expect("it can be woken");
         let mut polled = [rustix::event::PollFd::from_borrowed_fd(
             watch,
             rustix::event::PollFlags::IN,
@@ -335,7 +335,7 @@ fn a_control_bell_that_was_let_go_wakes_nobody_although_the_server_still_has_it(
         rustix::event::poll(&mut polled, Some(&rustix::event::Timespec::default())) == Ok(1)
     };
     rustix::io::write(&own[0], &1_u64.to_ne_bytes()).expect("rung");
-    assert!(is_woken(&belfry));
-    belfry.forget_functions();
-    assert!(!is_woken(&belfry), "it would be woken for ever");
+    assert!(is_woken(&doorbells));
+    doorbells.release_functions();
+    assert!(!is_woken(&doorbells), "it would be woken for ever");
 }

@@ -19,13 +19,13 @@ use function::{Driver, Resource};
 
 /// A resource, opened for mapping.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenResource {
     /// What is mapped.
     pub file: OwnedFd,
     /// Where in it the resource begins, in bytes.
     pub at: u64,
     /// To be kept as long as the mapping.
-    pub attended: Attended,
+    pub handle: OpenFunction,
 }
 
 impl Resource {
@@ -33,22 +33,22 @@ impl Resource {
     ///
     /// # Errors
     /// See [`FunctionError`].
-    pub(crate) fn open(&self, access: Access, end_bytes: u64) -> Result<Opened, FunctionError> {
+    pub(crate) fn open(&self, access: Access, end_bytes: u64) -> Result<OpenResource, FunctionError> {
         match self.function.driver {
             Driver::Sysfs => {
-                let (file, attended) = self.open_sysfs(access, end_bytes)?;
-                Ok(Opened {
+                let (file, handle) = self.open_sysfs(access, end_bytes)?;
+                Ok(OpenResource {
                     file,
                     at: 0,
-                    attended: Attended::Sysfs(attended),
+                    handle: OpenFunction::Sysfs(handle),
                 })
             }
             Driver::Vfio => {
                 let (file, at, device) = self.open_vfio(end_bytes)?;
-                Ok(Opened {
+                Ok(OpenResource {
                     file,
                     at,
-                    attended: Attended::Vfio(device),
+                    handle: OpenFunction::Vfio(device),
                 })
             }
         }
@@ -57,26 +57,26 @@ impl Resource {
 
 /// What keeps a mapped resource in order, and notices when it no longer is.
 #[derive(Debug)]
-pub(crate) enum Attended {
-    Sysfs(sysfs::Attended),
+pub(crate) enum OpenFunction {
+    Sysfs(sysfs::SysfsHandle),
     Vfio(Arc<vfio::Device>),
 }
 
-impl Attended {
+impl OpenFunction {
     /// The function's name, for people.
     pub fn name(&self) -> String {
         let address = match self {
-            Attended::Sysfs(attended) => attended.address(),
-            Attended::Vfio(device) => device.address(),
+            OpenFunction::Sysfs(handle) => handle.address(),
+            OpenFunction::Vfio(device) => device.address(),
         };
         format!("PCI function {address}")
     }
 
     /// Why the mapping is of no use any more. `None`: it is well.
-    pub fn trouble(&self) -> Option<String> {
+    pub fn fault(&self) -> Option<String> {
         match self {
-            Attended::Sysfs(attended) => attended.trouble(),
-            Attended::Vfio(device) => device.trouble(),
+            OpenFunction::Sysfs(handle) => handle.fault(),
+            OpenFunction::Vfio(device) => device.fault(),
         }
     }
 }

@@ -154,7 +154,7 @@ fn look(found: &Found, index: u8, end_bytes: u64) -> Result<Line, FunctionError>
 
 /// What keeps a mapped resource in order, and notices when it no longer is.
 #[derive(Debug)]
-pub struct Attended {
+pub struct SysfsHandle {
     address: Address,
     folder: PathBuf,
     /// The resource file, and its number: another function at the same address has another.
@@ -163,14 +163,14 @@ pub struct Attended {
     _enabled: Enabled,
 }
 
-impl Attended {
+impl SysfsHandle {
     /// Where the function is.
     pub fn address(&self) -> Address {
         self.address
     }
 
     /// Why the mapping is of no use any more. `None`: it is well.
-    pub fn trouble(&self) -> Option<String> {
+    pub fn fault(&self) -> Option<String> {
         match std::fs::metadata(&self.file) {
             Ok(metadata) if metadata.ino() != self.inode => {
                 return Some(format!(
@@ -204,7 +204,7 @@ impl Resource {
         &self,
         access: Access,
         end_bytes: u64,
-    ) -> Result<(OwnedFd, Attended), FunctionError> {
+    ) -> Result<(OwnedFd, SysfsHandle), FunctionError> {
         let found = self.function.find()?;
         self.judge(&found, end_bytes)?;
         let enabled = Enabled::take(&found)?;
@@ -233,14 +233,14 @@ impl Resource {
         };
         let file = file.map_err(FunctionError::system("open", &path))?;
         let metadata = file.metadata().map_err(FunctionError::system("examine", &path))?;
-        let attended = Attended {
+        let handle = SysfsHandle {
             address: found.address,
             folder: found.folder,
             file: path,
             inode: metadata.ino(),
             _enabled: enabled,
         };
-        Ok((file.into(), attended))
+        Ok((file.into(), handle))
     }
 
     /// Looks whether the resource can be what the settings say, and changes nothing.

@@ -1,6 +1,6 @@
 use super::super::function::{Driver, Function};
 use super::*;
-use crate::window::mapping::{MapError, Mapped, Trouble};
+use crate::window::mapping::{MapError, Mapped, SourceFault};
 use crate::window::medium::Medium;
 use crate::window::region::WindowRegion;
 use crate::window::source::Source;
@@ -115,7 +115,7 @@ fn a_function_is_enabled_while_a_window_in_it_is_mapped() {
     write.window.store(64, 7).expect("inside");
     assert_eq!(read.window.load(64), Ok(7));
     assert_eq!(enabled(&folder), "1");
-    assert_eq!(write.trouble(), None);
+    assert_eq!(write.fault(), None);
     drop((read, write));
     assert_eq!(enabled(&folder), "0");
 }
@@ -165,8 +165,8 @@ fn removal_replacement_reset_and_a_dead_link_are_noticed() {
     let tree = Tree::new();
     let folder = tree.function("0000:00:04.0", "1af4:1110", &[256, 4096, 65_536]);
     let mapped = Mapped::open(&tree.place("1af4:1110", 65_536), Access::Reads).expect("well");
-    let trouble = || match mapped.trouble() {
-        Some(Trouble::Unusable(why)) => why,
+    let trouble = || match mapped.fault() {
+        Some(SourceFault::Unusable(why)) => why,
         other => panic!("{other:?}"),
     };
     let config = folder.join("config");

@@ -379,7 +379,7 @@ impl Device {
     }
 
     /// Why the function is of no use any more. `None`: it is well.
-    pub fn trouble(&self) -> Option<String> {
+    pub fn fault(&self) -> Option<String> {
         let address = self.address;
         let mut count = [0; 8];
         if let Some(wanted) = &self.wanted_back

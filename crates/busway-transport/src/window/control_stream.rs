@@ -23,7 +23,7 @@ const NO_LANE: u32 = u32::MAX;
 
 /// What came in.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum Incoming {
     /// A message of the layer above.
     User(Vec<u8>),
     /// The peer has opened its sending end of this channel; which of its lanes to ring for credit.
@@ -32,7 +32,7 @@ pub enum Heard {
 
 /// Both directions of one conversation.
 #[derive(Debug)]
-pub struct Talk {
+pub struct ControlStream {
     out: RingProducer<Window>,
     incoming: RingConsumer<Window>,
     /// What found no room, and how much of the first is gone, in bytes.
@@ -47,15 +47,15 @@ pub struct Talk {
 
 /// What a turn has brought about for the peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
+pub struct Progress {
     /// The peer has something to read, or room that it may wait for.
     pub ring: bool,
 }
 
-impl Talk {
+impl ControlStream {
     /// A conversation through these rings.
-    pub fn new(out: RingProducer<Window>, incoming: RingConsumer<Window>) -> Talk {
-        Talk {
+    pub fn new(out: RingProducer<Window>, incoming: RingConsumer<Window>) -> ControlStream {
+        ControlStream {
             out,
             incoming,
             queue: VecDeque::new(),
@@ -67,7 +67,7 @@ impl Talk {
     }
 
     /// Queues a message of the layer above.
-    pub fn say(&mut self, bytes: &[u8]) {
+    pub fn send(&mut self, bytes: &[u8]) {
         let mut message = Vec::with_capacity(bytes.len() + 1);
         message.push(KIND_USER);
         message.extend_from_slice(bytes);
@@ -75,7 +75,7 @@ impl Talk {
     }
 
     /// Queues the news that this host has opened its sending end.
-    pub fn say_attached(&mut self, channel: ChannelId, lane: Option<u32>) {
+    pub fn send_attached(&mut self, channel: ChannelId, lane: Option<u32>) {
         let mut message = vec![KIND_ATTACHED];
         message.extend_from_slice(&channel.0.to_le_bytes());
         message.extend_from_slice(&lane.unwrap_or(NO_LANE).to_le_bytes());
@@ -91,7 +91,7 @@ impl Talk {
     ///
     /// # Errors
     /// In words: why the conversation is over.
-    pub fn flush(&mut self) -> Result<Moved, String> {
+    pub fn flush(&mut self) -> Result<Progress, String> {
         let chunk_bytes = self.out.layout().max_size_bytes() - 1;
         'ring: while let Some(message) = self.queue.front() {
             while self.done_bytes < message.len() {
@@ -116,15 +116,15 @@ impl Talk {
         }
         let ring = self.out.staged() > 0;
         self.out.commit().map_err(|error| error.to_string())?;
-        Ok(Moved { ring })
+        Ok(Progress { ring })
     }
 
-    /// Takes the next message. `Moved` says whether the peer may wait for the room that this made.
+    /// Takes the next message. `Progress` says whether the peer may wait for the room that this made.
     ///
     /// # Errors
     /// In words: why the conversation is over.
-    pub fn hear(&mut self) -> Result<(Option<Heard>, Moved), String> {
-        let mut moved = Moved::default();
+    pub fn receive(&mut self) -> Result<(Option<Incoming>, Progress), String> {
+        let mut progress = Progress::default();
         while let Some(entry) = self.incoming.peek().map_err(|error| error.to_string())? {
             if entry.len_bytes == 0 || self.partial.len() + entry.len_bytes > LONGEST_BYTES {
                 return Err(format!(
@@ -145,7 +145,7 @@ impl Talk {
             self.unrung_bytes += entry.len_bytes.max(ENTRY_BYTES);
             if is_last != [0] {
                 let message = std::mem::take(&mut self.partial);
-                return Ok((Some(understand(message)?), moved));
+                return Ok((Some(understand(message)?), progress));
             }
         }
         self.incoming.flush_credits().map_err(|error| error.to_string())?;
@@ -157,17 +157,17 @@ impl Talk {
             .min(self.incoming.layout().lines() * ENTRY_BYTES);
         if self.unrung_bytes >= full_bytes / 4 {
             self.unrung_bytes = 0;
-            moved.ring = true;
+            progress.ring = true;
         }
-        Ok((None, moved))
+        Ok((None, progress))
     }
 }
 
-fn understand(mut message: Vec<u8>) -> Result<Heard, String> {
+fn understand(mut message: Vec<u8>) -> Result<Incoming, String> {
     match message.split_first() {
         Some((&KIND_USER, _)) => {
             message.remove(0);
-            Ok(Heard::User(message))
+            Ok(Incoming::User(message))
         }
         Some((&KIND_ATTACHED, body)) => {
             let (channel, lane) = body
@@ -175,7 +175,7 @@ fn understand(mut message: Vec<u8>) -> Result<Heard, String> {
                 .and_then(|(channel, lane)| Some((channel, <[u8; 4]>::try_from(lane).ok()?)))
                 .ok_or_else(|| format!("a notice of {} bytes about a channel", body.len()))?;
             let lane = Some(u32::from_le_bytes(lane)).filter(|lane| *lane != NO_LANE);
-            Ok(Heard::Attached(ChannelId(u32::from_le_bytes(*channel)), lane))
+            Ok(Incoming::Attached(ChannelId(u32::from_le_bytes(*channel)), lane))
         }
         Some((kind, _)) => Err(format!("a control message of the unknown kind {kind}")),
         None => Err("an empty control message".into()),

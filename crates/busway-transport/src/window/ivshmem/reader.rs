@@ -15,7 +15,7 @@ const WORD_BYTES: usize = 8;
 
 /// What comes through a connection.
 #[derive(Debug)]
-pub(super) struct Words {
+pub(super) struct MessageReader {
     stream: OwnedFd,
     bytes: [u8; WORD_BYTES],
     /// How many of them have come.
@@ -23,9 +23,9 @@ pub(super) struct Words {
     descriptor: Option<OwnedFd>,
 }
 
-impl Words {
-    pub(super) fn of(stream: OwnedFd) -> Words {
-        Words {
+impl MessageReader {
+    pub(super) fn of(stream: OwnedFd) -> MessageReader {
+        MessageReader {
             stream,
             bytes: [0; WORD_BYTES],
             come: 0,

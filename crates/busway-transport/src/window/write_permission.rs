@@ -1,0 +1,145 @@
+//! Lets the control thread end a conversation although lanes are working in the windows.
+//!
+//! Contract: each channel end has a [`WritePermission`] and passes it for the time in which it writes into a window. When a
+//! conversation ends, its gates close; once [`WritePermissions::has_no_writer`], no end of it will ever write again, and the
+//! control thread may tell the peer to use the memory anew. A lane pays one locked instruction on a line of its own.
+//! Called by the channel ends (lanes) and by the link (control thread).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A flag on a cache line of its own (two, since lines are fetched in pairs).
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Line(AtomicBool);
+
+/// One conversation with a peer: from link up to link down.
+#[derive(Debug, Default)]
+pub struct WritePermissions {
+    /// Set once by the control thread.
+    revoked: Line,
+    /// One flag an end: it is writing now. Written by that end's lane only. Locked when channels open and when the link goes
+    /// down, never on the data path.
+    writing: Mutex<Vec<Arc<Line>>>,
+}
+
+impl WritePermissions {
+    /// A new gate for a channel end.
+    pub fn grant(self: &Arc<Self>) -> WritePermission {
+        let writing = Arc::new(Line::default());
+        let mut all = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|flag| Arc::strong_count(flag) > 1);
+        all.push(Arc::clone(&writing));
+        WritePermission {
+            permissions: Arc::clone(self),
+            writing,
+        }
+    }
+
+    /// Closes all gates: whoever is writing may finish, nobody enters any more.
+    pub fn revoke(&self) {
+        // Partner: `WritePermission::begin_write`. Both are SeqCst, so either the lane sees the end, or `has_no_writer` sees the lane.
+        self.revoked.0.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether no end is writing. After [`end`](Self::end) it stays so.
+    pub fn has_no_writer(&self) -> bool {
+        let all = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        // Acquire (part of SeqCst); partner: the Release in `WriteGuard::drop`. All writes of the lane come before.
+        all.iter().all(|flag| !flag.0.load(Ordering::SeqCst))
+    }
+
+    /// Whether the conversation has revoked.
+    pub fn is_revoked(&self) -> bool {
+        // Partner: `end`. Only a hint: who must not write passes the permission.
+        self.revoked.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The way of one channel end into the windows.
+#[derive(Debug)]
+pub struct WritePermission {
+    permissions: Arc<WritePermissions>,
+    writing: Arc<Line>,
+}
+
+/// Proof that the conversation lasts; it can't be declared quiet before this is dropped.
+#[derive(Debug)]
+pub struct WriteGuard<'a>(&'a Line);
+
+impl WritePermission {
+    /// Enters, unless the conversation has revoked.
+    #[inline]
+    pub fn begin_write(&self) -> Option<WriteGuard<'_>> {
+        // Partner: `WritePermissions::end` and `has_no_writer`, see there. A swap, since a store would need a fence after it.
+        self.writing.0.swap(true, Ordering::SeqCst);
+        let writing = WriteGuard(&self.writing);
+        (!self.permissions.revoked.0.load(Ordering::SeqCst)).then_some(writing)
+    }
+
+    /// Whether the conversation has revoked.
+    #[inline]
+    pub fn is_revoked(&self) -> bool {
+        self.permissions.is_revoked()
+    }
+}
+
+impl Drop for WriteGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Partner: the load in `WritePermissions::has_no_writer`.
+        self.0.0.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn nobody_enters_after_the_end() {
+        let permissions = Arc::new(WritePermissions::default());
+        let permission = permissions.grant();
+        assert!(permission.begin_write().is_some());
+        permissions.revoke();
+        assert!(permission.begin_write().is_none());
+        assert!(permissions.has_no_writer());
+    }
+
+    #[test]
+    fn a_conversation_is_not_quiet_while_an_end_is_inside() {
+        let permissions = Arc::new(WritePermissions::default());
+        let permission = permissions.grant();
+        let writing = permission.begin_write().expect("not revoked");
+        permissions.revoke();
+        assert!(!permissions.has_no_writer());
+        drop(writing);
+        assert!(permissions.has_no_writer());
+    }
+
+    #[test]
+    fn no_write_follows_once_it_has_no_writer() {
+        for _ in 0..200 {
+            let permissions = Arc::new(WritePermissions::default());
+            let permission = permissions.grant();
+            let writes = Arc::new(AtomicU64::new(0));
+            let lane = std::thread::spawn({
+                let writes = Arc::clone(&writes);
+                move || {
+                    while let Some(_inside) = permission.begin_write() {
+                        writes.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+            std::thread::yield_now();
+            permissions.revoke();
+            while !permissions.has_no_writer() {
+                std::hint::spin_loop();
+            }
+            let at_quiet = writes.load(Ordering::Relaxed);
+            lane.join().expect("the lane ends");
+            assert_eq!(writes.load(Ordering::Relaxed), at_quiet);
+        }
+    }
+}
