@@ -228,6 +228,19 @@ fn parallel_links_need_addresses_of_their_own() {
 }
 
 #[test]
+fn link_over_another_bus_needs_an_address_of_its_own() {
+    let second = "[[link]]\nhosts = [\"b\", \"a\"]\nbuses = [\"udp\"]\nudp.b = { address = \"192.0.2.2\" }\n";
+    tcp(
+        &format!(
+            "tcp.a = {{ listen = \"192.0.2.1:7400\" }}\n{second}udp.a = {{ listen = \"192.0.2.1:7400\" }}\n"
+        ),
+        &[
+            "s.toml:10:1: link[1].udp: host \"a\" listens on 192.0.2.1:7400 for \"b\" in link[0] already: the two links can't be told apart; listen on another port, such as 192.0.2.1:7401",
+        ],
+    );
+}
+
+#[test]
 fn one_address_serves_links_to_different_hosts() {
     tcp(
         "tcp.a = { listen = \"192.0.2.1:7400\" }\n[host.c]\n[[link]]\nhosts = [\"a\", \"c\"]\nbuses = [\"tcp\"]\n\
