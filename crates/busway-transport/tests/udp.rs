@@ -198,7 +198,7 @@ const BAD: Faults = Faults {
 };
 
 #[test]
-fn reliable_delivery_survives_loss_repetition_and_reordering() {
+fn reliable_channel_survives_loss_repetition_and_reordering() {
     let mut links = hosts("mtu = 1500");
     for seed in 1..=6 {
         let mut channel = open(&mut links, seed as u32, &queue(16, 40_000), BAD, seed);
@@ -213,7 +213,7 @@ fn reliable_delivery_survives_loss_repetition_and_reordering() {
 }
 
 #[test]
-fn reliable_delivery_survives_a_path_that_is_cut_for_a_while() {
+fn reliable_channel_survives_an_interrupted_path() {
     let mut links = hosts("mtu = 1500");
     let mut channel = open(&mut links, 1, &queue(16, 40_000), Faults::default(), 1);
     for round in 0..3u64 {
@@ -230,7 +230,7 @@ fn reliable_delivery_survives_a_path_that_is_cut_for_a_while() {
 }
 
 #[test]
-fn what_a_dropped_sender_had_sent_arrives_though_datagrams_are_lost() {
+fn dropped_sender_delivers_over_a_lossy_path() {
     let mut links = hosts("mtu = 1500");
     for seed in 1..=5 {
         let Channel {
@@ -264,7 +264,7 @@ fn what_a_dropped_sender_had_sent_arrives_though_datagrams_are_lost() {
 }
 
 #[test]
-fn best_effort_gives_up_what_is_lost_and_delivers_all_else_in_order() {
+fn best_effort_delivers_the_rest_in_order() {
     let mut links = hosts("mtu = 1500\ndelivery = 'best-effort'");
     let faults = Faults { lost: 3, ..BAD };
     for seed in 1..=6 {
@@ -281,7 +281,7 @@ fn best_effort_gives_up_what_is_lost_and_delivers_all_else_in_order() {
 }
 
 #[test]
-fn best_effort_counts_exactly_the_messages_whose_datagrams_were_lost() {
+fn best_effort_gaps_equal_the_lost_messages() {
     let mut links = hosts("mtu = 1500\ndelivery = 'best-effort'");
     let faults = Faults {
         lost: 5,
@@ -312,7 +312,7 @@ fn best_effort_counts_exactly_the_messages_whose_datagrams_were_lost() {
 
 /// As for a program without privileges, whose sockets get small buffers.
 #[test]
-fn a_receiver_that_takes_nothing_for_a_while_loses_no_short_messages_in_a_small_buffer() {
+fn small_socket_buffer_loses_no_message_before_poll() {
     let mut links = hosts("window = '128KiB'\ndelivery = 'best-effort'");
     let mut channel = open(&mut links, 1, &queue(1024, 64), Faults::default(), 1);
     let WaitFor::Fd { fd, .. } = channel.receiver.wait_for() else {
@@ -337,7 +337,7 @@ fn a_receiver_that_takes_nothing_for_a_while_loses_no_short_messages_in_a_small_
 }
 
 #[test]
-fn sampling_never_goes_back_whatever_the_path_does() {
+fn sampling_over_a_lossy_path_never_goes_back() {
     let mut links = hosts("mtu = 1500");
     for seed in 1..=4 {
         let mut channel = open(&mut links, seed as u32, &latest(5000), BAD, seed);
@@ -365,7 +365,7 @@ fn sampling_never_goes_back_whatever_the_path_does() {
 }
 
 #[test]
-fn a_path_that_swallows_long_datagrams_is_found_out() {
+fn path_that_drops_long_datagrams_gets_short_ones() {
     let mut links = hosts("");
     let faults = Faults {
         swallowed_from: 1472,
@@ -377,7 +377,7 @@ fn a_path_that_swallows_long_datagrams_is_found_out() {
 }
 
 #[test]
-fn datagrams_shrink_with_the_mtu_of_the_path() {
+fn datagrams_shrink_with_the_path_mtu() {
     in_own_network(|| {
         let carry = |mtu: &str| ip(&format!("link set lo up mtu {mtu}"));
         for delivery in ["reliable", "best-effort"] {
@@ -405,7 +405,7 @@ fn datagrams_shrink_with_the_mtu_of_the_path() {
 }
 
 #[test]
-fn a_link_whose_datagrams_are_not_carried_is_down_though_its_conversation_stands_and_comes_back() {
+fn blocked_datagrams_take_the_link_down_until_they_pass() {
     in_own_network(|| {
         let mut links = hosts_with_timeout("500ms", "");
         for _ in 0..2 {
@@ -452,7 +452,7 @@ fn a_link_whose_datagrams_are_not_carried_is_down_though_its_conversation_stands
 }
 
 #[test]
-fn strangers_datagrams_open_nothing_and_disturb_nothing() {
+fn foreign_datagrams_open_and_disturb_nothing() {
     let mut links = hosts("");
     let mut channel = open(&mut links, 1, &queue(8, 4000), Faults::default(), 1);
     let stranger = UdpSocket::bind("127.0.0.1:0").expect("a free port");

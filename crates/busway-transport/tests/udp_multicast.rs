@@ -51,7 +51,7 @@ fn warm_up(fan: &mut Fan, most: f64) {
 }
 
 #[test]
-fn what_three_hosts_are_due_leaves_once() {
+fn three_receivers_get_one_transmission() {
     in_own_network(|| {
         let mut apart = Fan::open("mtu = 1500", 3, &spec());
         let without = sent_for_each(&mut apart, 1000);
@@ -67,7 +67,7 @@ fn what_three_hosts_are_due_leaves_once() {
 }
 
 #[test]
-fn what_three_hosts_are_due_leaves_once_over_ipv6() {
+fn three_receivers_get_one_transmission_over_ipv6() {
     in_own_network(|| {
         // IPv6 has no multicast over the loopback interface.
         for command in [
@@ -89,7 +89,7 @@ fn what_three_hosts_are_due_leaves_once_over_ipv6() {
 }
 
 #[test]
-fn more_hosts_than_one_datagram_names_are_sent_to_in_several() {
+fn ten_receivers_get_two_transmissions() {
     in_own_network(|| {
         let mut fan = Fan::open(&group(3), 10, &spec());
         warm_up(&mut fan, 3.5);
@@ -100,7 +100,7 @@ fn more_hosts_than_one_datagram_names_are_sent_to_in_several() {
 }
 
 #[test]
-fn loss_at_one_host_costs_it_repairs_and_the_others_nothing() {
+fn loss_at_one_receiver_retransmits_to_it_only() {
     in_own_network(|| {
         let mut fan = Fan::open(&group(4), 3, &spec());
         warm_up(&mut fan, 1.5);
@@ -113,7 +113,7 @@ fn loss_at_one_host_costs_it_repairs_and_the_others_nothing() {
 }
 
 #[test]
-fn a_host_that_stops_and_is_killed_holds_nobody_back() {
+fn stopped_receiver_does_not_delay_the_others() {
     in_own_network(|| {
         let mut fan = Fan::open(&group(5), 3, &spec());
         warm_up(&mut fan, 1.5);
@@ -131,7 +131,7 @@ fn a_host_that_stops_and_is_killed_holds_nobody_back() {
 }
 
 #[test]
-fn a_host_that_was_stopped_for_a_while_comes_back_among_the_others() {
+fn resumed_receiver_returns_to_multicast() {
     in_own_network(|| {
         let mut fan = Fan::open(&group(6), 3, &spec());
         warm_up(&mut fan, 1.5);
@@ -149,7 +149,7 @@ fn a_host_that_was_stopped_for_a_while_comes_back_among_the_others() {
 }
 
 #[test]
-fn a_host_that_joins_late_is_soon_one_of_the_others() {
+fn late_receiver_joins_multicast() {
     in_own_network(|| {
         let mut fan = Fan::open(&group(7), 2, &spec());
         warm_up(&mut fan, 1.5);
@@ -164,7 +164,7 @@ fn a_host_that_joins_late_is_soon_one_of_the_others() {
 }
 
 #[test]
-fn where_nobody_can_join_each_gets_everything_by_itself() {
+fn receivers_that_cannot_join_get_unicast() {
     in_own_network(|| {
         std::fs::write("/proc/sys/net/ipv4/igmp_max_memberships", "0").expect("a setting of the namespace");
         let mut fan = Fan::open(&group(8), 3, &spec());
@@ -181,7 +181,7 @@ fn where_nobody_can_join_each_gets_everything_by_itself() {
 }
 
 #[test]
-fn a_group_that_a_switch_forgets_is_given_up_until_it_is_heard_again() {
+fn group_that_fails_is_suspended_until_a_probe_arrives() {
     in_own_network(|| {
         let mut fan = Fan::open(&group(9), 3, &spec());
         warm_up(&mut fan, 1.5);
@@ -201,7 +201,7 @@ fn a_group_that_a_switch_forgets_is_given_up_until_it_is_heard_again() {
 }
 
 #[test]
-fn best_effort_loses_nothing_where_the_network_does_not_though_datagrams_come_two_ways() {
+fn best_effort_loses_nothing_while_two_paths_mix() {
     in_own_network(|| {
         let settings = format!("{}\ndelivery = 'best-effort'", group(10));
         let mut fan = Fan::open(&settings, 3, &spec());
@@ -214,7 +214,7 @@ fn best_effort_loses_nothing_where_the_network_does_not_though_datagrams_come_tw
 }
 
 #[test]
-fn best_effort_goes_on_after_what_one_host_lost() {
+fn best_effort_loss_at_one_receiver_stays_there() {
     in_own_network(|| {
         let settings = format!("{}\ndelivery = 'best-effort'", group(11));
         let mut fan = Fan::open(&settings, 3, &spec());
@@ -243,7 +243,7 @@ fn best_effort_goes_on_after_what_one_host_lost() {
 }
 
 #[test]
-fn sampling_is_shared_too_and_never_goes_back() {
+fn sampling_is_multicast_and_never_goes_back() {
     in_own_network(|| {
         let mut fan = Fan::open(&group(12), 3, &latest(3000));
         warm_up(&mut fan, 2.0);

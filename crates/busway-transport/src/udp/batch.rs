@@ -1,9 +1,8 @@
-//! Datagrams that leave by one call, put together one behind the other.
+//! Collects datagrams that one system call sends.
 //!
-//! The bytes are copied here from where the messages lie, and once more by the kernel. That is no slower than a list of two pieces of memory for
-//! each datagram, which the kernel would copy piece by piece, and 8 % faster where sender and receiver share no cache (docs/decisions/012). What
-//! the system does not take is told, so that it can be cut anew. Filled by [`super::near`] for one receiver and by [`super::circle`] for several;
-//! nothing here allocates after [`Batch::new`], locks or waits.
+//! The bytes are copied into the batch, and again by the kernel. A list of two pieces of memory for
+//! each datagram is not faster, and 8 % slower where sender and receiver share no cache
+//! (docs/decisions/012). Nothing here allocates after [`Batch::new`], locks or waits.
 
 use std::io;
 
@@ -14,31 +13,31 @@ use super::socket::{BATCH, BUFFERS, Buffer, MAX_DATAGRAM_BYTES, MAX_SEGMENTS, Ud
 /// See the module.
 pub(super) struct Batch {
     datagram_bytes: usize,
-    /// How many of them are handed over as one.
+    /// Datagrams in a full buffer; 1 without offload.
     buffer: usize,
-    /// Whether the way takes groups, as far as is known.
+    /// False once the kernel has refused a buffer of several datagrams.
     has_offload: bool,
     place: Box<[u8]>,
     used: usize,
-    /// All datagrams of a group are equally long, but the last may be shorter.
+    /// All datagrams of a buffer have the same length; the last may be shorter.
     buffers: ArrayVec<Buffer, BATCH>,
-    /// The last group may have another datagram.
+    /// The last buffer can take another datagram.
     is_open: bool,
 }
 
-/// What became of a batch.
+/// What the kernel did with a batch.
 pub(super) enum HandedOver {
     All,
-    /// The socket has no more room.
+    /// The socket is full.
     Some,
-    /// The way takes no groups; it has been told, and single ones will do.
+    /// The device or path refuses offload. From now on each datagram is a buffer.
     NoOffload,
-    /// The system has said something about the first that did not leave, or an earlier one.
+    /// The kernel reported an error about the first datagram not sent, or an earlier one.
     Refused(io::Error),
 }
 
 impl Batch {
-    /// For datagrams of a length that is [set](Self::set_datagram_bytes) before any is added.
+    /// An empty batch; [set](Self::set_datagram_bytes) the length before the first datagram.
     pub(super) fn new() -> Batch {
         Batch {
             datagram_bytes: 0,
@@ -51,35 +50,37 @@ impl Batch {
         }
     }
 
-    /// Length of the datagrams of this way, head included, but for the last of a group.
+    /// Length of a datagram, header included; the last of a buffer may be shorter.
     pub(super) fn datagram_bytes(&self) -> usize {
         self.datagram_bytes
     }
 
-    /// Datagrams are so long from now on.
+    /// Sets the length of all later datagrams.
     pub(super) fn set_datagram_bytes(&mut self, bytes: usize, socket: &UdpSocket) {
         self.datagram_bytes = bytes;
         let buffer = self.whole_buffer();
         self.buffer = if buffer > 1 && self.has_offload && socket.set_segment_bytes(bytes) {
             buffer
         } else {
-            // While a length is set the kernel refuses single datagrams, too (EIO, `udp_send_skb` in net/ipv4/udp.c).
+            // With a segment length set, the kernel refuses single datagrams (EIO, `udp_send_skb`
+            // in net/ipv4/udp.c).
             socket.set_segment_bytes(0);
             1
         };
     }
 
-    /// How many of these datagrams the kernel takes as one, where the way takes groups.
+    /// Datagrams that fit one offload buffer.
     pub(super) fn whole_buffer(&self) -> usize {
         (MAX_DATAGRAM_BYTES / self.datagram_bytes).min(MAX_SEGMENTS)
     }
 
-    /// Datagrams that leave by one call at most: whole groups, where there are any.
+    /// Datagrams that one call sends at most: whole buffers, if offload works.
     pub(super) fn most(&self) -> usize {
         (self.place.len() / self.datagram_bytes).min(BATCH) / self.buffer * self.buffer
     }
 
-    /// Adds a datagram of so many bytes, which the caller writes; at most [as many](Self::most) as leave by one call, and none longer than was set.
+    /// Adds a datagram, which the caller writes; at most [`most`](Self::most) of them, none longer
+    /// than was set.
     #[inline]
     pub(super) fn add(&mut self, bytes: usize) -> &mut [u8] {
         if !self.is_open {
@@ -95,7 +96,8 @@ impl Batch {
         place
     }
 
-    /// Gives all to the system, and begins anew; returns how many need not be given again.
+    /// Hands everything to the kernel and empties the batch. Returns how many datagrams must not be
+    /// sent again.
     pub(super) fn hand_over(&mut self, socket: &UdpSocket) -> (usize, HandedOver) {
         let buffers = std::mem::take(&mut self.buffers);
         let result = socket.send_buffers(&self.place[..self.used], &buffers);
@@ -105,7 +107,7 @@ impl Batch {
             Ok(sent) if sent < buffers.len() => (datagrams(sent), HandedOver::Some),
             Ok(sent) => (datagrams(sent), HandedOver::All),
             Err(error) if is_for_later(&error) => (0, HandedOver::Some),
-            // What the system drops for reasons of its own has left.
+            // A datagram that the kernel dropped counts as sent.
             Err(error) if is_dropped(&error) => (datagrams(1), HandedOver::All),
             Err(error) if self.is_too_long(&error, socket) => (0, HandedOver::Refused(too_long())),
             Err(error) if self.has_offload && lacks_offload(&error) => {
@@ -117,8 +119,9 @@ impl Batch {
         }
     }
 
-    /// Whether a refusal means that the path has become too short for these datagrams. Older kernels say so with EINVAL, even of a short
-    /// datagram while the socket makes groups of longer ones (`udp_send_skb` in net/ipv4/udp.c).
+    /// Whether an error means that the datagrams are too long for the path. Older kernels answer
+    /// EINVAL, even to a short datagram while the segment length is larger (`udp_send_skb` in
+    /// net/ipv4/udp.c).
     pub(super) fn is_too_long(&self, error: &io::Error, socket: &UdpSocket) -> bool {
         let is_shorter = || socket.path_bytes().is_ok_and(|bytes| bytes < self.datagram_bytes);
         match error.raw_os_error() {
@@ -129,12 +132,12 @@ impl Batch {
     }
 }
 
-/// The datagram is longer than the path carries.
+/// EMSGSIZE: the datagram is longer than the path carries.
 fn too_long() -> io::Error {
     io::Error::from_raw_os_error(libc::EMSGSIZE)
 }
 
-/// The datagram is lost, as on any path; the next one may not be.
+/// Whether the kernel dropped the datagram, as any path may; the next one may pass.
 pub(super) fn is_dropped(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -142,7 +145,7 @@ pub(super) fn is_dropped(error: &io::Error) -> bool {
     )
 }
 
-/// The device or the path takes no groups (udp(7)): a device without checksum offload, for instance.
+/// Whether the device or path refuses offload (udp(7)), for example for lack of checksum offload.
 fn lacks_offload(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL))
 }
@@ -164,7 +167,7 @@ mod tests {
         [near, far]
     }
 
-    /// Adds datagrams of these lengths, each of which is full of its number.
+    /// Adds datagrams of these lengths; the bytes of each are its number.
     fn add(batch: &mut Batch, lengths: &[usize]) {
         for (number, bytes) in (1..).zip(lengths) {
             batch.add(*bytes).fill(number);
@@ -182,11 +185,11 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_of_a_batch_arrive_one_by_one_in_order_with_their_own_lengths() {
+    fn batch_arrives_as_datagrams_in_order_with_their_lengths() {
         let [near, far] = pair();
         let mut batch = Batch::new();
         batch.set_datagram_bytes(1000, &near);
-        // Shorter ones end a group.
+        // A shorter datagram ends a buffer.
         let lengths = [1000, 1000, 300, 1000, 20, 40, 1000];
         add(&mut batch, &lengths);
         let (left, result) = batch.hand_over(&near);
@@ -197,9 +200,9 @@ mod tests {
     }
 
     #[test]
-    fn a_way_without_groups_is_noticed_and_gets_single_datagrams() {
+    fn path_without_offload_gets_single_datagrams() {
         let [near, far] = pair();
-        // The kernel makes no groups without checksums (`udp_send_skb` in net/ipv4/udp.c).
+        // The kernel offers no offload without checksums (`udp_send_skb` in net/ipv4/udp.c).
         set_bytes_option(&near, libc::SOL_SOCKET, libc::SO_NO_CHECK, &1i32.to_ne_bytes()).expect("an option");
         let mut batch = Batch::new();
         batch.set_datagram_bytes(1000, &near);
@@ -214,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_holds_as_many_as_it_says() {
+    fn batch_holds_most_datagrams_of_any_length() {
         let [near, _far] = pair();
         for bytes in [41, 512, 1023, 1024, 1472, 8972, MAX_DATAGRAM_BYTES] {
             let mut batch = Batch::new();

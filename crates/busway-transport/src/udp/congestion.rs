@@ -1,53 +1,59 @@
-//! How much may be on its way: round-trip times and a congestion window that gives way to TCP.
+//! Round-trip times and the congestion window, which gives way to TCP.
 //!
-//! The round-trip time is estimated as in RFC 6298 (with RFC 9002's granularity). The window is steered by delay, as in LEDBAT (RFC 6817): it grows while the
-//! shortest round trip of a round is near the shortest of the last minutes, and shrinks when a queue stands in the way. TCP
-//! fills that queue until it loses something, so it is we who make room. Loss alone is no sign of congestion as long as no queue stands
-//! and it stays under [`LASTING`]: a wire that corrupts one datagram in a hundred would otherwise cost nearly
-//! everything (Mathis et al. 1997: at 1 % loss a window of 12 datagrams). Loss together with a queue, or above the
-//! tolerance, halves the window, as TCP does (RFC 5681).
+//! The round-trip time is estimated as in RFC 6298, with the granularity of RFC 9002. The window
+//! follows delay, as in LEDBAT (RFC 6817): it grows while the round trips are near the shortest of
+//! the last minutes, and shrinks when a queue delays them. TCP fills that queue until it loses
+//! something, so this sender must yield.
 //!
-//! Pure: driven by the times and numbers that [`super::sending`] gives. Times in nanoseconds of one monotonic clock.
+//! Loss without a queue is not taken for congestion while it stays under [`LASTING`]: a wire that
+//! corrupts one datagram in a hundred would otherwise cost nearly all throughput (Mathis et al.
+//! 1997: a window of 12 datagrams at 1 % loss). Loss with a queue, or more loss, halves the window,
+//! as in TCP (RFC 5681).
+//!
+//! Pure: [`super::sending`] passes times and numbers in. Times are nanoseconds of one monotonic
+//! clock.
 
-/// Queuing delay that is aimed at. RFC 6817 allows up to 100 ms; much less would hold for a queue what is but a lane that waits
-/// for its processor.
+/// Target of the queuing delay. RFC 6817 allows at most 100 ms; a much shorter target would take a
+/// lane that waits for its processor for a queue.
 const TARGET_NS: u64 = 25_000_000;
-/// Loss is congestion where such a queue stands: a buffer that holds less than the target overflows before that is reached.
+/// With at least this queuing delay, loss is congestion: a small buffer overflows before its delay
+/// reaches the target.
 const LOSS_QUEUE_NS: u64 = 4_000_000;
-/// The shortest round trip is that of the last one to two times this (RFC 6817 keeps ten minutes): a queue that TCP keeps filled must not become
-/// the path's own delay.
+/// The base delay is the shortest round trip of the last one to two such periods (RFC 6817: ten
+/// minutes). Without an end, a queue that TCP keeps filled would become part of it.
 const BASE_FOR_NS: u64 = 300_000_000_000;
-/// Rounds of the least window before the shortest round trip is forgotten, so that our own queue drains and is not taken for the path
-/// (LEDBAT++, 4.4).
+/// Rounds with the minimal window at the end of a period. They drain our own queue, so that it does
+/// not become part of the base delay (LEDBAT++, 4.4).
 const DRAIN_ROUNDS: u32 = 3;
-/// A delay that stays the same for so many rounds of the least window is the path's: our own queue would have drained. It may be TCP's queue near its top, which rises slowly
-/// (RFC 9438, 4.2): then loss is what halves the window, as it does TCP's, and the two share.
+/// After this many rounds of the minimal window with the same delay, the path itself is taken to be
+/// longer: our own queue would have drained. It may be TCP's queue near its top, which rises slowly
+/// (RFC 9438, 4.2): then loss halves the window, as it halves TCP's.
 const STEADY_ROUNDS: u32 = 16;
-/// Datagrams that the window begins with (RFC 6928).
+/// Initial window in datagrams (RFC 6928).
 const INITIAL_DATAGRAMS: u64 = 10;
-/// The window is never less.
+/// Minimal window in datagrams.
 const MIN_DATAGRAMS: u64 = 2;
-/// Never more, in bytes.
+/// Largest window in bytes.
 const MAX_WINDOW_BYTES: u64 = 64 << 20;
-/// Loss that is congestion without a queue, too. Segmentation offload hands over up to 44 datagrams as one, which are lost as one: so many groups must be
-/// counted that their share means something. (256 datagrams, and one group was too much: with one group in a hundred lost, a channel came to 48 %
-/// of a bare pair of sockets, and to 68 % with this.)
+/// Loss above this is congestion even without a queue. With offload the network loses up to 44
+/// datagrams at once, so the share is taken of many. (At 256 datagrams, a channel that lost one
+/// buffer in a hundred reached 48 % of a bare pair of sockets; with this limit it reaches 68 %.)
 const LASTING: Limit = Limit {
     one_in: 32,
     datagrams: 16_384,
 };
-/// The same where it is so much that waiting for more would be too late.
+/// The same for heavy loss, which must not wait for that many datagrams.
 const SUDDEN: Limit = Limit {
     one_in: 4,
     datagrams: 256,
 };
-/// Before anything is known of the path.
+/// Assumed before the first measurement.
 const INITIAL_RTT_NS: u64 = 50_000_000;
-/// The variation counts for no less than this.
+/// Lower bound of the variation in timeouts.
 const GRANULARITY_NS: u64 = 1_000_000;
-/// No answer is held for lost sooner: the receiver's lane may sleep.
+/// Shortest timeout: the receiver's lane may sleep.
 const MIN_TIMEOUT_NS: u64 = 10_000_000;
-/// A timeout that was doubled again and again ends here.
+/// Longest timeout, however often it doubles.
 const MAX_TIMEOUT_NS: u64 = 500_000_000;
 
 /// Round-trip times.
@@ -59,7 +65,7 @@ pub(super) struct RoundTrip {
 }
 
 impl RoundTrip {
-    /// Takes in one measurement (RFC 6298, 2).
+    /// Adds one measurement (RFC 6298, 2).
     pub(super) fn measured(&mut self, ns: u64) {
         self.latest_ns = ns;
         match &mut self.smoothed_ns {
@@ -74,14 +80,15 @@ impl RoundTrip {
         }
     }
 
-    /// What has not been acked for so long, while something later was, is lost (RFC 9002, 6.1.2).
+    /// Age at which an unacknowledged packet is lost if a later one was acknowledged (RFC 9002,
+    /// 6.1.2).
     pub(super) fn reordering_ns(&self) -> u64 {
         let longest = self.smoothed_ns.unwrap_or(INITIAL_RTT_NS).max(self.latest_ns);
         (longest + longest / 8).max(GRANULARITY_NS)
     }
 
-    /// Silence after which the sender asks, for the n-th time (RFC 6298, 2.4 and 5.5; shorter bounds than there, since a
-    /// probe costs one datagram and reduces no window).
+    /// Silence after which the sender pings for the n-th time (RFC 6298, 2.4 and 5.5). The bounds
+    /// are shorter than there, since a ping is one datagram and shrinks no window.
     pub(super) fn timeout_ns(&self, attempt: u32) -> u64 {
         let smoothed = self.smoothed_ns.unwrap_or(INITIAL_RTT_NS);
         let once = (smoothed + (4 * self.variation_ns).max(GRANULARITY_NS)).max(MIN_TIMEOUT_NS);
@@ -90,14 +97,14 @@ impl RoundTrip {
     }
 }
 
-/// More than one lost in so many, of at least so many datagrams, is too much.
+/// A limit: more than one lost in `one_in`, counted over at least `datagrams`.
 #[derive(Clone, Copy, Debug)]
 struct Limit {
     one_in: u64,
     datagrams: u64,
 }
 
-/// Datagrams since it was judged last.
+/// Datagrams since the last check.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     acked: u64,
@@ -105,7 +112,8 @@ struct Tally {
 }
 
 impl Tally {
-    /// Whether too much is lost, which may be certain before all datagrams are counted; begins anew when they are.
+    /// Whether loss exceeds the limit; that may be certain before all datagrams are counted. The
+    /// count starts again when they are.
     fn exceeds(&mut self, limit: Limit) -> bool {
         let total = self.acked + self.lost;
         let exceeds = self.lost * limit.one_in > total.max(limit.datagrams);
@@ -121,24 +129,24 @@ impl Tally {
 pub(super) struct Congestion {
     window_bytes: u64,
     datagram_bytes: u64,
-    /// Until the first sign of a queue the window doubles each round.
+    /// Slow start: until the first sign of a queue the window doubles each round.
     is_starting: bool,
-    /// Above this it grows no faster than TCP's would (RFC 5681): it has been too large before.
+    /// From this window on it grows by one datagram a round (RFC 5681).
     careful_from_bytes: u64,
-    /// The shortest round trips of this and the last period.
+    /// The shortest round trip of this period and of the last.
     base_ns: [u64; 2],
     period_ends_ns: u64,
-    /// The packet with whose answer the round ends.
+    /// The round ends when this packet is acknowledged.
     round_ends: u64,
     round_min_ns: u64,
     round_acked_bytes: u64,
-    /// Rounds of the least window with a delay like this one.
+    /// Rounds with the minimal window and about the delay `steady_ns`.
     steady_rounds: u32,
     steady_ns: u64,
-    /// Rounds of the least window to come, and the window after them.
+    /// Rounds of draining that are left, and the window after them.
     drain_rounds: u32,
     window_after_bytes: u64,
-    /// Whether the window was what held the sender back in this round (RFC 7661).
+    /// Whether the window limited the sender in this round (RFC 7661).
     round_is_full: bool,
     lasting: Tally,
     sudden: Tally,
@@ -168,23 +176,23 @@ impl Congestion {
         }
     }
 
-    /// Bytes that may be on their way.
+    /// Bytes that may be in flight.
     pub(super) fn window_bytes(&self) -> u64 {
         self.window_bytes
     }
 
-    /// The datagrams have another size from now on.
+    /// Sets the length of all later datagrams.
     pub(super) fn set_datagram_bytes(&mut self, bytes: u64) {
         self.datagram_bytes = bytes;
         self.window_bytes = self.window_bytes.max(MIN_DATAGRAMS * bytes);
     }
 
-    /// The window keeps the sender from sending.
+    /// The window has kept the sender from sending.
     pub(super) fn on_window_full(&mut self) {
         self.round_is_full = true;
     }
 
-    /// A datagram was acked, so long after it left.
+    /// A datagram was acknowledged after a round trip of `ns`.
     pub(super) fn on_round_trip(&mut self, ns: u64, now_ns: u64) {
         if now_ns >= self.period_ends_ns {
             if self.period_ends_ns > 0 {
@@ -199,21 +207,21 @@ impl Congestion {
         self.round_min_ns = self.round_min_ns.min(ns);
     }
 
-    /// So many datagrams and bytes were newly acked.
+    /// Datagrams and bytes that were newly acknowledged.
     pub(super) fn on_acked(&mut self, datagrams: u64, bytes: u64) {
         self.lasting.acked += datagrams;
         self.sudden.acked += datagrams;
         self.round_acked_bytes += bytes;
     }
 
-    /// A datagram is held for lost.
+    /// A datagram was declared lost.
     pub(super) fn on_lost(&mut self) {
         self.lasting.lost += 1;
         self.sudden.lost += 1;
         self.lost_in_round = true;
     }
 
-    /// An answer was taken in, of `largest` the latest packet; the next one to be sent is `next`.
+    /// An acknowledgement up to packet `largest` was handled; the next packet sent is `next`.
     pub(super) fn update(&mut self, largest: u64, next: u64) {
         if largest < self.round_ends {
             return;
@@ -224,7 +232,7 @@ impl Congestion {
             u64::MAX => 0,
             shortest => shortest.saturating_sub(base_ns),
         };
-        // Both, each of which begins anew.
+        // Not `||`: both counts must be updated.
         let loses_much = self.lasting.exceeds(LASTING) | self.sudden.exceeds(SUDDEN);
         if self.drain_rounds > 0 {
             self.drain_rounds -= 1;
@@ -234,7 +242,8 @@ impl Congestion {
         } else if loses_much || (self.lost_in_round && queuing_ns > LOSS_QUEUE_NS) {
             self.halve();
         } else if queuing_ns > TARGET_NS {
-            // LEDBAT++ (draft-irtf-iccrg-ledbat-plus-plus, 4.2): in proportion to the excess, at most by half.
+            // LEDBAT++ (draft-irtf-iccrg-ledbat-plus-plus, 4.2): in proportion to the excess, at
+            // most by half.
             self.is_starting = false;
             let excess_ns = (queuing_ns - TARGET_NS).min(TARGET_NS);
             self.set_window(self.window_bytes - self.window_bytes / 2 * excess_ns / TARGET_NS);
@@ -257,7 +266,7 @@ impl Congestion {
         self.lost_in_round = false;
     }
 
-    /// Takes a longer way for what it is, before the shortest round trip of the way before is forgotten.
+    /// Notices that the path has become longer before the base delay of the old one expires.
     fn detect_new_path(&mut self) {
         let shortest_ns = self.round_min_ns;
         if shortest_ns == u64::MAX {
@@ -282,7 +291,7 @@ impl Congestion {
         self.careful_from_bytes = self.window_bytes;
     }
 
-    /// Nothing was acked for long: begin anew (RFC 9002, 7.6).
+    /// Nothing was acknowledged for long: starts again (RFC 9002, 7.6).
     pub(super) fn collapse(&mut self) {
         self.is_starting = true;
         self.set_window(0);
@@ -302,7 +311,7 @@ mod tests {
 
     const DATAGRAM: u64 = 1000;
 
-    /// Rounds of 100 datagrams each, acked after `rtt_ns`, of which `lost` are lost.
+    /// Rounds of 100 datagrams each with this round trip, `lost` of them lost.
     fn rounds(congestion: &mut Congestion, count: u64, rtt_ns: u64, lost: u64) {
         for _ in 0..count {
             congestion.on_window_full();
@@ -316,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn one_datagram_in_a_hundred_lost_without_a_queue_does_not_shrink_the_window() {
+    fn one_percent_loss_without_queue_keeps_the_window() {
         let mut congestion = Congestion::new(DATAGRAM);
         rounds(&mut congestion, 3, 100_000, 0);
         let before = congestion.window_bytes();
@@ -325,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_shrinks_the_window_down_to_its_least() {
+    fn lasting_queue_shrinks_window_to_minimum() {
         let mut congestion = Congestion::new(DATAGRAM);
         rounds(&mut congestion, 5, 100_000, 0);
         let before = congestion.window_bytes();
@@ -339,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_path_costs_the_window_some_rounds_only() {
+    fn longer_path_shrinks_window_for_some_rounds_only() {
         let mut congestion = Congestion::new(DATAGRAM);
         rounds(&mut congestion, 5, 1_000_000, 0);
         let longer_ns = 2 * TARGET_NS;
@@ -350,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_was_too_large_grows_by_a_datagram_a_round() {
+    fn window_after_loss_grows_by_one_datagram_a_round() {
         let mut congestion = Congestion::new(DATAGRAM);
         rounds(&mut congestion, 6, 100_000, 0);
         rounds(&mut congestion, 1, 100_000 + LOSS_QUEUE_NS * 2, 1);
@@ -360,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_of_our_own_is_never_taken_for_the_path() {
+    fn own_queue_never_becomes_base_delay() {
         let mut congestion = Congestion::new(DATAGRAM);
         rounds(&mut congestion, 5, 100_000, 0);
         // A path whose round trip is what lies in its buffer, at one datagram a millisecond.
@@ -376,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn much_loss_or_loss_with_a_queue_halves_the_window() {
+    fn heavy_loss_or_loss_with_queue_halves_window() {
         for (rtt_ns, lost, most_rounds) in [(100_000, 40, 3), (100_000 + LOSS_QUEUE_NS * 5 / 4, 1, 1)] {
             let mut congestion = Congestion::new(DATAGRAM);
             rounds(&mut congestion, 6, 100_000, 0);
@@ -387,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_that_lasts_is_congestion_and_a_group_lost_now_and_then_is_not() {
+    fn lasting_loss_is_congestion_and_a_lost_buffer_is_not() {
         let mut congestion = Congestion::new(DATAGRAM);
         rounds(&mut congestion, 200, 100_000, 5);
         assert!(!congestion.is_starting, "5 % of 20000");
@@ -400,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_nobody_fills_does_not_grow() {
+    fn unused_window_does_not_grow() {
         let mut congestion = Congestion::new(DATAGRAM);
         let before = congestion.window_bytes();
         for round in 0..100 {
@@ -412,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn timeouts_double_and_end_somewhere() {
+    fn timeouts_double_up_to_a_bound() {
         let mut round_trip = RoundTrip::default();
         round_trip.measured(10_000_000);
         let timeouts: Vec<u64> = (0..12).map(|attempt| round_trip.timeout_ns(attempt)).collect();

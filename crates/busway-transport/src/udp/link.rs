@@ -1,9 +1,9 @@
-//! A link over UDP: the conversation of a TCP link, and channels that are pairs of connected UDP sockets.
+//! A link over UDP: the conversation of a TCP link, and channels that are pairs of connected UDP
+//! sockets.
 //!
-//! The conversation (heartbeat, sessions, who is there) is the whole link of the TCP bus, held inside: what notices a dead host
-//! within the timeout is the same code on both buses. When it ends, so do all channels. The link is up only while datagrams pass, too
-//! ([`super::path`]). One control thread polls it; the link's descriptor is an epoll set of the inner link's, the path's socket, the attic of
-//! dropped senders, those senders, and the sockets of channels that are being opened.
+//! The conversation (heartbeat, sessions) is the TCP bus's, so both buses notice a dead host in the
+//! same way. When it ends, all channels end. The link is up only while datagrams pass, too
+//! ([`super::path`]). The link's descriptor is an epoll set of everything that it waits for.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -26,9 +26,9 @@ use crate::session::landing::Landing;
 use crate::stream::{Interest, Poller};
 use crate::tcp;
 
-/// Events of the conversation taken in one go.
+/// Events of the conversation handled in one call.
 const ROUND: usize = 64;
-/// Between two lines in the log about strangers.
+/// Time between two warnings about datagrams of others.
 const WARN_AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// Begins the landing description.
 pub(super) const MAGIC: [u8; 4] = *b"BUSU";
@@ -39,14 +39,15 @@ const ATTIC: u64 = 2;
 const LINGERING: u64 = 3;
 const PATH: u64 = 4;
 
-/// What the UDP links of a process share: what their conversations do.
+/// State that the UDP links of a process share: that of their conversations.
 #[derive(Default)]
 pub struct Shared(tcp::Shared);
 
 /// Opens a link.
 ///
 /// # Errors
-/// The settings name no address, or one that another link of this process uses for the same peer; no descriptors left.
+/// The settings name no address, or one that another link of this process uses for the same peer;
+/// no descriptors left.
 pub(crate) fn open<M: Message>(
     shared: &Shared,
     identity: &LinkIdentity,
@@ -80,9 +81,9 @@ pub(crate) fn open<M: Message>(
         peer_session: None,
         lingering: Vec::new(),
         foreign_datagrams: Arc::default(),
-        warned: (0, None),
+        logged: (0, None),
         group_failures: Arc::default(),
-        told_deserted: 0,
+        logged_failures: 0,
         outbox: VecDeque::new(),
     }))
 }
@@ -91,7 +92,7 @@ struct UdpLink<M: Message> {
     session: u64,
     peer_host: String,
     settings: LinkSettings,
-    /// Of this host's datagrams.
+    /// The address of this host's datagrams.
     address: IpAddr,
     conversation: tcp::Conversation<M>,
     poller: Poller,
@@ -99,21 +100,21 @@ struct UdpLink<M: Message> {
     opens: Opens,
     /// While the conversation stands.
     path: Option<Path>,
-    /// The peer's, while the conversation stands and datagrams are not known to pass.
+    /// The peer's greeting, while the conversation is up and datagrams are not known to pass.
     pending: Option<PeerHello>,
-    /// What was said last to keep the link from coming up, so that it is said once.
+    /// The last reason why the link did not come up, so that it is reported once.
     refusal: Option<String>,
     /// While the link is up.
     peer_session: Option<u64>,
-    /// Dropped senders, each with the time when it is given up.
+    /// Dropped senders, each with the time when it is abandoned.
     lingering: Vec<(Box<dyn Lingering>, Instant)>,
-    /// Datagrams that were none of ours.
+    /// Datagrams that belong to no channel of this link.
     foreign_datagrams: Arc<AtomicU64>,
-    /// How many of them the log has told, and when.
-    warned: (u64, Option<Instant>),
-    /// How often the group did not reach this peer, and how much of it the log has told.
+    /// How many of them were logged, and when.
+    logged: (u64, Option<Instant>),
+    /// How often the group did not reach this peer, and how often that was logged.
     group_failures: Arc<AtomicU64>,
-    told_deserted: u64,
+    logged_failures: u64,
     /// Events for the user.
     outbox: VecDeque<LinkEvent<M>>,
 }
@@ -127,23 +128,23 @@ impl<M: Message> UdpLink<M> {
                 token => {
                     if let (Some(key), Some((opens, context))) = (key_of(token), self.opening()) {
                         let done = opens.ready(key, &context);
-                        self.tell(done);
+                        self.report(done);
                     }
                 }
             }
         }
         self.lingering.retain(|(_, until)| now < *until);
         self.converse(now);
-        self.look_at_path(now);
+        self.check_path(now);
         if let Some((opens, context)) = self.opening() {
             let late = opens.tick(&context, now);
-            self.tell(late);
+            self.report(late);
         }
-        self.warn_of_strangers(now);
-        self.warn_of_deserted();
+        self.warn_of_foreign_datagrams(now);
+        self.warn_of_group_failures();
     }
 
-    /// What opens channels; `None` while the link is not up.
+    /// What opens channels; `None` while the link is down.
     fn opening(&mut self) -> Option<(&mut Opens, Context<'_>)> {
         let context = Context {
             poller: &self.poller,
@@ -157,30 +158,30 @@ impl<M: Message> UdpLink<M> {
         Some((&mut self.opens, context))
     }
 
-    fn tell(&mut self, done: impl IntoIterator<Item = Done<M>>) {
+    fn report(&mut self, done: impl IntoIterator<Item = Done<M>>) {
         for ((direction, channel), end) in done {
             self.outbox.push_back(LinkEvent::Channel(direction, channel, end));
         }
     }
 
-    /// Polls the inner link, and notes whether its conversation stands.
+    /// Handles the events of the conversation.
     fn converse(&mut self, now: Instant) {
         for _ in 0..ROUND {
             let Some(event) = self.conversation.poll(now) else {
                 return;
             };
             match event {
-                LinkEvent::Up(hello) => self.begin(hello, now),
-                LinkEvent::Down(why) => self.end(why),
-                LinkEvent::Control(letter) if self.path.as_ref().is_some_and(|path| !path.has_letter()) => {
-                    let read = self.path.as_mut().map_or(Ok(()), |path| path.read(&letter));
+                LinkEvent::Up(hello) => self.start_path_check(hello, now),
+                LinkEvent::Down(why) => self.end_conversation(why),
+                LinkEvent::Control(bytes) if self.path.as_ref().is_some_and(|path| !path.has_peer()) => {
+                    let read = self.path.as_mut().map_or(Ok(()), |path| path.read(&bytes));
                     if let Err(why) = read {
                         self.refuse(format!("`{}`: {why}", self.peer_host));
                     }
                 }
                 event => {
                     if let (LinkEvent::Control(_), Some(path)) = (&event, &mut self.path) {
-                        path.believe(now);
+                        path.assume_passing(now);
                         self.come_up();
                     }
                     self.outbox.push_back(event);
@@ -189,18 +190,18 @@ impl<M: Message> UdpLink<M> {
         }
     }
 
-    /// The conversation stands: what is missing is that datagrams pass.
-    fn begin(&mut self, hello: PeerHello, now: Instant) {
+    /// The conversation is up: starts to check whether datagrams pass.
+    fn start_path_check(&mut self, hello: PeerHello, now: Instant) {
         let opened = Path::open(self.address, &self.foreign_datagrams, now).and_then(|path| {
             self.poller.add(&path, PATH, Interest::Read)?;
-            Ok((path.letter()?, path))
+            Ok((path.control_message()?, path))
         });
         self.pending = Some(hello);
         match opened {
-            Ok((letter, path)) => {
+            Ok((bytes, path)) => {
                 self.path = Some(path);
-                // Where it can't be said any more the conversation has just ended.
-                let _ = self.conversation.send_control(&letter);
+                // If it fails, the conversation has just ended.
+                let _ = self.conversation.send_control(&bytes);
             }
             Err(error) => {
                 let why = format!("no socket for datagrams on {}: {error}", self.address);
@@ -211,7 +212,7 @@ impl<M: Message> UdpLink<M> {
     }
 
     /// The conversation has ended.
-    fn end(&mut self, why: String) {
+    fn end_conversation(&mut self, why: String) {
         self.path = None;
         self.peer_session = None;
         self.opens.void();
@@ -229,7 +230,7 @@ impl<M: Message> UdpLink<M> {
         }
     }
 
-    /// Something keeps the link from coming up.
+    /// Reports what keeps the link from coming up.
     fn refuse(&mut self, why: String) {
         if self.refusal.as_ref() != Some(&why) {
             self.refusal = Some(why.clone());
@@ -237,10 +238,10 @@ impl<M: Message> UdpLink<M> {
         }
     }
 
-    fn look_at_path(&mut self, now: Instant) {
+    fn check_path(&mut self, now: Instant) {
         let Some(path) = &mut self.path else { return };
         let local = &self.settings.local;
-        let passing = path.look(local.heartbeat, local.timeout, now);
+        let passing = path.check(local.heartbeat, local.timeout, now);
         let why = |path: &Path| {
             let to = path.peer_address().map(|to| to.ip().to_string());
             format!(
@@ -252,11 +253,11 @@ impl<M: Message> UdpLink<M> {
         };
         match (passing, self.pending.is_some()) {
             (Passing::Yes, true) => self.come_up(),
-            (Passing::NoMore, true) => {
+            (Passing::NoLonger, true) => {
                 let why = why(path);
                 self.refuse(why);
             }
-            (Passing::NoMore, false) => {
+            (Passing::NoLonger, false) => {
                 let why = why(path);
                 self.conversation.hang_up(&why, now);
                 self.converse(now);
@@ -274,13 +275,13 @@ impl<M: Message> UdpLink<M> {
         }
     }
 
-    /// Lanes don't log: what they counted is told from here, now and then.
-    fn warn_of_strangers(&mut self, now: Instant) {
+    /// Lanes do not log: the link logs what they counted, at most once a minute.
+    fn warn_of_foreign_datagrams(&mut self, now: Instant) {
         // Relaxed: a count by itself.
         let foreign_datagrams = self.foreign_datagrams.load(Ordering::Relaxed);
-        let (told, at) = self.warned;
-        if foreign_datagrams > told && at.is_none_or(|at| now >= at + WARN_AGAIN_AFTER) {
-            self.warned = (foreign_datagrams, Some(now));
+        let (before, at) = self.logged;
+        if foreign_datagrams > before && at.is_none_or(|at| now >= at + WARN_AGAIN_AFTER) {
+            self.logged = (foreign_datagrams, Some(now));
             tracing::warn!(
                 "udp: {foreign_datagrams} datagrams on {} were of no channel of ours",
                 self.address
@@ -288,13 +289,13 @@ impl<M: Message> UdpLink<M> {
         }
     }
 
-    /// As above: a group that does not reach the peer.
-    fn warn_of_deserted(&mut self) {
+    /// The same for a group that does not reach the peer.
+    fn warn_of_group_failures(&mut self) {
         // Relaxed: a count by itself.
         let group_failures = self.group_failures.load(Ordering::Relaxed);
         let group = self.settings.local.multicast;
-        if let Some(group) = group.filter(|_| group_failures > self.told_deserted) {
-            self.told_deserted = group_failures;
+        if let Some(group) = group.filter(|_| group_failures > self.logged_failures) {
+            self.logged_failures = group_failures;
             tracing::warn!(
                 "udp: multicast to {group} from {} is lost on its way, so {} gets everything by itself for a while: does a switch snoop IGMP or MLD without a querier?",
                 self.address,
@@ -303,7 +304,7 @@ impl<M: Message> UdpLink<M> {
         }
     }
 
-    /// Where a host sends what goes to several, as this host sees it.
+    /// The multicast group of this sender, as this host reaches it.
     fn group(&self, sender: &HostSettings) -> Option<GroupAddress> {
         let place = GroupAddress::new(self.address, sender.multicast?);
         place
@@ -311,7 +312,7 @@ impl<M: Message> UdpLink<M> {
             .ok()
     }
 
-    /// How a channel is carried whose sender has this table.
+    /// How a channel is carried whose sender has these settings.
     fn terms(&self, sender: &HostSettings, spec: &ChannelSpec) -> Terms {
         let heads_bytes = if self.address.is_ipv4() { 28 } else { 48 };
         Terms {
@@ -423,7 +424,7 @@ impl<M: Message> Drop for UdpLink<M> {
     }
 }
 
-/// What the receiver adds to its landing description: what it does with gaps.
+/// What the receiver adds to its landing description: its delivery.
 fn describe(delivery: Delivery) -> Vec<u8> {
     vec![match delivery {
         Delivery::Reliable => 1,
@@ -431,7 +432,7 @@ fn describe(delivery: Delivery) -> Vec<u8> {
     }]
 }
 
-/// Reads where a receiver waits, and whether it does what this host's table says.
+/// Decodes a landing description and checks that the receiver's delivery is this host's.
 fn judge(landing: &[u8], delivery: Delivery, is_v4: bool) -> Result<Landing, String> {
     let landing = Landing::decode(landing, MAGIC)?;
     if landing.description != describe(delivery) {

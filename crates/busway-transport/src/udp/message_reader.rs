@@ -1,7 +1,7 @@
-//! Takes a channel's stream of bytes apart into messages, which land where the sink wants them.
+//! Takes the stream of a channel apart into messages, which land where the sink wants them.
 //!
-//! Contract: bytes come in order, in runs of any length; what was used is gone from the stream. A message that is not whole can be given up.
-//! Called by [`super::receiver`]; nothing here allocates, locks or waits.
+//! Bytes come in order, in pieces of any length. A message that is not complete can be abandoned.
+//! Nothing here allocates, locks or waits.
 
 use crate::contract::{ChannelError, HEAD_BYTES, Head, Sink, Verdict};
 use crate::stream::rest_of;
@@ -9,11 +9,11 @@ use crate::stream::rest_of;
 /// Where the next byte belongs.
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// To a head, of which so many bytes are there.
+    /// To a head; so many of its bytes have arrived.
     Head(usize),
-    /// To this message, of which so many bytes (user header and payload) have landed.
+    /// To this message; so many bytes of user header and payload have landed.
     Landing(Head, usize),
-    /// To a message that is thrown away: so many bytes are still to come.
+    /// To a discarded message; so many bytes are still to come.
     Discarding(u64),
 }
 
@@ -22,16 +22,16 @@ enum State {
 pub(super) struct MessageReader {
     state: State,
     head: [u8; HEAD_BYTES],
-    /// Messages that the sink has taken, or that are given up.
+    /// Messages that the sink has taken or that were abandoned.
     pub(super) taken: u64,
 }
 
-/// How much one poll may still take.
+/// What one poll may still take.
 pub(super) struct Budget {
     /// Messages, delivered or discarded.
     pub(super) left: usize,
     pub(super) delivered: usize,
-    /// The sink wants the next message later.
+    /// The sink has answered [`Verdict::Later`].
     pub(super) is_put_off: bool,
 }
 
@@ -59,12 +59,12 @@ impl MessageReader {
         }
     }
 
-    /// Whether no message has begun.
+    /// Whether the stream is between two messages.
     pub(super) fn is_between(&self) -> bool {
         matches!(self.state, State::Head(0))
     }
 
-    /// Uses bytes until there are no more, or the budget is spent; returns how many.
+    /// Uses bytes until none are left or the budget is spent; returns how many.
     ///
     /// # Errors
     /// The bytes are no messages.
@@ -122,7 +122,7 @@ impl MessageReader {
         Ok(bytes.len() - rest.len())
     }
 
-    /// Asks the sink what shall become of the message whose head is there. False: later.
+    /// Asks the sink about the message whose head is complete. False: the sink wants it later.
     fn land(&mut self, sink: &mut dyn Sink, budget: &mut Budget) -> Result<bool, ChannelError> {
         let head = Head::decode(&self.head).ok_or(ChannelError::Corrupt("a head of unknown kind"))?;
         let total_bytes = head
@@ -146,7 +146,7 @@ impl MessageReader {
         budget.left -= 1;
     }
 
-    /// The rest of the message in progress will not come; the stream goes on at another head.
+    /// Abandons the message in progress; the stream goes on at another head.
     pub(super) fn abandon(&mut self, sink: &mut dyn Sink) {
         if let State::Landing(..) = self.state {
             sink.abandon();

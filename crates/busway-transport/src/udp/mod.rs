@@ -1,26 +1,28 @@
 //! The bus UDP: messages in datagrams as long as the path carries.
 //!
-//! A link is a conversation over TCP; a channel is a pair of connected UDP sockets. Queuing channels
-//! are reliable by default. Sampling channels, and queuing channels with
+//! A link is a conversation over TCP; a channel is a pair of connected UDP sockets. Queuing
+//! channels are reliable by default. Sampling channels, and queuing channels with
 //! `delivery = "best-effort"`, retransmit nothing: a lost message is a gap in the numbers. Every
 //! receiver acknowledges what has arrived and grants credit, and every sender gives way to other
 //! traffic on the path (docs/decisions/012).
 //!
-//! | module                | what it does                                            | runs on        |
-//! |-----------------------|---------------------------------------------------------|----------------|
-//! | `wire`                | encodes and decodes datagrams                           | any            |
-//! | `sending`             | the sender's side of the protocol, pure                 | lanes          |
-//! | `receiving`           | the receiver's side, pure                               | lanes          |
-//! | `congestion`          | round-trip times and the congestion window, pure        | lanes          |
-//! | `send_buffer`         | keeps messages as a stream of bytes until acknowledged  | lanes          |
-//! | `message_reader`      | takes the stream apart into messages                    | lanes          |
-//! | `socket`, `batch`     | many datagrams by one system call, the path's MTU       | lanes          |
-//! | `wake`                | one descriptor for a socket and a timer                 | lanes          |
-//! | `sender`, `send_state`, `receiver` | the ends of a channel                      | lanes          |
-//! | `multicast`           | sends what several hosts receive once                   | lanes          |
-//! | `path`                | whether datagrams pass at all                           | control thread |
-//! | `opens`               | opens channels                                          | control thread |
-//! | `link`                | the link                                                | control thread |
+//! | module                             | what it does                                           |
+//! |------------------------------------|--------------------------------------------------------|
+//! | `wire`                             | encodes and decodes datagrams                          |
+//! | `sending`                          | the sender's side of the protocol, pure                |
+//! | `receiving`                        | the receiver's side, pure                              |
+//! | `congestion`                       | round-trip times and the congestion window, pure       |
+//! | `send_buffer`                      | keeps messages as a stream of bytes until acknowledged |
+//! | `message_reader`                   | takes the stream apart into messages                   |
+//! | `socket`, `batch`                  | many datagrams by one system call, the path's MTU      |
+//! | `wake`                             | one descriptor for a socket and a timer                |
+//! | `sender`, `send_state`, `receiver` | the ends of a channel                                  |
+//! | `multicast`                        | sends what several hosts receive once                  |
+//! | `path`                             | checks whether datagrams pass at all                   |
+//! | `opens`                            | opens channels                                         |
+//! | `link`                             | the link                                               |
+//!
+//! `link`, `opens` and `path` run on the control thread, the ends of a channel on lanes.
 
 mod batch;
 mod congestion;
@@ -83,29 +85,29 @@ pub(crate) fn decode_all(bytes: &[u8]) {
         return;
     };
     match datagram {
-        wire::Datagram::Data(run, rest) => {
-            let again = [&run.encode(token)[..], rest].concat();
+        wire::Datagram::Data(header, rest) => {
+            let again = [&header.encode(token)[..], rest].concat();
             assert_eq!(wire::decode(&again), Some((token, datagram)));
         }
-        wire::Datagram::Ack(answer) => {
-            assert_eq!(wire::decode(&answer.encode(token)), Some((token, datagram)));
+        wire::Datagram::Ack(ack) => {
+            assert_eq!(wire::decode(&ack.encode(token)), Some((token, datagram)));
             let mut sending = sending::Sending::new(settings::Delivery::Reliable, 1000);
             sending.accept(10_000);
             while sending.next(1000, 1).is_some() {}
-            let _ = sending.on_ack(&answer, 10, 2);
+            let _ = sending.on_ack(&ack, 10, 2);
         }
         wire::Datagram::Open(open) => {
             assert_eq!(wire::decode(&open.encode(token)), Some((token, datagram)));
         }
-        wire::Datagram::Multicast(shares, rest) => {
-            let table: Vec<wire::Recipient> = shares.iter().collect();
-            let head = wire::encode_multicast(shares.first, &table);
+        wire::Datagram::Multicast(recipients, rest) => {
+            let table: Vec<wire::Recipient> = recipients.iter().collect();
+            let head = wire::encode_multicast(recipients.first, &table);
             assert_eq!(
                 [&head[..wire::multicast_header_bytes(table.len())], rest].concat(),
                 bytes
             );
-            for share in table {
-                let _ = shares.header_for(share.token, rest.len());
+            for recipient in table {
+                let _ = recipients.header_for(recipient.token, rest.len());
             }
         }
         wire::Datagram::Invite(port) => {

@@ -1,8 +1,9 @@
-//! Channels of one conversation: on their way to being open, and a hold on the sockets of those that are, so that a lost conversation
-//! ends them. Owned by the link; control thread.
+//! Opens the channels of one conversation, and ends the open ones when the conversation is lost.
+//! Control thread.
 //!
-//! A receiver waits on a socket of its own for the opening, which names the channel, both sessions and the token from the landing description;
-//! it then belongs to whoever sent that, and answers. The sender repeats its opening until it hears the answer.
+//! A receiver waits on a socket of its own for an opening, which names the channel, both sessions
+//! and the token from the landing description. It connects the socket to the sender of the opening
+//! and acknowledges it. The sender repeats its opening until the acknowledgement arrives.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -22,11 +23,11 @@ use crate::session::attic::Attic;
 use crate::session::landing::Landing;
 use crate::stream::{Interest, Poller};
 
-/// A sender that has no answer by then is reported as failed.
-const GIVE_UP_AFTER: Duration = Duration::from_secs(5);
+/// Time after which a sender without an acknowledgement is reported as failed.
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two openings.
-const REPEAT_AFTER: Duration = Duration::from_millis(20);
-/// Datagrams looked at in one go.
+const REPEAT_EVERY: Duration = Duration::from_millis(20);
+/// Datagrams read in one call.
 const ROUND: usize = 64;
 
 /// A channel of a link, in this host's role.
@@ -39,7 +40,7 @@ pub(super) type Done<M> = (Key, Result<ChannelEnd<M>, String>);
 pub(super) struct Context<'a> {
     pub(super) poller: &'a Poller,
     pub(super) attic: &'a Arc<Attic>,
-    /// Of this host's datagrams.
+    /// The address of this host's datagrams.
     pub(super) address: IpAddr,
     pub(super) foreign_datagrams: &'a Arc<AtomicU64>,
     /// Counts receivers that a group did not reach.
@@ -54,11 +55,11 @@ pub(super) struct Context<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Terms {
     pub(super) delivery: Delivery,
-    /// Of the receiver.
+    /// The receiver's window.
     pub(super) window_bytes: u64,
     /// Largest datagram of the sender.
     pub(super) most_bytes: usize,
-    /// Where the sender sends what goes to several.
+    /// The multicast group of the sender.
     pub(super) group: Option<GroupAddress>,
 }
 
@@ -74,18 +75,18 @@ struct Dialled {
     spec: ChannelSpec,
     terms: Terms,
     repeat_at: Instant,
-    give_up_at: Instant,
+    fails_at: Instant,
 }
 
 #[derive(Default)]
 pub(super) struct Opens {
-    expected: HashMap<ChannelId, Expected>,
+    awaited_senders: HashMap<ChannelId, Expected>,
     dialled: HashMap<ChannelId, Dialled>,
     live: Vec<(Key, Weak<UdpSocket>)>,
 }
 
 impl Opens {
-    /// Waits for the sender that knows the token; returns where.
+    /// Opens a socket that waits for the sender that knows the token; returns its address.
     pub(super) fn expect(
         &mut self,
         channel: ChannelId,
@@ -102,11 +103,12 @@ impl Opens {
             .poller
             .add(&socket, token_of((Direction::Receive, channel)), Interest::Read)?;
         let token = landing.token;
-        self.expected.insert(channel, Expected { socket, token, terms });
+        self.awaited_senders
+            .insert(channel, Expected { socket, token, terms });
         Ok(landing)
     }
 
-    /// Begins to ask a receiver.
+    /// Sends the first opening to a receiver.
     pub(super) fn dial(
         &mut self,
         channel: ChannelId,
@@ -126,29 +128,29 @@ impl Opens {
             token: landing.token,
             spec: *spec,
             terms,
-            repeat_at: now + REPEAT_AFTER,
-            give_up_at: now + GIVE_UP_AFTER,
+            repeat_at: now + REPEAT_EVERY,
+            fails_at: now + TIMEOUT,
         };
-        dialled.ask(channel, context);
+        dialled.send_opening(channel, context);
         self.dialled.insert(channel, dialled);
         Ok(())
     }
 
-    /// Something came for a channel.
+    /// Something arrived for a channel.
     pub(super) fn ready<M: Message>(&mut self, key: Key, context: &Context<'_>) -> Option<Done<M>> {
         let end = match key.0 {
-            Direction::Receive => self.meet(key.1, context),
-            Direction::Send => self.hear(key.1, context),
+            Direction::Receive => self.accept(key.1, context),
+            Direction::Send => self.finish_dialling(key.1, context),
         }?;
         Some((key, end))
     }
 
-    fn meet<M: Message>(
+    fn accept<M: Message>(
         &mut self,
         channel: ChannelId,
         context: &Context<'_>,
     ) -> Option<Result<ChannelEnd<M>, String>> {
-        let expected = self.expected.get(&channel)?;
+        let awaited_senders = self.awaited_senders.get(&channel)?;
         let awaited = Open {
             channel: channel.0,
             from_session: context.peer_session,
@@ -156,14 +158,15 @@ impl Opens {
         };
         let mut bytes = [0; ACK_BYTES];
         let from = (0..ROUND).find_map(|_| {
-            let (count, from) = expected.socket.receive(&mut bytes).ok()??;
-            let is_awaited = decode(&bytes[..count]) == Some((expected.token, Datagram::Open(awaited)));
+            let (count, from) = awaited_senders.socket.receive(&mut bytes).ok()??;
+            let is_awaited =
+                decode(&bytes[..count]) == Some((awaited_senders.token, Datagram::Open(awaited)));
             if !is_awaited {
-                expected.socket.count_foreign();
+                awaited_senders.socket.count_foreign();
             }
             is_awaited.then_some(from)
         })?;
-        let Expected { socket, token, terms } = self.expected.remove(&channel)?;
+        let Expected { socket, token, terms } = self.awaited_senders.remove(&channel)?;
         context.poller.remove(&socket);
         if let Err(error) = socket.connect(from) {
             return Some(Err(format!("no way to {from}: {error}")));
@@ -172,27 +175,28 @@ impl Opens {
         let socket = Arc::new(socket);
         self.live
             .push(((Direction::Receive, channel), Arc::downgrade(&socket)));
-        // What the group lacks is told where the settings are read; without it everything comes to this socket.
-        let hearing = terms
+        // A group that cannot be used is logged where the settings are read; then all datagrams
+        // arrive here.
+        let group = terms
             .group
             .and_then(|place| GroupReceiver::new(place, from.ip(), &socket).ok());
-        let mut receiver = UdpReceiver::new(socket, token, terms.delivery, terms.window_bytes, hearing);
+        let mut receiver = UdpReceiver::new(socket, token, terms.delivery, terms.window_bytes, group);
         receiver.acknowledge();
         Some(Ok(ChannelEnd::Receiver(Box::new(receiver))))
     }
 
-    fn hear<M: Message>(
+    fn finish_dialling<M: Message>(
         &mut self,
         channel: ChannelId,
         context: &Context<'_>,
     ) -> Option<Result<ChannelEnd<M>, String>> {
         let dialled = self.dialled.get(&channel)?;
         let mut bytes = [0; ACK_BYTES];
-        let answer = (0..ROUND).find_map(|_| {
+        let ack = (0..ROUND).find_map(|_| {
             // An error is about an earlier opening; it is repeated until its time is over.
             let (count, _) = dialled.socket.receive(&mut bytes).ok().flatten()?;
             match decode(&bytes[..count]) {
-                Some((token, Datagram::Ack(answer))) if token == dialled.token => Some(answer),
+                Some((token, Datagram::Ack(ack))) if token == dialled.token => Some(ack),
                 _ => {
                     dialled.socket.count_foreign();
                     None
@@ -212,26 +216,26 @@ impl Opens {
             most_bytes: dialled.terms.most_bytes,
         };
         let group = dialled.terms.group;
-        let sender = UdpSender::new(setup, &answer, group, context.group_failures, context.attic);
+        let sender = UdpSender::new(setup, &ack, group, context.group_failures, context.attic);
         Some(match sender {
             Ok(sender) => Ok(ChannelEnd::Sender(Box::new(sender))),
             Err(error) => Err(error.to_string()),
         })
     }
 
-    /// Repeats openings, gives up what is late, and forgets ends that are gone.
+    /// Repeats openings, fails those that are late, and forgets ends that are gone.
     pub(super) fn tick<M: Message>(&mut self, context: &Context<'_>, now: Instant) -> Vec<Done<M>> {
         self.live.retain(|(_, socket)| socket.strong_count() > 0);
         for (channel, dialled) in &mut self.dialled {
             if now >= dialled.repeat_at {
-                dialled.ask(*channel, context);
-                dialled.repeat_at = now + REPEAT_AFTER;
+                dialled.send_opening(*channel, context);
+                dialled.repeat_at = now + REPEAT_EVERY;
             }
         }
-        let late = self.dialled.extract_if(|_, dialled| now >= dialled.give_up_at);
+        let late = self.dialled.extract_if(|_, dialled| now >= dialled.fails_at);
         late.map(|(channel, _)| {
             let why = format!(
-                "the receiver did not answer over UDP within {GIVE_UP_AFTER:?}: does a firewall keep datagrams out?"
+                "the receiver did not answer over UDP within {TIMEOUT:?}: does a firewall keep datagrams out?"
             );
             ((Direction::Send, channel), Err(why))
         })
@@ -246,13 +250,13 @@ impl Opens {
     /// Forgets a channel.
     pub(super) fn close(&mut self, key: Key) {
         match key.0 {
-            Direction::Receive => drop(self.expected.remove(&key.1)),
+            Direction::Receive => drop(self.awaited_senders.remove(&key.1)),
             Direction::Send => drop(self.dialled.remove(&key.1)),
         }
         self.live.retain(|(live, _)| *live != key);
     }
 
-    /// Ends everything. Ends in use drain what has arrived and then fail.
+    /// Ends all channels. Ends in use read what has arrived and then fail.
     pub(super) fn void(&mut self) {
         for socket in self.live.iter().filter_map(|(_, socket)| socket.upgrade()) {
             socket.set_void();
@@ -262,13 +266,13 @@ impl Opens {
 }
 
 impl Dialled {
-    fn ask(&self, channel: ChannelId, context: &Context<'_>) {
+    fn send_opening(&self, channel: ChannelId, context: &Context<'_>) {
         let open = Open {
             channel: channel.0,
             from_session: context.session,
             to_session: context.peer_session,
         };
-        // What fails is repeated.
+        // An opening that fails is repeated.
         let _ = self.socket.send(&open.encode(self.token));
     }
 }

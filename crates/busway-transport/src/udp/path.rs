@@ -1,14 +1,15 @@
-//! Whether datagrams pass between the two hosts of a link. The conversation, a TCP connection, says nothing of that: a firewall or a router may carry
-//! the one and drop the other.
+//! Checks whether datagrams pass between the two hosts of a link. A firewall or router may pass the
+//! TCP conversation and drop datagrams.
 //!
-//! Each side has a socket for it, tells the peer where in its first letter of the conversation, and sends a beat at each heartbeat, which says whether it
-//! hears the peer's. A link is up once a beat says so, and while beats come: whoever hears none for the timeout ends the conversation, which tells the
-//! other side. Driven by [`super::link`], on its control thread.
+//! Each side has a socket for it, sends its address to the peer in its first control message, and
+//! sends a beat at each heartbeat, which says whether it receives the peer's beats. A link is up
+//! once a beat says so, and while beats come. A side that receives none within the timeout ends the
+//! conversation, which informs the other side.
 //!
 //! ```text
-//! beat + 0   token    u64, little-endian, from the letter of whom it is for
-//!      + 8   hears    u8: 1 once the sender has heard a beat of this conversation
-//!      + 9   zero     7 bytes
+//! beat + 0   token     u64, little-endian, from the control message of the recipient
+//!      + 8   receives  u8: 1 once the sender has received a beat of this conversation
+//!      + 9   zero      7 bytes
 //! ```
 
 use std::net::{IpAddr, SocketAddr};
@@ -21,7 +22,7 @@ use super::socket::UdpSocket;
 use crate::session::landing::Landing;
 use crate::stream::draw_token;
 
-/// Begins the letter.
+/// Begins the control message.
 const MAGIC: [u8; 4] = *b"BUSP";
 const BEAT_BYTES: usize = 16;
 /// Datagrams looked at in one go.
@@ -31,14 +32,14 @@ const ROUND: usize = 64;
 pub(super) struct Path {
     socket: UdpSocket,
     token: u64,
-    /// The peer's, once its letter is here.
+    /// The peer's address and token, once its control message has arrived.
     peer: Option<Landing>,
-    hears: bool,
-    is_heard: bool,
-    /// A beat waits for no heartbeat: the peer does not know yet that it is heard.
-    is_asked: bool,
-    heard_at: Instant,
-    looked_at: Instant,
+    receives: bool,
+    is_received: bool,
+    /// Send a beat at once: the peer does not know yet that its beats arrive.
+    must_send: bool,
+    received_at: Instant,
+    checked_at: Instant,
     beat_at: Instant,
 }
 
@@ -48,12 +49,12 @@ pub(super) enum Passing {
     /// Not both ways, so far.
     NotYet,
     Yes,
-    /// Nothing has come for the timeout, since the last time that this was said.
-    NoMore,
+    /// Nothing has arrived within the timeout, since this was last returned.
+    NoLonger,
 }
 
 impl Path {
-    /// For a conversation that has just begun.
+    /// A check for a conversation that has just begun.
     pub(super) fn open(
         address: IpAddr,
         foreign_datagrams: &Arc<AtomicU64>,
@@ -63,17 +64,17 @@ impl Path {
             socket: UdpSocket::bind(address, foreign_datagrams)?,
             token: draw_token(),
             peer: None,
-            hears: false,
-            is_heard: false,
-            is_asked: false,
-            heard_at: now,
-            looked_at: now,
+            receives: false,
+            is_received: false,
+            must_send: false,
+            received_at: now,
+            checked_at: now,
             beat_at: now,
         })
     }
 
-    /// What the peer needs to know.
-    pub(super) fn letter(&self) -> std::io::Result<Vec<u8>> {
+    /// The control message for the peer.
+    pub(super) fn control_message(&self) -> std::io::Result<Vec<u8>> {
         let landing = Landing {
             address: self.socket.local_address()?,
             token: self.token,
@@ -82,89 +83,91 @@ impl Path {
         Ok(landing.encode(MAGIC))
     }
 
-    /// Whether the peer's letter is here.
-    pub(super) fn has_letter(&self) -> bool {
+    /// Whether the peer's control message has arrived.
+    pub(super) fn has_peer(&self) -> bool {
         self.peer.is_some()
     }
 
-    /// Takes in the peer's letter.
+    /// Reads the peer's control message.
     ///
     /// # Errors
-    /// In words: it is none.
-    pub(super) fn read(&mut self, letter: &[u8]) -> Result<(), String> {
-        let landing = Landing::decode(letter, MAGIC).map_err(|why| {
-            format!("it does not say where it hears datagrams ({why}): run the same version on both hosts")
+    /// In words: what is wrong with it.
+    pub(super) fn read(&mut self, control_message: &[u8]) -> Result<(), String> {
+        let landing = Landing::decode(control_message, MAGIC).map_err(|why| {
+            format!("it does not say where it receives datagrams ({why}): run the same version on both hosts")
         })?;
         self.peer = Some(landing);
         Ok(())
     }
 
-    /// Where the peer hears datagrams.
+    /// The address at which the peer receives beats.
     pub(super) fn peer_address(&self) -> Option<SocketAddr> {
         self.peer.as_ref().map(|landing| landing.address)
     }
 
-    /// The peer has gone on as if datagrams passed both ways, so they do.
-    pub(super) fn believe(&mut self, now: Instant) {
-        (self.hears, self.is_heard, self.heard_at) = (true, true, now);
+    /// The peer has acted as if datagrams passed both ways, so they do.
+    pub(super) fn assume_passing(&mut self, now: Instant) {
+        (self.receives, self.is_received, self.received_at) = (true, true, now);
     }
 
-    /// Hears and sends beats, one `every` so often; none for the `timeout` is too few.
-    pub(super) fn look(&mut self, every: Duration, timeout: Duration, now: Instant) -> Passing {
-        // A host that did not look, for want of processor time, can't say that nothing came.
-        if now.saturating_duration_since(self.looked_at) > timeout / 2 {
-            self.heard_at = now;
+    /// Receives beats, and sends one `every` so often. Returns [`Passing::NoMore`] if none has
+    /// arrived within the timeout.
+    pub(super) fn check(&mut self, every: Duration, timeout: Duration, now: Instant) -> Passing {
+        // A host that had no processor time cannot know that nothing arrived.
+        if now.saturating_duration_since(self.checked_at) > timeout / 2 {
+            self.received_at = now;
         }
-        self.looked_at = now;
-        self.hear(now);
-        if now >= self.beat_at || self.is_asked {
+        self.checked_at = now;
+        self.receive(now);
+        if now >= self.beat_at || self.must_send {
             self.beat();
             self.beat_at = now + every;
         }
         match (
-            self.is_heard,
-            now.saturating_duration_since(self.heard_at) >= timeout,
+            self.is_received,
+            now.saturating_duration_since(self.received_at) >= timeout,
         ) {
-            (_, true) => Passing::NoMore,
+            (_, true) => Passing::NoLonger,
             (true, false) => Passing::Yes,
             (false, false) => Passing::NotYet,
         }
     }
 
-    fn hear(&mut self, now: Instant) {
+    fn receive(&mut self, now: Instant) {
         let mut bytes = [0; BEAT_BYTES + 1];
         for _ in 0..ROUND {
-            // An error is about an earlier beat of ours.
+            // An error is about an earlier beat of this host.
             let Ok(Some((count, _))) = self.socket.receive(&mut bytes) else {
                 return;
             };
-            let Some(hears) = decode(&bytes[..count], self.token) else {
+            let Some(receives) = decode(&bytes[..count], self.token) else {
                 self.socket.count_foreign();
                 continue;
             };
-            self.is_asked |= !hears || !self.hears;
-            self.hears = true;
-            self.is_heard |= hears;
-            self.heard_at = now;
+            self.must_send |= !receives || !self.receives;
+            self.receives = true;
+            self.is_received |= receives;
+            self.received_at = now;
         }
     }
 
     fn beat(&mut self) {
         if let Some(peer) = &self.peer {
-            // What fails is repeated; each time connected anew, since there may have been no way before.
+            // A beat that fails is repeated. Connects each time: there may have been no route
+            // before.
             let _ = self
                 .socket
                 .connect(peer.address)
-                .and_then(|()| self.socket.send(&encode(peer.token, self.hears)));
-            self.is_asked = false;
+                .and_then(|()| self.socket.send(&encode(peer.token, self.receives)));
+            self.must_send = false;
         }
     }
 
-    /// When [`look`](Self::look) is due.
+    /// When to call [`check`](Self::check).
     pub(super) fn due(&self, timeout: Duration) -> Instant {
         self.beat_at
-            .min(self.heard_at + timeout)
-            .min(self.looked_at + timeout / 4)
+            .min(self.received_at + timeout)
+            .min(self.checked_at + timeout / 4)
     }
 }
 
@@ -174,18 +177,18 @@ impl AsFd for Path {
     }
 }
 
-fn encode(token: u64, hears: bool) -> [u8; BEAT_BYTES] {
+fn encode(token: u64, receives: bool) -> [u8; BEAT_BYTES] {
     let mut bytes = [0; BEAT_BYTES];
     bytes[..8].copy_from_slice(&token.to_le_bytes());
-    bytes[8] = u8::from(hears);
+    bytes[8] = u8::from(receives);
     bytes
 }
 
-/// Whether the sender of a beat hears; `None` if it is no beat for this token.
+/// Whether the sender of a beat receives beats; `None` if it is no beat with this token.
 fn decode(bytes: &[u8], token: u64) -> Option<bool> {
     [false, true]
         .into_iter()
-        .find(|hears| bytes == encode(token, *hears))
+        .find(|receives| bytes == encode(token, *receives))
 }
 
 #[cfg(test)]
@@ -198,7 +201,7 @@ mod tests {
     fn pair(now: Instant) -> [Path; 2] {
         let paths = [1, 2]
             .map(|last| Path::open(IpAddr::from([127, 0, 0, last]), &Arc::default(), now).expect("loopback"));
-        let letters = [&paths[0], &paths[1]].map(|path| path.letter().expect("bound"));
+        let letters = [&paths[0], &paths[1]].map(|path| path.control_message().expect("bound"));
         let mut paths = paths;
         paths[0].read(&letters[1]).expect("a letter");
         paths[1].read(&letters[0]).expect("a letter");
@@ -206,40 +209,41 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_pass_once_each_side_knows_that_it_is_heard_without_waiting_for_a_heartbeat() {
+    fn path_passes_without_waiting_for_a_heartbeat() {
         let now = Instant::now();
         let mut paths = pair(now);
         let mut seen = Vec::new();
         for _ in 0..3 {
-            seen.push([0, 1].map(|at: usize| paths[at].look(EVERY, TIMEOUT, now)));
+            seen.push([0, 1].map(|at: usize| paths[at].check(EVERY, TIMEOUT, now)));
         }
         assert_eq!(seen[0], [Passing::NotYet, Passing::NotYet]);
         assert_eq!(seen[2], [Passing::Yes, Passing::Yes], "{seen:?}");
     }
 
     #[test]
-    fn one_way_is_not_enough() {
+    fn path_that_passes_one_way_only_does_not_pass() {
         let start = Instant::now();
         let open =
             |last| Path::open(IpAddr::from([127, 0, 0, last]), &Arc::default(), start).expect("loopback");
         let (mut near, mut far) = (open(1), open(2));
-        // The near side does not know where to send, so that nothing of it arrives.
-        far.read(&near.letter().expect("bound")).expect("a letter");
+        // `near` does not know where to send, so nothing of it arrives.
+        far.read(&near.control_message().expect("bound"))
+            .expect("a letter");
         for step in 0..20 {
             let now = start + EVERY * step;
-            assert_eq!(far.look(EVERY, Duration::from_secs(100), now), Passing::NotYet);
-            assert_eq!(near.look(EVERY, TIMEOUT, now), Passing::NotYet, "step {step}");
-            assert!(near.hears || step == 0, "the far side is heard");
+            assert_eq!(far.check(EVERY, Duration::from_secs(100), now), Passing::NotYet);
+            assert_eq!(near.check(EVERY, TIMEOUT, now), Passing::NotYet, "step {step}");
+            assert!(near.receives || step == 0, "the far side is heard");
         }
     }
 
     #[test]
-    fn silence_is_noticed_after_the_timeout_unless_nobody_looked() {
+    fn silence_ends_path_after_timeout_unless_unpolled() {
         let start = Instant::now();
         let mut paths = pair(start);
         for _ in 0..3 {
             for path in &mut paths {
-                path.look(EVERY, TIMEOUT, start);
+                path.check(EVERY, TIMEOUT, start);
             }
         }
         let [mut near, far] = paths;
@@ -247,16 +251,16 @@ mod tests {
         let mut last = Passing::Yes;
         for step in 1..=8 {
             assert_eq!(last, Passing::Yes, "before step {step}");
-            last = near.look(EVERY, TIMEOUT, start + EVERY * step);
+            last = near.check(EVERY, TIMEOUT, start + EVERY * step);
         }
-        assert_eq!(last, Passing::NoMore);
-        near.heard_at = start;
-        near.looked_at = start;
-        assert_eq!(near.look(EVERY, TIMEOUT, start + TIMEOUT * 3), Passing::Yes);
+        assert_eq!(last, Passing::NoLonger);
+        near.received_at = start;
+        near.checked_at = start;
+        assert_eq!(near.check(EVERY, TIMEOUT, start + TIMEOUT * 3), Passing::Yes);
     }
 
     #[test]
-    fn only_a_beat_with_the_token_is_one() {
+    fn beat_without_the_token_is_refused() {
         let beat = encode(7, true);
         assert_eq!(decode(&beat, 7), Some(true));
         assert_eq!(decode(&encode(7, false), 7), Some(false));

@@ -1,5 +1,6 @@
-//! An oracle for the two sides of the protocol: over a simulated path that loses, repeats, delays and reorders, with a receiver that takes
-//! its time. What a byte is can be told from its offset, so that whatever is used can be checked.
+//! An oracle for both sides of the protocol, over a simulated path that loses, repeats, delays and
+//! reorders, with a receiver that takes its time. The value of a byte follows from its offset, so
+//! that every byte used can be checked.
 
 use std::collections::BTreeMap;
 
@@ -252,7 +253,7 @@ fn deliver(seed: u64, faults: Faults, bytes: u64) -> u64 {
 }
 
 #[test]
-fn whatever_the_path_does_every_byte_is_used_once_and_in_order() {
+fn lossy_path_delivers_every_byte_once_in_order() {
     for seed in 1..200 {
         let mut random = Random(seed * 7919);
         let faults = Faults {
@@ -266,7 +267,7 @@ fn whatever_the_path_does_every_byte_is_used_once_and_in_order() {
 }
 
 #[test]
-fn every_byte_is_used_once_though_it_comes_two_ways_that_overtake_each_other() {
+fn two_paths_deliver_every_byte_once_in_order() {
     for seed in 1..200 {
         let mut random = Random(seed * 104_729);
         let faults = Faults {
@@ -280,7 +281,7 @@ fn every_byte_is_used_once_though_it_comes_two_ways_that_overtake_each_other() {
 }
 
 #[test]
-fn a_path_that_loses_one_datagram_in_a_hundred_is_hardly_slower_than_one_that_loses_none() {
+fn one_percent_loss_takes_at_most_ten_sevenths_of_the_time() {
     let with = |lost| {
         let faults = Faults {
             lost,
@@ -299,7 +300,7 @@ fn a_path_that_loses_one_datagram_in_a_hundred_is_hardly_slower_than_one_that_lo
 }
 
 #[test]
-fn best_effort_sends_every_byte_once_and_never_stands_still() {
+fn best_effort_sends_every_byte_once_and_never_stalls() {
     for seed in 1..100 {
         let mut path = Path {
             random: Random(seed * 31 + 1),
@@ -357,7 +358,7 @@ fn best_effort_sends_every_byte_once_and_never_stands_still() {
 }
 
 #[test]
-fn answers_that_lie_are_refused_or_harmless() {
+fn false_acknowledgements_are_refused_or_harmless() {
     let mut random = Random(99);
     for _ in 0..2000 {
         let mut sender = Sending::new(Delivery::Reliable, 1400);

@@ -233,8 +233,8 @@ impl UdpReceiver {
     /// Uses the current datagram; false if some of it must wait.
     fn use_current(&mut self, sink: &mut dyn Sink, budget: &mut Budget) -> Result<bool, ChannelError> {
         let bytes = self.arrivals.current().unwrap_or_default();
-        let (run, bytes) = match decode(bytes) {
-            Some((token, Datagram::Data(run, bytes))) if token == self.token => (run, bytes),
+        let (header, bytes) = match decode(bytes) {
+            Some((token, Datagram::Data(header, bytes))) if token == self.token => (header, bytes),
             // The acknowledgement of the opening was lost.
             Some((token, Datagram::Open(_))) if token == self.token => {
                 self.must_ack = true;
@@ -250,7 +250,7 @@ impl UdpReceiver {
             Some((_, Datagram::Multicast(shares, bytes))) => {
                 let group = self.group.as_mut();
                 match group.and_then(|group| group.read(&shares, self.token, bytes.len())) {
-                    Some(run) => (run, bytes),
+                    Some(header) => (header, bytes),
                     None => {
                         // A probe, or a datagram to others.
                         self.must_ack |= bytes.is_empty();
@@ -264,14 +264,14 @@ impl UdpReceiver {
             }
         };
         self.must_ack = true;
-        if run.purpose == Purpose::End {
-            self.ends_at.get_or_insert(run.offset);
+        if header.purpose == Purpose::End {
+            self.ends_at.get_or_insert(header.offset);
         }
         match &mut self.order {
             Order::Reliable { assembler, ring } => {
-                let is_kept = assemble(&run, bytes, assembler, ring, &mut self.messages, sink, budget)?;
+                let is_kept = assemble(&header, bytes, assembler, ring, &mut self.messages, sink, budget)?;
                 if is_kept {
-                    self.received.insert(run.packet);
+                    self.received.insert(header.packet);
                 }
                 self.use_ring(sink, budget)?;
                 Ok(true)
@@ -282,11 +282,18 @@ impl UdpReceiver {
                 used,
                 ..
             } => {
-                self.received.insert(run.packet);
+                self.received.insert(header.packet);
                 let mut from = match *used {
                     Some(from) => from,
                     None => {
-                        match skip_gap(&run, bytes.len(), due, is_out_of_sync, &mut self.messages, sink) {
+                        match skip_gap(
+                            &header,
+                            bytes.len(),
+                            due,
+                            is_out_of_sync,
+                            &mut self.messages,
+                            sink,
+                        ) {
                             Some(from) => from,
                             None => return Ok(true),
                         }
@@ -361,7 +368,7 @@ impl Receiver for UdpReceiver {
 /// Uses the next bytes of the stream, and keeps those that are early or that the sink puts off.
 /// Returns false if they must be sent again.
 fn assemble(
-    run: &DataHeader,
+    header: &DataHeader,
     bytes: &[u8],
     assembler: &mut Assembler,
     ring: &mut [u8],
@@ -369,7 +376,7 @@ fn assemble(
     sink: &mut dyn Sink,
     budget: &mut Budget,
 ) -> Result<bool, ChannelError> {
-    let (mut offset, mut bytes) = (run.offset, bytes);
+    let (mut offset, mut bytes) = (header.offset, bytes);
     match assembler.classify(offset, bytes.len() as u64) {
         Placement::Old => return Ok(true),
         Placement::NoRoom => return Ok(false),
@@ -403,28 +410,28 @@ fn assemble(
 /// Abandons the gap before a datagram and finds the next head in it. Returns the index of the first
 /// usable byte; `None` if there is none.
 fn skip_gap(
-    run: &DataHeader,
+    header: &DataHeader,
     len: usize,
     due: &mut u64,
     is_out_of_sync: &mut bool,
     messages: &mut MessageReader,
     sink: &mut dyn Sink,
 ) -> Option<usize> {
-    if run.offset < *due {
+    if header.offset < *due {
         return None;
     }
-    if run.offset > *due {
+    if header.offset > *due {
         messages.abandon(sink);
-        *due = run.offset;
+        *due = header.offset;
         *is_out_of_sync = true;
     }
     if !*is_out_of_sync {
         return Some(0);
     }
-    match run.first {
+    match header.first {
         Some(first) => {
             *is_out_of_sync = false;
-            messages.taken = run.number;
+            messages.taken = header.number;
             *due += u64::from(first);
             Some(usize::from(first))
         }

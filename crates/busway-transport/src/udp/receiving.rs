@@ -1,14 +1,14 @@
-//! The receiver's side of the protocol: what has arrived, what is missing, and what to ack.
+//! The receiver's side of the protocol: what has arrived, what is missing, and what to acknowledge.
 //!
-//! Pure, as [`super::sending`]; driven by [`super::receiver`] and by the oracle in `protocol_tests`. Nothing here allocates after
-//! the constructors. All numbers were written by a peer: sums were checked by [`super::wire::decode`].
+//! Pure, like [`super::sending`]. Nothing here allocates after the constructors. A peer wrote all
+//! numbers; [`super::wire::decode`] has checked that their sums do not overflow.
 
 use super::wire::{Ack, SEEN_WORDS};
 
-/// Runs that lie beyond a gap, at most; what would be one more counts as not arrived.
-const MAX_RUNS: usize = 512;
+/// Ranges beyond a gap at most; bytes that would begin another one count as not arrived.
+const MAX_RANGES: usize = 512;
 
-/// The packets that have arrived, as far back as an ack tells.
+/// The packets that have arrived, as far back as an acknowledgement reports.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReceivedPackets {
     largest: u64,
@@ -59,7 +59,7 @@ impl ReceivedPackets {
 /// What to do with bytes of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Placement {
-    /// The bytes from this one on are what is ready_bytes.
+    /// The bytes from this index on come next in the stream.
     Next(usize),
     /// They have arrived before.
     Old,
@@ -76,8 +76,8 @@ pub(super) struct Assembler {
     consumed: u64,
     /// Bytes from `consumed` on that may be kept.
     window_bytes: u64,
-    /// What is kept: ascending, apart from each other.
-    runs: Vec<(u64, u64)>,
+    /// Ranges kept beyond `consumed`: ascending, with gaps between them.
+    ranges: Vec<(u64, u64)>,
 }
 
 impl Assembler {
@@ -85,7 +85,7 @@ impl Assembler {
         Assembler {
             consumed: 0,
             window_bytes,
-            runs: Vec::with_capacity(MAX_RUNS),
+            ranges: Vec::with_capacity(MAX_RANGES),
         }
     }
 
@@ -96,7 +96,7 @@ impl Assembler {
 
     /// All bytes before have arrived.
     pub(super) fn received(&self) -> u64 {
-        match self.runs.first() {
+        match self.ranges.first() {
             Some((start, end)) if *start <= self.consumed => *end,
             _ => self.consumed,
         }
@@ -121,35 +121,38 @@ impl Assembler {
         }
     }
 
-    /// Bytes are kept: they lie within the window. False if that is one run too many.
+    /// Notes that bytes within the window are kept. False if that would make one range too many.
     pub(super) fn keep(&mut self, offset: u64, end: u64) -> bool {
         debug_assert!(self.consumed <= offset && end <= self.limit());
-        let first = self.runs.partition_point(|run| run.1 < offset);
-        let after = self.runs.partition_point(|run| run.0 <= end);
+        let first = self.ranges.partition_point(|range| range.1 < offset);
+        let after = self.ranges.partition_point(|range| range.0 <= end);
         if first == after {
-            if self.runs.len() == MAX_RUNS {
+            if self.ranges.len() == MAX_RANGES {
                 return false;
             }
-            self.runs.insert(first, (offset, end));
+            self.ranges.insert(first, (offset, end));
             return true;
         }
-        let joined = (self.runs[first].0.min(offset), self.runs[after - 1].1.max(end));
-        self.runs[first] = joined;
-        self.runs.drain(first + 1..after);
+        let joined = (
+            self.ranges[first].0.min(offset),
+            self.ranges[after - 1].1.max(end),
+        );
+        self.ranges[first] = joined;
+        self.ranges.drain(first + 1..after);
         true
     }
 
-    /// So many bytes more were consumed.
+    /// Consumes the next bytes of the stream.
     pub(super) fn consume(&mut self, bytes: u64) {
         self.consumed += bytes;
-        let done = self.runs.partition_point(|run| run.1 <= self.consumed);
-        self.runs.drain(..done);
-        if let Some(first) = self.runs.first_mut() {
+        let done = self.ranges.partition_point(|range| range.1 <= self.consumed);
+        self.ranges.drain(..done);
+        if let Some(first) = self.ranges.first_mut() {
             first.0 = first.0.max(self.consumed);
         }
     }
 
-    /// Bytes that are kept and ready_bytes now.
+    /// Bytes kept that come next in the stream.
     pub(super) fn ready_bytes(&self) -> u64 {
         self.received() - self.consumed
     }
@@ -160,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_are_remembered_however_they_come() {
+    fn packets_in_any_order_are_recorded() {
         let mut received = ReceivedPackets::default();
         let packets = [1, 3, 2, 130, 64, 65, 129, 700, 1100, 90, 1099, 90_000, 89_999];
         for (at, packet) in packets.into_iter().enumerate() {
@@ -174,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_what_has_not_come() {
+    fn assembler_classifies_bytes_around_gaps() {
         let mut assembler = Assembler::new(100);
         assert_eq!(assembler.classify(0, 10), Placement::Next(0));
         assembler.consume(10);
@@ -191,12 +194,12 @@ mod tests {
     }
 
     #[test]
-    fn one_gap_too_many_counts_as_not_arrived() {
+    fn range_beyond_the_limit_counts_as_not_arrived() {
         let mut assembler = Assembler::new(1 << 20);
         let kept = (1..1000u64)
             .filter(|at| assembler.keep(at * 10, at * 10 + 5))
             .count();
-        assert_eq!(kept, MAX_RUNS);
+        assert_eq!(kept, MAX_RANGES);
         assert!(assembler.keep(15, 20), "what closes one is welcome");
     }
 }

@@ -1,6 +1,7 @@
-//! The messages of a sending end as one stream of bytes, held until they are needed no more.
+//! Keeps the messages of a sending end as one stream of bytes until they are acknowledged.
 //!
-//! Small messages are copied into a ring and dropped at once; larger ones stay where they are until they are needed no more. Called by [`super::sender`]; nothing here allocates after [`SendBuffer::new`], locks or waits.
+//! Small messages are copied into a ring and dropped at once; larger ones are kept as they are.
+//! Nothing here allocates after [`SendBuffer::new`], locks or waits.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -14,12 +15,12 @@ const COPY_MAX_BYTES: usize = 16 * 1024;
 const RING_BYTES: usize = 512 * 1024;
 /// Messages kept uncopied at most.
 const KEPT_MAX: usize = 64;
-/// With this many bytes of theirs held no further message is kept.
+/// No message is kept uncopied once those kept have this many bytes.
 const KEPT_MAX_BYTES: usize = 4 << 20;
-/// Heads whose place in the stream is known, at most.
+/// Heads whose offset is known, at most.
 const HEADS_MAX: usize = RING_BYTES / HEAD_BYTES + KEPT_MAX;
 
-/// A run of the stream.
+/// Consecutive bytes of the stream.
 struct Segment<M> {
     /// Offset of its first byte in the stream.
     start: u64,
@@ -28,7 +29,7 @@ struct Segment<M> {
 }
 
 enum Storage<M> {
-    /// In the ring, from here on.
+    /// In the ring, from this index on.
     Copied(usize),
     Kept([u8; HEAD_BYTES], M),
 }
@@ -44,24 +45,25 @@ pub(super) struct SendBuffer<M> {
     kept_bytes: usize,
     /// End of the stream.
     end: u64,
-    /// Where messages begin, of those held, and the number of the first.
+    /// Offsets where the messages held begin, and the number of the first message.
     heads: VecDeque<u64>,
     first_number: u64,
-    /// Which segment, and which head, were found last: the next run mostly begins there. Never trusted.
+    /// Index of the segment and of the head found last: hints for the next search.
     last_segment: Cell<usize>,
     last_head: Cell<usize>,
-    /// Whether anyone asks where.
+    /// Whether offsets of heads are recorded.
     notes_heads: bool,
 }
 
 impl<M: Message> SendBuffer<M> {
-    /// `notes_heads` says whether [`first_head`](Self::first_head) will be asked.
+    /// `notes_heads`: whether [`first_head`](Self::first_head) will be called.
     pub(super) fn new(notes_heads: bool) -> SendBuffer<M> {
         SendBuffer {
             ring: vec![0; RING_BYTES].into_boxed_slice(),
             set_timer: 0,
             ring_used: 0,
-            // Copied runs and kept messages alternate at worst, and one run goes round the ring's end.
+            // At worst, copied segments and kept messages alternate, and one segment wraps in the
+            // ring.
             segments: VecDeque::with_capacity(2 * KEPT_MAX + 3),
             kept: 0,
             kept_bytes: 0,
@@ -74,7 +76,7 @@ impl<M: Message> SendBuffer<M> {
         }
     }
 
-    /// Whether a message of this size has a place.
+    /// Whether a message of this size fits.
     pub(super) fn fits(&self, total_bytes: usize) -> bool {
         if self.notes_heads && self.heads.len() >= HEADS_MAX {
             return false;
@@ -133,7 +135,7 @@ impl<M: Message> SendBuffer<M> {
         }
     }
 
-    /// Reads what is held of the stream.
+    /// A reader of the bytes held.
     pub(super) fn reader(&self) -> Reader<'_, M> {
         Reader {
             outgoing: self,
@@ -143,7 +145,8 @@ impl<M: Message> SendBuffer<M> {
         }
     }
 
-    /// The first message that begins in this run, or at its end: where, in the run, and its number from 0.
+    /// The first message that begins among these bytes, or at their end: its offset in them, and
+    /// its number from 0.
     pub(super) fn first_head(&self, offset: u64, bytes: u64) -> Option<(u64, u64)> {
         let at = find(&self.heads, &self.last_head, |head| *head < offset);
         match self.heads.get(at) {
@@ -152,7 +155,7 @@ impl<M: Message> SendBuffer<M> {
         }
     }
 
-    /// Everything before `offset` is needed no more.
+    /// Frees everything before `offset`.
     pub(super) fn release(&mut self, offset: u64) {
         while let Some(front) = self.segments.front_mut() {
             let done = usize::try_from(offset.saturating_sub(front.start))
@@ -181,10 +184,10 @@ impl<M: Message> SendBuffer<M> {
     }
 }
 
-/// Reads runs of the stream, each of which mostly begins where the one before has ended.
+/// Reads bytes of the stream; mostly each read begins where the one before ended.
 pub(super) struct Reader<'a, M> {
     outgoing: &'a SendBuffer<M>,
-    /// Offset of the first byte of `parts`, in the stream.
+    /// Offset of the first byte of `parts` in the stream.
     at: u64,
     /// What is left of the current segment.
     parts: [&'a [u8]; 3],
@@ -193,7 +196,7 @@ pub(super) struct Reader<'a, M> {
 }
 
 impl<M: Message> Reader<'_, M> {
-    /// Copies the bytes of the stream from `offset` on, which must be held.
+    /// Copies the bytes from `offset` on, which must be held.
     #[inline]
     pub(super) fn read(&mut self, offset: u64, mut to: &mut [u8]) {
         if offset != self.at {
@@ -245,7 +248,7 @@ impl<M: Message> Reader<'_, M> {
     }
 }
 
-/// As [`VecDeque::partition_point`], but looks first at what was found last, and at its neighbour.
+/// As [`VecDeque::partition_point`], but tries the index found last and the next one first.
 fn find<T>(sorted: &VecDeque<T>, last: &Cell<usize>, is_before: impl Fn(&T) -> bool) -> usize {
     let is_it = |at: &usize| {
         sorted.get(*at).is_none_or(|it| !is_before(it))

@@ -1,7 +1,7 @@
 //! The sending end of a channel.
 //!
-//! [`SendState`] does the work of a single sender, [`MulticastGroup`] that of several senders of the
-//! same messages. Used by one lane: the locks exist because the members of a group refer to each
+//! [`SendState`] does the work of a single sender, [`MulticastGroup`] that of several senders of
+//! the same messages. Used by one lane: the locks exist because the members of a group refer to each
 //! other, and are never contended.
 
 use std::os::fd::{AsFd, AsRawFd};

@@ -1,10 +1,10 @@
-//! The sender's side of the protocol: which bytes of the stream leave in which packet, what is lost, and when to ask.
+//! The sender's side of the protocol: which bytes of the stream leave in which packet, what is
+//! lost, and when to ping.
 //!
-//! Pure: no socket, no clock, no messages. [`super::sender`] tells it what was accepted, what arrived and what time it is, and sends what
-//! [`Sending::next`] cuts; the oracle in `protocol_tests` drives it through a simulated path. Loss is detected as in RFC 9002, 6.1: by
-//! three later packets, or by time. With [`Delivery::Reliable`] lost bytes are cut anew, under new packet numbers; with
-//! [`Delivery::BestEffort`] they are given up. Silence is answered by a ping in either case (RFC 9002, 6.2). Nothing here allocates
-//! after [`Sending::new`].
+//! Pure: no socket, no clock, no messages. The caller passes in what was accepted, what arrived and
+//! the time, and sends what [`Sending::next`] cuts. The oracle in `protocol_tests` drives it over a
+//! simulated path. With [`Delivery::Reliable`] lost bytes are cut again, under new packet numbers;
+//! with [`Delivery::BestEffort`] they are abandoned. Nothing here allocates after [`Sending::new`].
 
 mod loss;
 mod multicast;
@@ -16,23 +16,25 @@ use super::congestion::{Congestion, RoundTrip};
 use super::settings::Delivery;
 use super::wire::{Ack, DATA_HEADER_BYTES};
 
-/// Packets on their way at most; fewer than an answer tells of.
+/// Packets in flight at most; fewer than an acknowledgement can report.
 const MAX_IN_FLIGHT: usize = 1000;
-/// A packet is lost when one sent so many later was answered (RFC 9002, 6.1.1).
+/// A packet is lost when one sent this much later was acknowledged (RFC 9002, 6.1.1).
 const REORDERED: u64 = 3;
-/// After so many pings without an answer everything on its way is held for lost.
+/// After this many pings without an answer everything in flight is declared lost.
 const MAX_UNANSWERED_PINGS: u32 = 3;
-/// A path that lost so many long packets in a row, and carried so many short ones meanwhile, is not trusted with long ones.
+/// A path that loses this many long packets in a row, while this many short ones pass, is taken to
+/// drop long ones.
 const LONG_LOST: u32 = 6;
 const SHORT_ACKED: u32 = 3;
-/// What every path carries: the least of IPv6 (RFC 8200, 5) less the heads of IPv6 and UDP.
+/// What every path carries: the minimum of IPv6 (RFC 8200, 5) less the headers of IPv6 and UDP.
 pub(super) const SAFE_DATAGRAM_BYTES: usize = 1280 - 48;
-/// Bytes of the stream in such a datagram.
+/// Bytes of the stream in a datagram of that length.
 const SAFE_BYTES: u64 = (SAFE_DATAGRAM_BYTES - DATA_HEADER_BYTES) as u64;
-/// A packet takes at least so much of the room that the receiver gives. Its socket's buffer, four times that room where nothing is sent twice, holds
-/// the system's bookkeeping of each datagram besides: 1280 bytes for a short one, 2304 with network cards that spend a page's half on each.
+/// A packet uses at least this much of the receiver's credit. A best-effort receiver's socket
+/// buffer is four times the credit and also holds the kernel's bookkeeping for each datagram: 1280
+/// bytes for a short one, 2304 with network cards that use half a page for each.
 const MIN_CREDIT_BYTES: u64 = 1024;
-/// The receiver may give room for so many bytes at most; what is more counts as this.
+/// Upper bound of the credit that a receiver may grant.
 const MAX_CREDIT_BYTES: u64 = 1 << 30;
 
 /// A packet that was sent.
@@ -42,11 +44,11 @@ struct Sent {
     bytes: u32,
     at_ns: u64,
     is_in_flight: bool,
-    /// It left to several receivers at once.
+    /// It was sent by multicast.
     is_multicast: bool,
 }
 
-/// What leaves next.
+/// A packet to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
     pub(super) packet: u64,
@@ -56,11 +58,11 @@ pub(super) struct Cut {
     is_retransmission: bool,
 }
 
-/// What a look at the clock has found.
+/// What to do when a timer has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TimerAction {
     Nothing,
-    /// The receiver is to be asked.
+    /// Send a ping.
     Ping,
 }
 
@@ -68,48 +70,49 @@ pub(super) enum TimerAction {
 #[derive(Debug)]
 pub(super) struct Sending {
     delivery: Delivery,
-    /// Of the packet that leaves next.
+    /// Number of the next packet.
     next_packet: u64,
-    /// Packets from `next_packet - sent.len()` on.
+    /// The packets from `next_packet - sent.len()` on.
     sent: VecDeque<Sent>,
-    /// What was lost and leaves again.
+    /// Lost bytes, to be retransmitted.
     retransmit: VecDeque<Range<u64>>,
-    /// Ends of the stream as far as it was cut, accepted, confirmed, and has room at the receiver.
+    /// Offsets up to which the stream was cut, accepted, received, and granted by the receiver.
     cut: u64,
     accepted: u64,
     received: u64,
     limit: u64,
-    /// What was never cut leaves up to here by itself; beyond, only with others.
+    /// Bytes never cut leave by unicast up to this offset; the rest leaves by multicast.
     unicast_limit: u64,
-    /// Messages that the far end's sink has taken.
+    /// Messages that the receiver's sink has taken.
     taken: u64,
     largest: u64,
-    /// The same of the packets that left by themselves, and of the shared ones: the two may overtake each other.
+    /// Largest acknowledged packet by unicast and by multicast: the two may overtake each other.
     largest_of: [u64; 2],
     in_flight_bytes: u64,
     in_flight: usize,
     congestion: Congestion,
     round_trip: RoundTrip,
-    /// Pings since the last answer.
+    /// Pings since the last acknowledgement.
     pings: u32,
-    /// Pings for credit alone since the last answer that gave some.
+    /// Pings for credit since the last acknowledgement that granted some.
     credit_pings: u32,
-    /// Of long packets lost, and of short ones answered, since a long one was.
+    /// Long packets lost, and short ones acknowledged, since a long one was acknowledged.
     long_lost: u32,
     short_acked: u32,
-    /// Of shared packets lost, and of others answered, since a shared one was.
+    /// Multicast packets lost, and unicast ones acknowledged, since a multicast one was
+    /// acknowledged.
     multicast_lost: u32,
     unicast_acked: u32,
-    /// When something last left, or an answer came.
+    /// When a packet last left or an acknowledgement last came.
     last_activity_ns: u64,
-    /// Whether a packet that overtakes the rules of the window may leave.
+    /// Whether one packet may leave regardless of the window.
     may_probe: bool,
     is_ended: bool,
-    /// An end was sent, which is to be answered.
+    /// An end was sent that is not acknowledged yet.
     awaits_end: bool,
 }
 
-/// An answer that can't be right.
+/// An acknowledgement that cannot be true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct InvalidAck;
 
@@ -145,22 +148,22 @@ impl Sending {
         }
     }
 
-    /// The stream is so many bytes longer.
+    /// Appends `bytes` to the stream.
     pub(super) fn accept(&mut self, bytes: u64) {
         self.accepted += bytes;
     }
 
-    /// End of the stream as far as it was accepted.
+    /// End of the stream.
     pub(super) fn accepted(&self) -> u64 {
         self.accepted
     }
 
-    /// End of what was cut at least once.
+    /// Offset up to which all bytes were cut at least once.
     pub(super) fn cut(&self) -> u64 {
         self.cut
     }
 
-    /// What is needed no more: all bytes before.
+    /// Offset before which no byte is needed any more.
     pub(super) fn released(&self) -> u64 {
         match self.delivery {
             Delivery::Reliable => self.received,
@@ -168,7 +171,7 @@ impl Sending {
         }
     }
 
-    /// Messages that the far end's sink has taken.
+    /// Messages that the receiver's sink has taken.
     pub(super) fn taken(&self) -> u64 {
         self.taken
     }
@@ -178,7 +181,7 @@ impl Sending {
         self.cut < self.accepted || !self.retransmit.is_empty()
     }
 
-    /// Whether something is on its way, or lost, of which the receiver has said nothing.
+    /// Whether anything is in flight or lost that the receiver has not acknowledged.
     pub(super) fn is_unacknowledged(&self) -> bool {
         self.in_flight > 0 || self.received < self.cut || (self.awaits_end && !self.is_ended)
     }
@@ -188,7 +191,7 @@ impl Sending {
         self.awaits_end
     }
 
-    /// The receiver has taken everything, and knows that the stream has ended.
+    /// The receiver has taken everything and knows that the stream has ended.
     pub(super) fn is_ended(&self) -> bool {
         self.is_ended
     }
@@ -199,13 +202,14 @@ impl Sending {
         self.congestion.set_datagram_bytes(bytes);
     }
 
-    /// Whether the path seems to swallow long datagrams: of those none was answered, while short ones were (RFC 8899, 4.3). A path that
-    /// was cut for a while answers none of either.
+    /// Whether the path seems to drop long datagrams: none of them was acknowledged, while short
+    /// ones were (RFC 8899, 4.3). A path that was interrupted acknowledges neither.
     pub(super) fn suspects_size(&self) -> bool {
         self.long_lost >= LONG_LOST && self.short_acked >= SHORT_ACKED
     }
 
-    /// Cuts the next packet of at most so many bytes of the stream; it counts as sent. `None` if nothing may leave now.
+    /// Cuts the next unicast packet, with at most `most_bytes` of the stream; it counts as sent.
+    /// `None` if nothing may leave now.
     #[inline]
     pub(super) fn next(&mut self, most_bytes: u64, now_ns: u64) -> Option<Cut> {
         if self.sent.len() == MAX_IN_FLIGHT {
@@ -246,7 +250,7 @@ impl Sending {
         })
     }
 
-    /// Whether something leaves again, before anything else.
+    /// Whether lost bytes are to be retransmitted, which go first.
     #[inline]
     fn is_retransmission(&mut self) -> bool {
         while self
@@ -259,7 +263,8 @@ impl Sending {
         !self.retransmit.is_empty()
     }
 
-    /// Bytes of a packet that the receiver has room for, of those never cut that lie before `end`.
+    /// Bytes of the next packet, never cut before and before `end`, that the receiver has credit
+    /// for.
     #[inline]
     fn fresh_bytes(&self, end: u64, most_bytes: u64) -> u64 {
         let rest_bytes = end.saturating_sub(self.cut);
@@ -267,7 +272,7 @@ impl Sending {
         if self.in_flight as u64 > self.limit.saturating_sub(self.received) / MIN_CREDIT_BYTES {
             return 0;
         }
-        // No crumbs because of a window that opens slowly (RFC 9293, 3.8.6.2).
+        // No small packets because credit grows slowly (RFC 9293, 3.8.6.2).
         if room_bytes < rest_bytes.min(most_bytes) && self.in_flight > 0 {
             return 0;
         }
@@ -283,7 +288,8 @@ impl Sending {
         is_open
     }
 
-    /// A packet without bytes leaves, which asks for an answer; returns its number and offset. `None` while too many are on their way.
+    /// Sends a packet without bytes, which the receiver acknowledges; returns its number and
+    /// offset. `None` while too many are in flight.
     pub(super) fn ping(&mut self, is_end: bool, now_ns: u64) -> Option<(u64, u64)> {
         if self.sent.len() == MAX_IN_FLIGHT {
             return None;
@@ -309,7 +315,8 @@ impl Sending {
         self.next_packet - 1
     }
 
-    /// The packet cut last did not leave after all. Only in the opposite order of [`next`](Self::next).
+    /// Undoes the last cut, whose packet did not leave. Calls must be in the opposite order of the
+    /// cuts.
     pub(super) fn take_back(&mut self, cut: Cut) {
         let Some(sent) = self.sent.pop_back() else { return };
         debug_assert_eq!((sent.offset, cut.packet + 1), (cut.offset, self.next_packet));
@@ -323,10 +330,10 @@ impl Sending {
         }
     }
 
-    /// Takes in what the receiver says of `messages` accepted messages.
+    /// Handles an acknowledgement; `messages` is the number of messages accepted so far.
     ///
     /// # Errors
-    /// It speaks of what was never sent.
+    /// It acknowledges what was never sent.
     pub(super) fn on_ack(&mut self, ack: &Ack, messages: u64, now_ns: u64) -> Result<(), InvalidAck> {
         if ack.largest >= self.next_packet
             || ack.received > self.cut

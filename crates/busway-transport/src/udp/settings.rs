@@ -1,5 +1,5 @@
-//! What the system file says of a UDP link: one [`HostSettings`] a host, joined to [`LinkSettings`] as one host sees them. The
-//! conversation is one over TCP, so its settings are too.
+//! The settings of a UDP link in the system file: one [`HostSettings`] a host. The conversation is
+//! a TCP link's, so its settings are TCP's.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -32,28 +32,35 @@ pub enum Delivery {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HostSettings {
-    /// Address and TCP port of the conversation, as for TCP. Its address is also that of the datagrams, unless `address` says another.
+    /// Address and TCP port of the conversation. Datagrams use the same address unless `address`
+    /// names another.
     pub listen: Option<SocketAddr>,
-    /// Address to which this host connects for the conversation, where it differs from the peer's `listen`.
+    /// Address to which this host connects for the conversation, if it differs from the peer's
+    /// `listen`.
     pub connect: Option<SocketAddr>,
-    /// This host's address for datagrams, where it differs from that of `listen`. Each host has one of the two; a link-local one is refused.
+    /// Address of this host's datagrams, if it differs from that of `listen`. Each host has one of
+    /// the two; a link-local one is refused.
     pub address: Option<IpAddr>,
     /// Time between this host's heartbeats; default 200 ms, at least 1 ms.
     #[serde(deserialize_with = "duration")]
     pub heartbeat: Duration,
-    /// Silence of the peer after which this host holds the link for lost; default 1500 ms, at least two heartbeats of the peer.
+    /// Silence after which this host declares the link lost; default 1500 ms, at least two
+    /// heartbeats of the peer.
     #[serde(deserialize_with = "duration")]
     pub timeout: Duration,
-    /// Of the queuing channels that this host sends: `"reliable"` (the default) or `"best-effort"`. Sampling channels send nothing twice.
+    /// Delivery of the queuing channels that this host sends: `"reliable"` (default) or
+    /// `"best-effort"`. Sampling channels retransmit nothing.
     pub delivery: Delivery,
-    /// What a sender may have on its way to a channel that this host receives; default 2 MiB, 128 KiB to 1 GiB. A channel
-    /// carries no more than this in a round trip. A reliable channel sets as much memory aside; otherwise it is no more than half of the
-    /// socket's buffer, which is as large as `net.core.rmem_max` allows (any size with CAP_NET_ADMIN).
+    /// Bytes in flight to a channel that this host receives; default 2 MiB, 128 KiB to 1 GiB. A
+    /// channel carries at most this in a round trip. A reliable channel reserves this memory. Any
+    /// other uses at most half of the socket's buffer, which `net.core.rmem_max` limits (without
+    /// CAP_NET_ADMIN).
     pub window: Size,
-    /// The multicast group to which this host sends once what goes to several hosts whose links have this bus; without it, to each by itself. What a host
-    /// of them misses, or one that the group does not reach, gets by itself.
+    /// Multicast group to which this host sends messages for several hosts, if their links have
+    /// this bus. Hosts that the group does not reach, and retransmissions, get unicast.
     pub multicast: Option<IpAddr>,
-    /// Largest packet in bytes that this host sends, IP header included; default: what the path carries. At least 1280.
+    /// Largest packet that this host sends, in bytes, IP header included; at least 1280. Default:
+    /// what the path carries.
     pub mtu: Option<u16>,
 }
 
@@ -90,7 +97,7 @@ impl HostSettings {
         }
     }
 
-    /// What can't be right in this table alone: the key, the problem, the mend.
+    /// The first mistake in this table alone: the key, the problem, the fix.
     fn fault(&self) -> Option<(&'static str, String, String)> {
         if self
             .datagram_address()
@@ -150,11 +157,13 @@ impl HostSettings {
     }
 }
 
-/// What makes a group no good for the datagrams of a bus: its address is `ff`, four flags, four bits of scope, and its number (RFC 4291, 2.7).
+/// Why a group is unfit for datagrams of a bus. Its address is `ff`, four bits of flags, four bits
+/// of scope, and its number (RFC 4291, 2.7).
 fn ipv6_group_problem(group: Ipv6Addr) -> Option<String> {
     let [_, flags_and_scope, ..] = group.octets();
     let number = u128::from(group) & (u128::MAX >> 16);
-    // Without the flag T numbers are given away for good: to protocols these (IANA, IPv6 Multicast Address Space), and those of solicited nodes.
+    // Without the flag T these numbers are assigned: to protocols (IANA, IPv6 Multicast Address
+    // Space) and to solicited-node addresses.
     let is_given_away = matches!(number, 0..0x1000 | 0x1_0000..0x3_0000 | 0x1_ff00_0000..=0x1_ffff_ffff);
     match (flags_and_scope >> 4, flags_and_scope & 0xf) {
         (_, 0 | 0xf) => Some(format!("{group} has a reserved scope")),
@@ -238,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn each_host_needs_an_address_for_datagrams() {
+    fn host_without_datagram_address_is_refused() {
         assert_eq!(error("listen = '192.0.2.1:7400'", ""), (false, "listen"));
         assert_eq!(
             error(
@@ -256,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_out_of_range_are_named() {
+    fn setting_out_of_range_is_refused_at_its_key() {
         let peer = "address = '192.0.2.2'";
         assert_eq!(
             error("listen = '192.0.2.1:7400'\nwindow = '1KiB'", peer),
@@ -274,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_local_address_is_refused_at_its_own_key() {
+    fn link_local_address_is_refused_at_its_key() {
         let peer = "address = 'fd00::2'";
         for (own, key) in [
             ("listen = '[fe80::1%2]:7400'", "listen"),
@@ -292,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_groups_that_belong_to_others_or_stay_on_the_host_are_refused() {
+    fn assigned_or_host_local_ipv6_group_is_refused() {
         let listen = "listen = '[fd00::1]:7400'";
         let peer = "address = 'fd00::2'";
         for group in [
@@ -332,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn delivery_is_reliable_unless_told_otherwise() {
+    fn delivery_is_reliable_by_default() {
         assert_eq!(host("").delivery, Delivery::Reliable);
         assert_eq!(host("delivery = 'best-effort'").delivery, Delivery::BestEffort);
         let wrong = toml::from_str::<HostSettings>("delivery = 'perhaps'").expect_err("no such delivery");

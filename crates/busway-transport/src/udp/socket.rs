@@ -1,9 +1,10 @@
-//! UDP's sockets, all non-blocking: whole batches of datagrams by one system call, with segmentation offload where the kernel has it.
+//! Non-blocking UDP sockets that send and receive many datagrams by one system call.
 //!
-//! The sender hands over groups of equally long datagrams as one (UDP_SEGMENT, udp(7), Linux 4.18), the receiver gets them back so
-//! (UDP_GRO, Linux 5.0); both are asked for at run time, and without them sendmmsg(2) and recvmmsg(2) still carry many
-//! datagrams a call. No datagram is ever cut by IP: IP_MTU_DISCOVER is on (ip(7)), and what is too long for the path is
-//! refused with EMSGSIZE.
+//! The sender hands datagrams of equal length to the kernel in one buffer, which the kernel
+//! segments (UDP_SEGMENT, udp(7), Linux 4.18); the receiver gets them joined (UDP_GRO, Linux 5.0).
+//! Without either, sendmmsg(2) and recvmmsg(2) still carry many datagrams a call. IP fragments
+//! nothing: IP_MTU_DISCOVER is on (ip(7)), and the kernel refuses with EMSGSIZE what is too long
+//! for the path.
 #![allow(unsafe_code)] // sendmmsg(2), recvmmsg(2) and socket options that no crate we use has
 
 use std::ffi::c_int;
@@ -16,32 +17,33 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::net::sockopt;
 
-/// The most that a datagram over IPv4 carries: 65,535 bytes less the headers of IP and UDP (RFC 791, RFC 768). Over IPv6 it is a little more.
+/// The most that a datagram carries over IPv4: 65,535 bytes less the headers of IP and UDP (RFC
+/// 791, RFC 768).
 pub(super) const MAX_DATAGRAM_BYTES: usize = 65_507;
-/// Datagrams in one group at most (UDP_MAX_SEGMENTS of older kernels).
+/// Datagrams in one buffer at most (UDP_MAX_SEGMENTS of older kernels).
 pub(super) const MAX_SEGMENTS: usize = 64;
 /// Buffers that fill a call: with one a bare pair of sockets is 2 to 8 % slower than with two, with
 /// eight no faster.
 pub(super) const BUFFERS: usize = 2;
 /// Datagrams sent by one call at most.
 pub(super) const BATCH: usize = BUFFERS * MAX_SEGMENTS;
-/// Datagrams, or groups of them, taken by one call.
+/// Buffers received by one call.
 const SLOTS: usize = 8;
 /// Room for one of them.
 const SLOT_BYTES: usize = 64 * 1024;
-/// What is asked of the system for either buffer, in bytes.
+/// Requested size of both socket buffers, in bytes.
 const BUFFER_BYTES: usize = 4 << 20;
 /// Room for a control message with one number, in words: 24 bytes on 64-bit systems.
 const CONTROL_WORDS: usize = 4;
 
-/// Datagrams that are handed over as one.
+/// Datagrams that the kernel gets as one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Buffer {
     pub(super) bytes: usize,
     pub(super) datagrams: usize,
 }
 
-/// One end of a channel, see the module.
+/// See the module.
 #[derive(Debug)]
 pub(super) struct UdpSocket {
     socket: std::net::UdpSocket,
@@ -50,12 +52,13 @@ pub(super) struct UdpSocket {
 }
 
 impl UdpSocket {
-    /// A socket on a free port of this address, which counts what is none of ours in `strangers`.
+    /// A socket on a free port of this address, which counts datagrams of others in
+    /// `foreign_datagrams`.
     pub(super) fn bind(address: IpAddr, foreign_datagrams: &Arc<AtomicU64>) -> io::Result<UdpSocket> {
         UdpSocket::new(std::net::UdpSocket::bind((address, 0))?, foreign_datagrams)
     }
 
-    /// The same for a socket that is bound.
+    /// The same for a bound socket.
     pub(super) fn new(
         socket: std::net::UdpSocket,
         foreign_datagrams: &Arc<AtomicU64>,
@@ -90,12 +93,12 @@ impl UdpSocket {
         self.socket.local_addr()
     }
 
-    /// Sends one datagram to whom the socket is connected.
+    /// Sends one datagram; the socket is connected.
     pub(super) fn send(&self, bytes: &[u8]) -> io::Result<()> {
         self.socket.send(bytes).map(drop)
     }
 
-    /// Takes one datagram, of whomever; `None` if there is none.
+    /// Receives one datagram from anyone; `None` if there is none.
     pub(super) fn receive(&self, bytes: &mut [u8]) -> io::Result<Option<(usize, SocketAddr)>> {
         match self.socket.recv_from(bytes) {
             Ok(found) => Ok(Some(found)),
@@ -104,12 +107,13 @@ impl UdpSocket {
         }
     }
 
-    /// Half of what the system holds for this socket, in bytes: the other half is for its own bookkeeping (socket(7), SO_RCVBUF).
+    /// Half of the kernel's buffer for this socket, in bytes: the other half is for its bookkeeping
+    /// (socket(7), SO_RCVBUF).
     pub(super) fn buffer_bytes(&self) -> u64 {
         sockopt::socket_recv_buffer_size(&self.socket).map_or(0, |bytes| bytes as u64 / 2)
     }
 
-    /// The most that a datagram of the path carries, as far as is known, in bytes.
+    /// The longest datagram that the path is known to carry, in bytes.
     pub(super) fn path_bytes(&self) -> io::Result<usize> {
         let is_v4 = self.local_address()?.is_ipv4();
         let (level, name, heads_bytes) = if is_v4 {
@@ -121,20 +125,21 @@ impl UdpSocket {
         Ok(usize::try_from(mtu).unwrap_or(0).saturating_sub(heads_bytes))
     }
 
-    /// Groups are cut into datagrams of this length from now on; 0: there are no groups. Whether the kernel does that.
+    /// Sets the length at which the kernel segments buffers; 0: no segmentation. Returns whether
+    /// the kernel can.
     pub(super) fn set_segment_bytes(&self, bytes: usize) -> bool {
         c_int::try_from(bytes)
             .is_ok_and(|bytes| set_option(&self.socket, libc::SOL_UDP, libc::UDP_SEGMENT, bytes).is_ok())
     }
 
-    /// Datagrams that came together are taken together from now on, where the kernel can.
+    /// Lets the kernel join datagrams that arrive together, if it can.
     pub(super) fn join_segments(&self) {
-        // Older kernels refuse, and then each is taken alone.
+        // Older kernels refuse; then each datagram is received alone.
         let _ = set_option(&self.socket, libc::SOL_UDP, libc::UDP_GRO, 1);
     }
 
-    /// Sends groups, which lie one behind the other in `bytes`, to whom the socket is connected. Returns how many were taken; an error is about the
-    /// first.
+    /// Sends `buffers`, which lie one behind the other in `bytes`. Returns how many the kernel
+    /// took; an error is about the first.
     pub(super) fn send_buffers(&self, bytes: &[u8], buffers: &[Buffer]) -> io::Result<usize> {
         assert!(buffers.len() <= BATCH);
         let mut slices = [const { MaybeUninit::<IoSlice>::uninit() }; BATCH];
@@ -150,8 +155,9 @@ impl UdpSocket {
             message.msg_hdr.msg_iov = std::ptr::from_mut(slice).cast();
             message.msg_hdr.msg_iovlen = 1;
         }
-        // SAFETY: the first `groups.len()` messages are initialised, and each points to a slice of its own, which is initialised, alive until
-        // the end of this function, and of bytes that `bytes` keeps borrowed; the kernel writes nothing but the messages' `msg_len`.
+        // SAFETY: the first `buffers.len()` messages are initialised. Each points to its own
+        // initialised slice, which lives until the end of this function, of bytes that `bytes`
+        // borrows. The kernel writes only the messages' `msg_len`.
         let sent = unsafe {
             libc::sendmmsg(
                 self.socket.as_raw_fd(),
@@ -163,22 +169,23 @@ impl UdpSocket {
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 
-    /// The count of what is none of the channel's.
+    /// The counter of datagrams of others.
     pub(super) fn foreign_datagrams(&self) -> &Arc<AtomicU64> {
         &self.foreign_datagrams
     }
 
-    /// Something came that is none of the channel's.
+    /// Counts a datagram that is not the channel's.
     pub(super) fn count_foreign(&self) {
-        // Relaxed: a count by itself, read by the link.
+        // Relaxed: a counter by itself, read by the link.
         self.foreign_datagrams.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The conversation ended: the ends drain what has arrived, and then fail.
+    /// The conversation ended: the ends read what has arrived and then fail.
     pub(super) fn set_void(&self) {
         // Release: pairs with the acquire in `is_void`; whoever is woken by the shutdown sees it.
         self.is_void.store(true, Ordering::Release);
-        // It wakes whoever sleeps on the socket. The only failure is "not connected", where nobody does.
+        // Wakes lanes that sleep on the socket. It fails only if the socket is not connected, where
+        // none does.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
@@ -195,13 +202,13 @@ impl AsFd for UdpSocket {
     }
 }
 
-/// Datagrams that were taken by one call, or a few groups of them.
+/// Datagrams received by one call.
 pub(super) struct Arrivals {
     slots: Box<[u8]>,
-    /// Length of what lies in each slot, and of the datagrams in it.
+    /// Bytes in each slot, and length of the datagrams in it.
     lengths: [(usize, usize); SLOTS],
     count: usize,
-    /// The datagram that is due: its slot, and where it begins there.
+    /// Slot of the current datagram, and where it begins there.
     at: (usize, usize),
 }
 
@@ -215,7 +222,7 @@ impl Arrivals {
         }
     }
 
-    /// Takes what is there, once all before is used; false if nothing is.
+    /// Receives datagrams once all earlier ones are used; false if there are none.
     pub(super) fn fill(&mut self, socket: &UdpSocket) -> io::Result<bool> {
         debug_assert!(self.current().is_none());
         (self.count, self.at) = (0, (0, 0));
@@ -239,8 +246,8 @@ impl Arrivals {
             header.msg_control = control.as_mut_ptr().cast();
             header.msg_controllen = size_of_val(control) as _; // size_t or socklen_t, by libc
         }
-        // SAFETY: every message points to one slot and one control buffer of its own, which are borrowed mutably here, with their
-        // lengths.
+        // SAFETY: every message points to its own slot and control buffer, both borrowed mutably
+        // here, with their lengths.
         let taken = unsafe {
             libc::recvmmsg(
                 socket.socket.as_raw_fd(),
@@ -259,7 +266,7 @@ impl Arrivals {
             };
         };
         for (message, lengths) in messages.iter().zip(&mut self.lengths).take(taken) {
-            // SAFETY: initialised above, and the kernel has filled in the lengths of the first `taken`.
+            // SAFETY: initialised above; the kernel has written the lengths of the first `taken`.
             let message = unsafe { message.assume_init_ref() };
             let bytes = message.msg_len as usize;
             *lengths = (bytes, segment_bytes(&message.msg_hdr).unwrap_or(bytes));
@@ -269,7 +276,7 @@ impl Arrivals {
         Ok(taken > 0)
     }
 
-    /// The datagram that is due.
+    /// The current datagram.
     pub(super) fn current(&self) -> Option<&[u8]> {
         let (slot, begin) = self.at;
         let (bytes, datagram_bytes) = *self.lengths[..self.count].get(slot)?;
@@ -277,13 +284,13 @@ impl Arrivals {
         Some(&self.slots[base + begin..base + (begin + datagram_bytes).min(bytes)])
     }
 
-    /// It is used.
+    /// Goes on to the next datagram.
     pub(super) fn advance(&mut self) {
         self.at.1 += self.lengths[self.at.0].1;
         self.skip_empty();
     }
 
-    /// Goes on to the next slot where there is nothing left, or was nothing.
+    /// Skips slots without datagrams left.
     fn skip_empty(&mut self) {
         while self.at.0 < self.count && self.at.1 >= self.lengths[self.at.0].0 {
             self.at = (self.at.0 + 1, 0);
@@ -291,9 +298,10 @@ impl Arrivals {
     }
 }
 
-/// Length of the datagrams that were joined into one message, as its control message says.
+/// Length of the datagrams joined into one message, from its control message.
 fn segment_bytes(header: &libc::msghdr) -> Option<usize> {
-    // SAFETY: the kernel has filled in the control buffer that the header points to, which is alive in the caller, and its length.
+    // SAFETY: the header points to a control buffer that lives in the caller; the kernel has
+    // written it and its length.
     let control = unsafe { libc::CMSG_FIRSTHDR(header).as_ref() }?;
     if (control.cmsg_level, control.cmsg_type) != (libc::SOL_UDP, libc::UDP_GRO) {
         return None;
@@ -303,7 +311,7 @@ fn segment_bytes(header: &libc::msghdr) -> Option<usize> {
     usize::try_from(bytes).ok().filter(|bytes| *bytes > 0)
 }
 
-/// Whether it is no error: there is nothing now, or no room.
+/// Whether to try again later: there is nothing now, or no room.
 pub(super) fn is_for_later(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -317,7 +325,7 @@ fn set_option(socket: impl AsFd, level: c_int, name: c_int, value: c_int) -> io:
 
 /// Sets an option whose value is these bytes.
 pub(super) fn set_bytes_option(socket: impl AsFd, level: c_int, name: c_int, value: &[u8]) -> io::Result<()> {
-    // SAFETY: the kernel reads as many bytes from the pointer as it is told.
+    // SAFETY: the kernel reads `value.len()` bytes from the pointer.
     let result = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
@@ -336,7 +344,8 @@ pub(super) fn set_bytes_option(socket: impl AsFd, level: c_int, name: c_int, val
 
 fn option(socket: impl AsFd, level: c_int, name: c_int) -> io::Result<c_int> {
     let (mut value, mut bytes): (c_int, _) = (0, size_of::<c_int>() as libc::socklen_t);
-    // SAFETY: the kernel writes at most an `int` to the first pointer, and how long that is to the second.
+    // SAFETY: the kernel writes at most an `int` to the first pointer, and its length to the
+    // second.
     let result = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),

@@ -1,7 +1,7 @@
-//! What wakes the lane of a sending end: its socket, or a time.
+//! One descriptor that wakes the lane of a sending end: an epoll set of its socket and a timer.
 //!
-//! Lanes sleep on one descriptor an end, the same for its whole life; this is an epoll set of the socket and a timer. Used by
-//! [`super::sender`]; the timer is set again only when it would ring too late, so that a busy channel costs next to no system calls.
+//! A lane sleeps on one descriptor for the whole life of an end. The timer is set again only when
+//! it would expire too late, so that a busy channel makes next to no system calls.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -52,16 +52,16 @@ impl Wake {
         })
     }
 
-    /// Silences the timer if it has rung.
+    /// Reads the timer if it has expired.
     pub(super) fn awake(&mut self, now_ns: u64) {
         if self.timer_at_ns.is_some_and(|at_ns| now_ns >= at_ns) {
-            // It fails if the timer is a little late; it is set anew in any case.
+            // Fails if the timer is slightly late; it is set again in any case.
             let _ = rustix::io::read(&self.timer, &mut [0u8; 8]);
             self.timer_at_ns = None;
         }
     }
 
-    /// Rings at that time at the latest.
+    /// Wakes the lane at that time at the latest.
     pub(super) fn set_timer(&mut self, at_ns: u64) {
         if self.timer_at_ns.is_some_and(|earlier_ns| earlier_ns <= at_ns) {
             return;
@@ -78,12 +78,12 @@ impl Wake {
                 tv_nsec: (at_ns % NS).max(1) as _,
             },
         };
-        // It fails only for times that are none.
+        // Fails only for invalid times.
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec);
         self.timer_at_ns = Some(at_ns);
     }
 
-    /// Whether the socket's having room rings, too.
+    /// Whether room in the socket also wakes the lane.
     pub(super) fn wait_for_room(&mut self, socket: impl AsFd, waits: bool) {
         if self.waits_for_room != waits {
             let interest = if waits {
@@ -95,7 +95,7 @@ impl Wake {
         }
     }
 
-    /// Whether it rings, too, when the socket has room over which several receivers are sent the same.
+    /// Whether room in the multicast socket also wakes the lane.
     pub(super) fn wait_for_group_room(&mut self, socket: impl AsFd, waits: bool) {
         if self.waits_for_group == waits {
             return;

@@ -1,53 +1,54 @@
-//! The datagrams of a channel. What arrives is hostile until decoded; decoding is a pure function. All numbers little-endian.
+//! The datagrams of a channel, encoded and decoded. Decoding is pure and trusts nothing. All
+//! numbers are little-endian.
 //!
-//! A channel is a stream of bytes: messages (head, user header, payload) one after the other. A datagram carries a run of it.
-//!
-//! ```text
-//! every datagram          run (1), ping (2), end (3)        answer (4)                          open (5)
-//! + 0  token  u64         +10  first   u16: of the first    + 9  flags     u8: 1 = ended        +12  channel       u32
-//! + 8  kind   u8               head in here, 0xffff: none   +16  largest   u64: packet number   +16  from session  u64
-//!                         +16  packet  u64: counts from 1   +24  received  u64: offset          +24  to session    u64
-//!                         +24  offset  u64: in the stream   +32  limit     u64: offset
-//!                         +32  number  u64: messages that   +40  taken     u64: messages
-//!                              begin before `first`         +48  seen      128 bytes: bit n is
-//!                         +40  bytes of the stream               packet `largest` - n
-//! ```
+//! A channel is a stream of bytes: messages (head, user header, payload) one after the other. Each
+//! datagram carries some of it.
 //!
 //! ```text
-//! shared (6): what several receivers are due, once           invite (7): to the receiver
-//! + 0  0       u64                                            +10  port   u16: of the group
-//! + 9  count   u8: receivers, 1 to 8                               16 bytes in all
-//! +10  first   u16: as in a run
-//! +16  for each receiver: token, packet, offset, number u64
-//!      then the bytes of the stream, the same for all;
-//!      none: a call, and `packet` is its number, 1 to 63
+//! every datagram                              data (1), ping (2), end (3)
+//! + 0  token  u64; 0 in multicast             +10  first   u16: offset of the first head in
+//! + 8  kind   u8                                           these bytes, 0xffff: none
+//!                                             +16  packet  u64: counts from 1
+//! acknowledgement (4)                         +24  offset  u64: in the stream
+//! + 9  flags     u8: 1 ended, 2 joined,       +32  number  u64: messages that begin before
+//!                from 4 on the last probe                  `first`
+//! +16  largest   u64: packet number           +40  bytes of the stream
+//! +24  received  u64: offset
+//! +32  limit     u64: offset                  open (5)
+//! +40  taken     u64: messages                +12  channel       u32
+//! +48  seen      128 bytes: bit n is          +16  from session  u64
+//!                packet `largest` - n         +24  to session    u64
+//!
+//! multicast (6)                               invite (7), 16 bytes
+//! + 9  count   u8: recipients, 1 to 8         +10  port  u16: of the group
+//! +10  first   u16: as in data
+//! +16  for each recipient: token, packet, offset, number u64; then the bytes of the stream,
+//!      the same for all; none: a probe, whose number (1 to 63) is `packet`
 //! ```
 //!
-//! A shared datagram is for each of its receivers a run with its own numbers. The flags of an answer: 1 = ended, 2 = the receiver listens to the group,
-//! and from 4 on the number of the last call that it heard there.
-//!
-//! Packet numbers are never used twice (as in RFC 9000, 12.3), so that an answer says which of two transmissions of the same bytes
-//! it is about. Read and written by [`super::sender`] and [`super::receiver`]; the opening by [`super::opens`].
+//! A multicast datagram is data for each of its recipients, with numbers of its own. Packet numbers
+//! are never reused (RFC 9000, 12.3), so that an acknowledgement says which transmission of the
+//! same bytes has arrived.
 
-/// Length of the head of a run, a ping or an end, in bytes.
+/// Length of the header of data, a ping or an end, in bytes.
 pub(super) const DATA_HEADER_BYTES: usize = 40;
-/// Length of an answer in bytes.
+/// Length of an acknowledgement in bytes.
 pub(super) const ACK_BYTES: usize = 48 + SEEN_WORDS * 8;
 /// Length of an opening in bytes.
 pub(super) const OPEN_BYTES: usize = 32;
 /// Length of an invitation in bytes.
 pub(super) const INVITE_BYTES: usize = 16;
-/// Receivers of one shared datagram at most.
+/// Recipients of one multicast datagram at most.
 pub(super) const MAX_RECIPIENTS: usize = 8;
-/// Length of the longest head of a shared datagram in bytes.
+/// Length of the longest header of a multicast datagram in bytes.
 pub(super) const MAX_MULTICAST_HEADER_BYTES: usize = multicast_header_bytes(MAX_RECIPIENTS);
-/// Calls are numbered from 1 up to this, and then from 1 again.
+/// Probes are numbered from 1 up to this, then from 1 again.
 pub(super) const MAX_PROBE: u8 = 63;
-/// Before the shares in a shared datagram, in bytes.
+/// Where the recipients begin in a multicast datagram, in bytes.
 const RECIPIENTS_AT: usize = 16;
-/// Length of a share in bytes.
+/// Length of a recipient in bytes.
 const RECIPIENT_BYTES: usize = 32;
-/// Words of the bitmap in an answer.
+/// Words of the bitmap in an acknowledgement.
 pub(super) const SEEN_WORDS: usize = 16;
 
 const DATA: u8 = 1;
@@ -60,47 +61,47 @@ const INVITE: u8 = 7;
 /// No head begins in this datagram.
 const NO_HEAD: u16 = u16::MAX;
 
-/// What a datagram of the sender is for.
+/// What a datagram of the sender does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// It carries bytes of the stream.
     Data,
-    /// It asks for an answer; the stream has gone on as far as its offset.
+    /// It asks for an acknowledgement; the stream has been sent up to its offset.
     Ping,
     /// As a ping, and the stream ends at its offset.
     End,
 }
 
-/// The head of a datagram that the sender sent.
+/// The header of a datagram of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DataHeader {
     pub(super) purpose: Purpose,
-    /// Where the first head begins in the bytes that follow, at most their length.
+    /// Where the first message head begins in the bytes that follow; at most their length.
     pub(super) first: Option<u16>,
     /// Counts the sender's datagrams from 1.
     pub(super) packet: u64,
-    /// Of the first byte, in the stream.
+    /// Offset of the first byte in the stream.
     pub(super) offset: u64,
     /// Messages that begin before `first`.
     pub(super) number: u64,
 }
 
-/// What the receiver says of all that has arrived.
+/// An acknowledgement: everything that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ack {
     /// The channel was ended, and everything before was taken.
     pub(super) is_ended: bool,
-    /// The receiver listens to the group to which it was invited.
+    /// The receiver has joined the group to which it was invited.
     pub(super) has_joined: bool,
-    /// Number of the last call that it heard there; 0 for none.
+    /// Number of the last probe that arrived over the group; 0 for none.
     pub(super) probe: u8,
     /// Highest packet number that arrived; 0 for none.
     pub(super) largest: u64,
-    /// All bytes of the stream before this one have arrived or are given up.
+    /// All bytes of the stream before this one have arrived or are abandoned.
     pub(super) received: u64,
-    /// The receiver has room for the stream up to here.
+    /// The receiver has credit for the stream up to this offset.
     pub(super) limit: u64,
-    /// Messages that the sink has taken, or that are given up.
+    /// Messages that the sink has taken or that are abandoned.
     pub(super) taken: u64,
     /// Bit n of the whole is packet `largest` - n.
     pub(super) seen: [u64; SEEN_WORDS],
@@ -114,7 +115,7 @@ pub(super) struct Open {
     pub(super) to_session: u64,
 }
 
-/// One receiver's part in a shared datagram: what is not the same for all.
+/// The numbers of one recipient in a multicast datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Recipient {
     pub(super) token: u64,
@@ -123,11 +124,11 @@ pub(super) struct Recipient {
     pub(super) number: u64,
 }
 
-/// Whom a shared datagram is for: decoded, but as hostile as any peer.
+/// The recipients of a multicast datagram: decoded, but not to be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Recipients<'a> {
     pub(super) first: Option<u16>,
-    /// Whole shares.
+    /// Complete recipients.
     table: &'a [u8],
 }
 
@@ -143,14 +144,14 @@ pub(super) enum Datagram<'a> {
 }
 
 impl DataHeader {
-    /// The head before the bytes.
+    /// The header before the bytes.
     pub(super) fn encode(&self, token: u64) -> [u8; DATA_HEADER_BYTES] {
         let mut bytes = [0; DATA_HEADER_BYTES];
         self.encode_to(token, &mut bytes);
         bytes
     }
 
-    /// The same where it is to lie, in [`DATA_HEADER_BYTES`].
+    /// Writes it into [`DATA_HEADER_BYTES`] bytes.
     #[inline]
     pub(super) fn encode_to(&self, token: u64, bytes: &mut [u8]) {
         bytes.fill(0);
@@ -184,7 +185,7 @@ impl Ack {
         bytes
     }
 
-    /// Whether this packet has arrived, as far as the answer tells.
+    /// Whether this packet has arrived, as far as the acknowledgement says.
     pub(super) fn has_seen(&self, packet: u64) -> bool {
         let Some(age) = self.largest.checked_sub(packet) else {
             return false;
@@ -207,7 +208,7 @@ impl Open {
 }
 
 impl Recipients<'_> {
-    /// All shares, as they were written.
+    /// All recipients, as they were written.
     pub(super) fn iter(&self) -> impl Iterator<Item = Recipient> {
         self.table.chunks_exact(RECIPIENT_BYTES).map(|bytes| {
             let word = |at| word(bytes, at).unwrap_or_default();
@@ -220,36 +221,46 @@ impl Recipients<'_> {
         })
     }
 
-    /// What a datagram with so many bytes of the stream is for the receiver with this token; `None` if it is not meant, or can't be.
+    /// The data header for the receiver with this token, of a datagram with this many bytes of the
+    /// stream. `None` if it is not a recipient or the numbers are invalid.
     pub(super) fn header_for(&self, token: u64, bytes: usize) -> Option<DataHeader> {
-        let share = self.iter().find(|share| share.token == token)?;
-        let is_sound = share.packet > 0 && share.offset.checked_add(bytes as u64).is_some();
+        let recipient = self.iter().find(|recipient| recipient.token == token)?;
+        let is_sound = recipient.packet > 0 && recipient.offset.checked_add(bytes as u64).is_some();
         is_sound.then_some(DataHeader {
             purpose: Purpose::Data,
             first: self.first,
-            packet: share.packet,
-            offset: share.offset,
-            number: share.number,
+            packet: recipient.packet,
+            offset: recipient.offset,
+            number: recipient.number,
         })
     }
 }
 
-/// Length of the head of a datagram for so many receivers, in bytes.
+/// Length of the header of a datagram for so many recipients, in bytes.
 pub(super) const fn multicast_header_bytes(receivers: usize) -> usize {
     RECIPIENTS_AT + receivers * RECIPIENT_BYTES
 }
 
-/// The head before the bytes that these receivers share, at most [`MAX_RECIPIENTS`]; it is [`multicast_header_bytes`] long.
-pub(super) fn encode_multicast(first: Option<u16>, shares: &[Recipient]) -> [u8; MAX_MULTICAST_HEADER_BYTES] {
+/// The header of a multicast datagram to at most [`MAX_RECIPIENTS`]; its length is
+/// [`multicast_header_bytes`].
+pub(super) fn encode_multicast(
+    first: Option<u16>,
+    recipients: &[Recipient],
+) -> [u8; MAX_MULTICAST_HEADER_BYTES] {
     let mut bytes = [0; MAX_MULTICAST_HEADER_BYTES];
     bytes[8] = MULTICAST;
-    bytes[9] = shares.len() as u8; // at most 8
+    bytes[9] = recipients.len() as u8; // at most 8
     bytes[10..12].copy_from_slice(&first.unwrap_or(NO_HEAD).to_le_bytes());
-    for (at, share) in shares.iter().enumerate() {
+    for (at, recipient) in recipients.iter().enumerate() {
         let at = multicast_header_bytes(at);
-        for (step, word) in [share.token, share.packet, share.offset, share.number]
-            .into_iter()
-            .enumerate()
+        for (step, word) in [
+            recipient.token,
+            recipient.packet,
+            recipient.offset,
+            recipient.number,
+        ]
+        .into_iter()
+        .enumerate()
         {
             put(&mut bytes, at + step * 8, word);
         }
@@ -279,14 +290,15 @@ fn decode_multicast(bytes: &[u8]) -> Option<Datagram<'_>> {
     is_sound.then_some(Datagram::Multicast(Recipients { first, table }, stream))
 }
 
-/// Reads what arrived: the token (0 of what is shared), which the caller must compare, and the rest. `None` for what is no datagram of ours.
+/// Decodes a datagram: the token (0 for multicast), which the caller must compare, and the rest.
+/// `None` if it is no datagram of this bus.
 pub(super) fn decode(bytes: &[u8]) -> Option<(u64, Datagram<'_>)> {
     let token = word(bytes, 0)?;
     let datagram = match *bytes.get(8)? {
         kind @ (DATA | PING | END) => {
             let (head, rest) = bytes.split_first_chunk::<DATA_HEADER_BYTES>()?;
             let first = u16::from_le_bytes([head[10], head[11]]);
-            let run = DataHeader {
+            let header = DataHeader {
                 purpose: match kind {
                     DATA => Purpose::Data,
                     PING => Purpose::Ping,
@@ -297,11 +309,11 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(u64, Datagram<'_>)> {
                 offset: word(head, 24)?,
                 number: word(head, 32)?,
             };
-            let is_sound = run.packet > 0
-                && run.offset.checked_add(rest.len() as u64).is_some()
-                && run.first.is_none_or(|first| usize::from(first) <= rest.len())
-                && (run.purpose == Purpose::Data) != rest.is_empty();
-            is_sound.then_some(Datagram::Data(run, rest))?
+            let is_sound = header.packet > 0
+                && header.offset.checked_add(rest.len() as u64).is_some()
+                && header.first.is_none_or(|first| usize::from(first) <= rest.len())
+                && (header.purpose == Purpose::Data) != rest.is_empty();
+            is_sound.then_some(Datagram::Data(header, rest))?
         }
         ACK if bytes.len() == ACK_BYTES => {
             let mut seen = [0; SEEN_WORDS];
@@ -346,7 +358,7 @@ mod tests {
 
     const TOKEN: u64 = 0x1234_5678_9abc_def0;
 
-    fn run() -> DataHeader {
+    fn header() -> DataHeader {
         DataHeader {
             purpose: Purpose::Data,
             first: Some(3),
@@ -356,7 +368,7 @@ mod tests {
         }
     }
 
-    fn answer() -> Ack {
+    fn ack() -> Ack {
         let mut seen = [0; SEEN_WORDS];
         (seen[0], seen[15]) = (0b101, 1 << 63);
         Ack {
@@ -372,24 +384,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_decoded() {
-        let bytes = [&run().encode(TOKEN)[..], b"abcdef"].concat();
-        assert_eq!(decode(&bytes), Some((TOKEN, Datagram::Data(run(), b"abcdef"))));
+    fn encoded_datagrams_decode_unchanged() {
+        let bytes = [&header().encode(TOKEN)[..], b"abcdef"].concat();
+        assert_eq!(decode(&bytes), Some((TOKEN, Datagram::Data(header(), b"abcdef"))));
         for purpose in [Purpose::Ping, Purpose::End] {
-            let run = DataHeader {
+            let header = DataHeader {
                 purpose,
                 first: None,
-                ..run()
+                ..header()
             };
             assert_eq!(
-                decode(&run.encode(TOKEN)),
-                Some((TOKEN, Datagram::Data(run, b"")))
+                decode(&header.encode(TOKEN)),
+                Some((TOKEN, Datagram::Data(header, b"")))
             );
         }
-        assert_eq!(
-            decode(&answer().encode(TOKEN)),
-            Some((TOKEN, Datagram::Ack(answer())))
-        );
+        assert_eq!(decode(&ack().encode(TOKEN)), Some((TOKEN, Datagram::Ack(ack()))));
         let open = Open {
             channel: 1,
             from_session: 2,
@@ -402,9 +411,9 @@ mod tests {
         );
     }
 
-    /// A datagram for this many receivers, whose tokens count from 1.
-    fn shared(receivers: usize, first: Option<u16>, stream: &[u8]) -> Vec<u8> {
-        let shares: Vec<Recipient> = (1..=receivers as u64)
+    /// A datagram for this many recipients, whose tokens count from 1.
+    fn multicast(receivers: usize, first: Option<u16>, stream: &[u8]) -> Vec<u8> {
+        let recipients: Vec<Recipient> = (1..=receivers as u64)
             .map(|token| Recipient {
                 token,
                 packet: token + 10,
@@ -412,74 +421,80 @@ mod tests {
                 number: token + 50,
             })
             .collect();
-        let head = encode_multicast(first, &shares);
+        let head = encode_multicast(first, &recipients);
         [&head[..multicast_header_bytes(receivers)], stream].concat()
     }
 
     #[test]
-    fn each_receiver_finds_its_own_run_in_what_is_shared() {
+    fn each_recipient_finds_its_numbers() {
         for receivers in 1..=MAX_RECIPIENTS {
-            let bytes = shared(receivers, Some(2), b"abcdef");
-            let Some((0, Datagram::Multicast(shares, stream))) = decode(&bytes) else {
+            let bytes = multicast(receivers, Some(2), b"abcdef");
+            let Some((0, Datagram::Multicast(recipients, stream))) = decode(&bytes) else {
                 panic!("{receivers} receivers");
             };
-            assert_eq!((stream, shares.iter().count()), (&b"abcdef"[..], receivers));
+            assert_eq!((stream, recipients.iter().count()), (&b"abcdef"[..], receivers));
             for token in 1..=receivers as u64 {
-                let run = DataHeader {
+                let header = DataHeader {
                     purpose: Purpose::Data,
                     first: Some(2),
                     packet: token + 10,
                     offset: token * 1000,
                     number: token + 50,
                 };
-                assert_eq!(shares.header_for(token, stream.len()), Some(run));
+                assert_eq!(recipients.header_for(token, stream.len()), Some(header));
             }
-            assert_eq!(shares.header_for(receivers as u64 + 1, stream.len()), None);
+            assert_eq!(recipients.header_for(receivers as u64 + 1, stream.len()), None);
         }
     }
 
     #[test]
-    fn a_shared_head_that_leads_outside_is_no_datagram() {
-        let good = shared(3, Some(6), b"abcdef");
+    fn malformed_multicast_header_is_refused() {
+        let good = multicast(3, Some(6), b"abcdef");
         assert!(decode(&good).is_some());
         for end in 0..multicast_header_bytes(3) {
             assert_eq!(decode(&good[..end]), None, "cut at {end}");
         }
         assert_eq!(
-            decode(&shared(3, Some(7), b"abcdef")),
+            decode(&multicast(3, Some(7), b"abcdef")),
             None,
             "the first head lies behind the end"
         );
         for (at, value) in [(0, 1), (9, 0), (9, 9), (9, 255), (12, 1), (15, 1)] {
-            let mut bad = shared(8, None, &[7; 5000]);
+            let mut bad = multicast(8, None, &[7; 5000]);
             bad[at] = value;
             assert_eq!(decode(&bad), None, "byte {at} is {value}");
         }
-        let with = |share: Recipient| {
+        let with = |recipient: Recipient| {
             let bytes = [
-                &encode_multicast(None, &[share])[..multicast_header_bytes(1)],
+                &encode_multicast(None, &[recipient])[..multicast_header_bytes(1)],
                 b"abc",
             ]
             .concat();
             match decode(&bytes) {
-                Some((0, Datagram::Multicast(shares, stream))) => {
-                    shares.header_for(share.token, stream.len())
+                Some((0, Datagram::Multicast(recipients, stream))) => {
+                    recipients.header_for(recipient.token, stream.len())
                 }
                 other => panic!("{other:?}"),
             }
         };
-        let share = Recipient {
+        let recipient = Recipient {
             token: TOKEN,
             packet: 1,
             offset: u64::MAX - 3,
             number: 0,
         };
-        assert!(with(share).is_some());
-        assert_eq!(with(Recipient { packet: 0, ..share }), None);
+        assert!(with(recipient).is_some());
+        assert_eq!(
+            with(Recipient {
+                packet: 0,
+                ..recipient
+            }),
+            None
+        );
         assert_eq!(
             with(Recipient {
                 offset: u64::MAX - 2,
-                ..share
+                ..recipient
             }),
             None,
             "the offset overflows"
@@ -487,20 +502,26 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_tells_of_the_last_1024_packets() {
-        let told: Vec<u64> = (0..2100).filter(|packet| answer().has_seen(*packet)).collect();
-        assert_eq!(told, [2000 - 1023, 1998, 2000]);
+    fn acknowledgement_reports_the_last_1024_packets() {
+        let reported: Vec<u64> = (0..2100).filter(|packet| ack().has_seen(*packet)).collect();
+        assert_eq!(reported, [2000 - 1023, 1998, 2000]);
     }
 
     #[test]
-    fn what_leads_outside_is_no_datagram() {
+    fn malformed_datagram_is_refused() {
         let with =
-            |run: DataHeader, bytes: &[u8]| decode(&[&run.encode(TOKEN)[..], bytes].concat()).is_some();
-        assert!(!with(run(), &[0; 11]), "the offset overflows");
-        assert!(!with(run(), b"ab"), "the first head lies behind the end");
-        assert!(!with(DataHeader { packet: 0, ..run() }, b"abcdef"));
-        assert!(!with(run(), b""), "a run carries something");
-        let whole = answer().encode(TOKEN);
+            |header: DataHeader, bytes: &[u8]| decode(&[&header.encode(TOKEN)[..], bytes].concat()).is_some();
+        assert!(!with(header(), &[0; 11]), "the offset overflows");
+        assert!(!with(header(), b"ab"), "the first head lies behind the end");
+        assert!(!with(
+            DataHeader {
+                packet: 0,
+                ..header()
+            },
+            b"abcdef"
+        ));
+        assert!(!with(header(), b""), "a run carries something");
+        let whole = ack().encode(TOKEN);
         for end in 0..whole.len() {
             assert_eq!(decode(&whole[..end]), None);
         }

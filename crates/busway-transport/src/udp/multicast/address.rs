@@ -128,8 +128,8 @@ fn interface_of(list: &str, local: Ipv6Addr) -> Option<u32> {
     found.map(|(_, index)| index)
 }
 
-/// A `group_source_req` (RFC 3678, 5.1.2; linux/in.h): the interface, and two addresses in 128 bytes
-/// each.
+/// A `group_source_req` (RFC 3678, 5.1.2; linux/in.h): the interface, and two addresses in 128
+/// bytes each.
 fn source_request(interface: u32, group: Ipv6Addr, source: Ipv6Addr) -> [u8; 264] {
     let mut bytes = [0; 264];
     bytes[..4].copy_from_slice(&interface.to_ne_bytes());

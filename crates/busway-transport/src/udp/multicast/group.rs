@@ -171,7 +171,7 @@ impl<M: Message> MulticastGroup<M> {
         for state in members.iter_mut().flatten() {
             state.wake.wait_for_group_room(&path.socket, path.is_blocked);
             if !is_active(state) && state.failure.is_none() {
-                // It may have left just now. The state keeps a failure and its next call reports it.
+                // It may have left just now. The state keeps a failure; its next call reports it.
                 let _ = state.transmit(now_ns, true);
             }
         }

@@ -6,7 +6,7 @@ use crate::udp::settings::Delivery;
 use crate::udp::wire::Ack;
 
 impl Sending {
-    /// Takes answered packets off the way; returns how many those were.
+    /// Marks acknowledged packets; returns how many are new.
     pub(super) fn acknowledge(&mut self, ack: &Ack, now_ns: u64) -> u64 {
         let first = self.next_packet - self.sent.len() as u64;
         let (mut packets, mut bytes) = (0, 0);
@@ -41,7 +41,7 @@ impl Sending {
                 }
             }
             if sent.is_multicast {
-                // It says nothing of what leaves by itself.
+                // Multicast says nothing of the unicast path.
             } else if u64::from(sent.bytes) > SAFE_BYTES {
                 (self.long_lost, self.short_acked) = (0, 0);
             } else {
@@ -58,7 +58,7 @@ impl Sending {
         packets
     }
 
-    /// Holds packets for lost that later ones have overtaken by number or time.
+    /// Declares packets lost that later ones have overtaken by number or time.
     pub(super) fn detect_lost(&mut self, now_ns: u64) {
         let first = self.next_packet - self.sent.len() as u64;
         let stall_timeout_ns = self.round_trip.reordering_ns();
@@ -73,7 +73,7 @@ impl Sending {
             let age_ns = now_ns.saturating_sub(sent.at_ns);
             let is_late = packet + REORDERED <= largest
                 || (packet < largest && age_ns >= stall_timeout_ns)
-                // Only what went another way has overtaken it.
+                // Only a packet on the other path (unicast or multicast) has overtaken it.
                 || age_ns >= long_ns;
             if sent.is_in_flight && is_late {
                 self.declare_lost(at);
@@ -99,7 +99,7 @@ impl Sending {
         let is_full = self.retransmit.len() > MAX_IN_FLIGHT;
         match self.retransmit.back_mut() {
             Some(last) if last.end == offset => last.end = end,
-            // Rather too much again than an allocation.
+            // Retransmits too much rather than allocate.
             Some(last) if is_full => *last = last.start.min(offset)..last.end.max(end),
             _ => self.retransmit.push_back(offset..end),
         }
@@ -111,7 +111,8 @@ impl Sending {
         }
     }
 
-    /// When [`due`](Self::due) must be called; `wants` says whether the caller waits for credit.
+    /// When to call [`on_timer`](Self::on_timer); `awaits_credit` says whether the caller waits for
+    /// credit.
     pub(in crate::udp) fn timer_ns(&self, awaits_credit: bool) -> Option<u64> {
         let first = self.next_packet - self.sent.len() as u64;
         let overtaken = self.sent.front().filter(|_| first < self.largest);
@@ -131,7 +132,7 @@ impl Sending {
         self.last_activity_ns + self.round_trip.timeout_ns(self.pings.max(self.credit_pings))
     }
 
-    /// Looks at the clock; `wants` as for [`timer_ns`](Self::timer_ns).
+    /// Handles an expired timer; `awaits_credit` as for [`timer_ns`](Self::timer_ns).
     pub(in crate::udp) fn on_timer(&mut self, awaits_credit: bool, now_ns: u64) -> TimerAction {
         self.detect_lost(now_ns);
         self.drop_settled();
@@ -156,7 +157,8 @@ impl Sending {
                 self.congestion.collapse();
             }
         } else if let Some(at) = self.sent.iter().position(|sent| sent.is_in_flight) {
-            // The oldest goes again, whatever the window says: its answer tells of all the others.
+            // The oldest packet is sent again regardless of the window: its acknowledgement reports
+            // on all the others.
             self.declare_lost(at);
             self.drop_settled();
         }

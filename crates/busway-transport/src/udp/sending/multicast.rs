@@ -1,21 +1,21 @@
-//! What of a stream leaves together with other streams: packets that several receivers get at once, each with a number of its own.
-//!
-//! Pure, as all of [`super`]; called by [`crate::udp::circle`] and [`crate::udp::near`].
+//! Packets of a stream that leave by multicast, each with its own number in each stream.
 
 use super::{Cut, MAX_IN_FLIGHT, Sending};
 
-/// A group that lost so many packets in a row, while so many were answered that left by themselves, carries nothing now.
+/// A group that loses this many packets in a row, while this many unicast ones are acknowledged, is
+/// taken to reach nobody.
 const MULTICAST_LOST: u32 = 16;
 const UNICAST_ACKED: u32 = 3;
-/// Others wait no longer for a receiver that has no room.
+/// Longest time that other receivers wait for one without credit.
 const MAX_STALL_NS: u64 = 10_000_000;
 impl Sending {
-    /// From now on what was never cut leaves by itself only up to this offset.
+    /// From now on bytes never cut leave by unicast only before this offset.
     pub(in crate::udp) fn set_unicast_limit(&mut self, offset: u64) {
         self.unicast_limit = offset;
     }
 
-    /// Bytes that [`next_multicast`](Self::next_multicast) may cut now: never what leaves again, nor before that has left.
+    /// Bytes that [`next_multicast`](Self::next_multicast) may cut now; 0 while lost bytes wait for
+    /// their retransmission.
     pub(in crate::udp) fn multicast_allowance(&mut self, most_bytes: u64) -> u64 {
         if self.sent.len() == MAX_IN_FLIGHT || self.is_retransmission() {
             return 0;
@@ -28,7 +28,8 @@ impl Sending {
         }
     }
 
-    /// Cuts a packet that leaves to several receivers at once; it counts as sent. At most the [multicast_allowance](Self::multicast_allowance).
+    /// Cuts a packet for multicast, at most as long as the [allowance](Self::multicast_allowance);
+    /// it counts as sent.
     pub(in crate::udp) fn next_multicast(&mut self, bytes: u64, now_ns: u64) -> Cut {
         let offset = self.cut;
         self.may_probe = false;
@@ -42,7 +43,8 @@ impl Sending {
         }
     }
 
-    /// Whether shared packets seem to get lost altogether, though the receiver is there: as where a switch forgets who is in a group.
+    /// Whether multicast seems not to reach the receiver while unicast does, for example because a
+    /// switch has forgotten who has joined.
     pub(in crate::udp) fn suspects_multicast(&self) -> bool {
         self.multicast_lost >= MULTICAST_LOST && self.unicast_acked >= UNICAST_ACKED
     }
@@ -52,7 +54,8 @@ impl Sending {
         (self.multicast_lost, self.unicast_acked) = (0, 0);
     }
 
-    /// How long others may wait for this one's window: an answer that is on its way comes sooner.
+    /// How long others wait for this receiver's credit: an acknowledgement that is on its way comes
+    /// sooner.
     pub(in crate::udp) fn stall_timeout_ns(&self) -> u64 {
         self.round_trip.reordering_ns().min(MAX_STALL_NS)
     }
@@ -67,7 +70,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A sender whose receiver has room, with so many bytes that wait.
+    /// A sender with this many bytes to send, whose receiver has granted credit.
     fn waiting(bytes: u64) -> Sending {
         let mut sender = Sending::new(Delivery::Reliable, 1000);
         sender
@@ -78,7 +81,8 @@ mod tests {
         sender
     }
 
-    /// Hears that these packets have come, of which the bytes up to `received` are all there.
+    /// Handles the acknowledgement of these packets, of which the bytes up to `received` are
+    /// complete.
     fn receive(sender: &mut Sending, packets: impl IntoIterator<Item = u64>, received: u64, now_ns: u64) {
         let mut seen = ReceivedPackets::default();
         packets.into_iter().for_each(|packet| seen.insert(packet));
@@ -87,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_leaves_with_others_only_and_what_is_lost_by_itself() {
+    fn first_transmissions_are_multicast_and_retransmissions_unicast() {
         let mut sender = waiting(9000);
         assert_eq!(sender.next(1000, 1), None, "it is held");
         let packets: Vec<u64> = (0..5).map(|_| sender.next_multicast(1000, 1).packet).collect();
@@ -111,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_two_ways_may_overtake_but_not_for_long() {
+    fn packet_overtaken_on_the_other_path_is_lost_after_a_timeout() {
         let mut sender = waiting(10_000);
         sender.set_unicast_limit(1000);
         let alone = sender.next(1000, 0).expect("it may leave");
@@ -140,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_suspected_when_only_what_leaves_alone_arrives() {
+    fn group_is_suspected_when_only_unicast_arrives() {
         let mut sender = waiting(100_000);
         for _ in 0..MULTICAST_LOST {
             sender.next_multicast(500, 0);
@@ -158,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_cut_both_ways_says_nothing_of_the_group() {
+    fn interrupted_path_does_not_suspect_the_group() {
         let mut sender = waiting(100_000);
         let first = sender.next_multicast(500, 0).packet;
         receive(&mut sender, [first], 500, MS);
