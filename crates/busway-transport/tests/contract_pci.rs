@@ -1,5 +1,5 @@
-//! The contract of every bus, for windows in PCI functions: over a function where there is one, and everywhere in the form in which a
-//! process beside a virtual machine takes part, by mapping the file behind the function.
+//! The contract for windows in PCI functions: over a function where there is one, and everywhere as
+//! a process beside a virtual machine, which maps the file behind the function.
 
 mod contract;
 mod pci_function;

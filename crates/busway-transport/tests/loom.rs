@@ -4,7 +4,7 @@
 //! RUSTFLAGS="--cfg loom" cargo test -p busway-transport --release --test loom
 //! ```
 //!
-//! The file under test is the bus's own, included here because the rest of the crate makes system calls.
+//! The file under test is included here, since the rest of the crate makes system calls.
 #![cfg(loom)]
 
 #[path = "../src/window/armed.rs"]
@@ -18,7 +18,7 @@ use armed::{Armed, Watch};
 use busway_core::Window;
 use loom::thread;
 
-/// The sleeper sleeps only where it will be rung: message published, nobody rang, sleeper saw nothing must never happen.
+/// Never: message published, no ring, and the sleeper saw nothing.
 fn sleeps_without_being_rung(arm: fn(&mut Armed, &Window)) {
     loom::model(move || {
         let (word, message) = (Window::for_loom(8), Window::for_loom(8));

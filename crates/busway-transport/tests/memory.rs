@@ -1,4 +1,4 @@
-//! The memory bus alone: files that vanish, windows that somebody overwrites, media, wake-ups under load.
+//! The memory bus alone: deleted files, overwritten windows, media, wake-ups under load.
 
 #[allow(unused_macros, unused_imports)] // The macro is for the contract suites.
 mod contract;
@@ -128,7 +128,7 @@ fn a_truncated_file_ends_the_conversation_with_a_reason_and_not_the_process() {
     // Beyond the part that an idle link touches: so the look at the file comes before the access.
     let file = pair.bus.0.file();
     file.set_len(2 * WindowFile::HALF_BYTES - 4096).expect("shorter");
-    // Whoever looks first says why; the other then finds the conversation ended, unless it has seen it as well.
+    // The end that polls first reports why; the other then finds the conversation ended.
     let reasons = Side::BOTH.map(|side| pair.until("it is noticed", |pair| pair.host(side).take_down()));
     assert!(reasons.iter().any(|why| why.contains("truncated")), "{reasons:?}");
     let why = pair.until("it is refused", |pair| pair.host(Side::One).take_refused());
@@ -141,7 +141,7 @@ fn a_process_that_was_killed_leaves_nothing_in_the_way_of_its_next_start() {
     let mut channel = pair.open(Side::One, &queue(8, 4096));
     channel.send(Buffer::new(1, 0, 100));
     channel.sender.flush().expect("well");
-    // As kill -9 does it: nothing says goodbye, the doorbells stay.
+    // As after kill -9: no goodbye, and the doorbells stay.
     let link = std::mem::replace(&mut pair.host(Side::One).link, Box::new(Silent));
     std::mem::forget((link, channel.sender));
     pair.start(Side::One);
@@ -202,7 +202,7 @@ fn random_bytes_everywhere_at_all_times_stop_nobody_and_the_link_recovers() {
     let vandal = Vandal::start(pair.bus.0.file());
     let begin = Instant::now();
     let mut turns = 0_u64;
-    // Longer where the link has not been up for one channel yet: how often it is depends on who gets the processor.
+    // At least one whole life of the link; how many there are depends on the scheduler.
     while begin.elapsed() < Duration::from_secs(3)
         || turns == 0 && begin.elapsed() < contract::harness::PATIENCE
     {
@@ -210,7 +210,7 @@ fn random_bytes_everywhere_at_all_times_stop_nobody_and_the_link_recovers() {
         if !Side::BOTH.iter().all(|side| pair.host(*side).is_up) {
             continue;
         }
-        // Channels of both kinds, for as long as the link lasts. Whatever fails, fails in good order.
+        // Channels of both kinds while the link lasts; each may fail in good order.
         for spec in [queue(4, 100_000), latest(5000)] {
             let id = pair.next_channel();
             let landing = pair.host(Side::Two).link.open_receiver(id, &spec, LANE);

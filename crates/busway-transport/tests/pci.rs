@@ -36,7 +36,7 @@ impl BusUnderTest for Pci {
     }
 }
 
-/// Sends on the channel as fast as it takes it, and receives, until an end fails: what was delivered, in order.
+/// Sends and receives until an end fails: the messages delivered, in order.
 fn load(mut channel: Channel) -> Channel {
     for sequence in 1.. {
         // What is longer than 40 bytes lies in another place than the word that publishes it.
@@ -91,7 +91,7 @@ fn a_peer_that_was_reset_is_noticed_and_comes_back() {
     let mut pair = Pair::<Pci>::up();
     let mut channel = pair.open(Side::One, &queue(4, 4096));
     channel.send(Buffer::new(1, 0, 1000));
-    // As a reset does it: nobody says goodbye, what the host wrote stays, and another session begins.
+    // As at a reset: no goodbye, the written memory stays, and another session begins.
     let silent = std::mem::replace(
         &mut pair.host(Side::One).link,
         Box::new(contract::harness::Silent),
@@ -109,7 +109,8 @@ fn a_peer_that_was_reset_is_noticed_and_comes_back() {
 /// Two functions with doorbells over one memory, bound to vfio-pci, each ringing the other.
 struct Doorbells(PciFunction);
 
-/// The tables of both hosts; by default for functions 0000:00:10.0 and 0000:00:11.0 of QEMU's shared-memory device, the server's peers 0 and 1.
+/// The tables of both hosts. Default: functions 0000:00:10.0 and 0000:00:11.0 of QEMU's
+/// shared-memory device, peers 0 and 1 of the server.
 const TABLES: &str = "BUSWAY_PCI_DOORBELL_TABLES";
 
 impl BusUnderTest for Doorbells {

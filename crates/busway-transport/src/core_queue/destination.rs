@@ -1,6 +1,7 @@
 //! The receiving end: messages of a core to this host.
 //!
-//! Contract: see [`super`]. Called by the lane that owns it. What the core wrote is hostile: the ring's consumer checks it.
+//! Contract: see [`super`]. Called by the lane that owns it. The ring's consumer checks what the
+//! core wrote.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,8 +25,9 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Goes on where the process before stopped, if both ends stand as it left them; else starts a session of this end, `session`, which
-    /// is not 0 and no former one. `is_fresh` forbids the former, after a failure.
+    /// Resumes where the previous process stopped, if both ends are as it left them; otherwise
+    /// begins `session`, which is not 0 and was not used before. `is_fresh` forbids resuming, after
+    /// a failure.
     ///
     /// # Errors
     /// [`OutOfBounds`] if a part is shorter than the layout needs.
@@ -81,7 +83,8 @@ impl Destination {
     fn meet(&mut self, other: u64) -> Result<(), OutOfBounds> {
         let (ring, mut credit) = self.parts()?;
         self.start = start(other, self.meeting.session);
-        // The source believes credits from the moment it is answered: they come first. The memory was found long enough.
+        // Before the echo, since the source uses the credits from then on. The memory is long
+        // enough.
         let _ = self.layout.prepare_credits(&mut credit, self.start);
         credit.fence();
         self.consumer = RingConsumer::new(ring, self.layout, self.start, credit).ok();
@@ -99,7 +102,7 @@ impl Destination {
         })
     }
 
-    /// Gives the front message to `sink`; `false` if it wants it later.
+    /// Gives the front message to `sink`; false if the sink can't take it yet.
     fn give(&mut self, front: Front, sink: &mut dyn Sink) -> Result<bool, ChannelError> {
         let Some(consumer) = &mut self.consumer else {
             return Ok(false);
@@ -150,7 +153,7 @@ impl Receiver for Destination {
             moved += 1;
         }
         if let Some(consumer) = self.consumer.as_mut().filter(|_| moved < budget) {
-            // Nothing waits that is wanted: let the source know all the room there is. The memory was found long enough.
+            // The ring is empty: return all credits. The memory is long enough.
             let _ = consumer.flush_credits();
         }
         Ok(moved)

@@ -1,28 +1,32 @@
-//! The gateway's ends of a queuing channel to a real-time core: a program without a gateway that uses `c/include/busway/port.h`.
+//! The gateway's ends of a queuing channel to a real-time core, which has no gateway and uses
+//! `c/include/busway/port.h`.
 //!
-//! Contract: the channel lies in memory that both see, at places that follow from the system file, so no conversation takes part. The source's
-//! part is a line and a ring, the destination's a line and the ring's credits; each is written by its end alone. The lines, in 64-bit words:
+//! Contract: the channel lies in shared memory, at offsets that follow from the system file. The
+//! source's part is a line and a ring, the destination's a line and the ring's credits. Each part
+//! is written by its own end only. A line, in 64-bit words:
 //!
 //! ```text
-//! offset 0     session   of the end that writes the line, not 0; a new one voids all of the old
-//! offset 8     echo      the session of the other end as this one last met it
-//! offset 16    key       of the channel's description: what another configuration left behind is not taken for this channel
-//! offset 24    ping      a number that the other end shall repeat; 0 until this end asks
+//! offset 0     session   of the end that writes the line, not 0; a new one voids the old
+//! offset 8     echo      the session of the other end that this end last accepted
+//! offset 16    key       of the channel's description: rejects what another configuration left
+//! offset 24    ping      a number that the other end repeats; 0 until this end asks
 //! offset 32    pong      the last ping that this end has seen
 //! ```
 //!
-//! **Sessions.** The ring begins at a position that follows from both sessions, so each end finds the other after a restart of either, and nothing
-//! that an earlier pair left is taken for a message. The source sends once the destination echoes its session.
+//! **Sessions.** The ring's first position follows from both sessions. So the ends find each other
+//! after a restart of either, and old entries are not taken for messages. The source sends once the
+//! destination echoes its session.
 //!
-//! **What a restart loses.** If the source starts anew, the destination takes what the former one left in the ring before it meets the new one:
-//! nothing. If the destination starts anew, what it had not taken: the source counts it ([`Tally::lost`]; what was taken and not yet credited
-//! counts too, at most a quarter of the ring, since it can't be told apart). Except that [`Destination`] goes on where the process before it
-//! stopped, since its line and credits outlive it; what comes twice then has the same origin and number, by which its user passes it over.
+//! **Losses at a restart.** If the source restarts, the destination first takes what is left in the
+//! ring: none. If the destination restarts with a new session, the source counts what was not
+//! released ([`Tally::lost`]). That may include messages taken but not yet credited, at most a
+//! quarter of the ring. [`Destination`] resumes its former session instead: messages that it then
+//! delivers twice have the same origin and number, and its user drops them.
 //!
-//! **Heartbeat.** A core answers pings whenever it uses the channel ([`Watch`]); so it needs no clock, and writes no faster than it is asked.
+//! **Heartbeat.** A core answers pings when it uses the channel ([`Watch`]): it needs no clock.
 //!
-//! Nothing here waits, allocates after construction or logs. The gateway's lanes use [`Source`] and [`Destination`] as the ends of any channel,
-//! its control thread a [`Watch`].
+//! Nothing here waits, logs, or allocates after construction. Lanes use [`Source`] and
+//! [`Destination`], the control thread a [`Watch`].
 
 mod destination;
 mod source;
@@ -49,7 +53,7 @@ const PONG: usize = 32;
 /// Length of an end's line in bytes: ring or credits follow it.
 pub const END_BYTES: usize = LINE_BYTES;
 
-/// What an end counts; its user looks at it from elsewhere. Relaxed: each number stands alone.
+/// Counters of an end. Relaxed: each is read alone.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// See [`Tally::lost`].
@@ -59,23 +63,23 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Messages in the ring that its destination had not released when it started anew, as far as its credits told.
+    /// Messages in the ring that the destination had not credited when it restarted.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Times that the end met another session of the other end.
+    /// How often the other end began a session.
     pub fn meetings(&self) -> u64 {
         self.meetings.load(Ordering::Relaxed)
     }
 }
 
-/// The memory of a channel as one of its ends sees it: what it writes, and what the other end writes.
+/// A channel's memory: the part that this end writes, and the part that the other end writes.
 #[derive(Clone, Debug)]
 pub struct Ends {
     own: Window,
     other: Window,
-    /// Tells the channel from others that may have lain there.
+    /// Identifies the channel's description.
     key: u64,
     /// Keep the memory behind the windows; `None` where it lives for ever.
     _memory: Option<[PortMemory; 2]>,
@@ -106,7 +110,7 @@ pub enum OpenError {
     /// The file or device can't be had: which, and why.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// The memory that the links set aside is shorter than the system file says: both hosts need the same file.
+    /// The memory set aside is shorter than the system file says: both hosts need the same file.
     #[error(
         "the channel lies outside of the memory that is set aside for it; give every host the same system file"
     )]
@@ -167,7 +171,7 @@ impl Meeting {
         Ok(meeting)
     }
 
-    /// A meeting of the process before, if both ends stand as it left them.
+    /// The handshake of the previous process, if both ends are as it left them.
     fn resume(ends: &Ends) -> Result<Option<Meeting>, OutOfBounds> {
         let session = ends.own.load(SESSION)?;
         let answered = ends.own.load(ECHO)?;
@@ -185,7 +189,7 @@ impl Meeting {
         }))
     }
 
-    /// Stores a word after everything before it. Partner: the load of the other end, and its fence behind that.
+    /// Stores a word after all earlier stores. Partner: the other end's acquiring load.
     fn tell(&mut self, at: usize, word: u64) -> Result<(), OutOfBounds> {
         self.ends.own.write_fence();
         self.ends.own.store(at, word)
@@ -219,7 +223,7 @@ fn start(source: u64, destination: u64) -> u64 {
     source.rotate_left(23) ^ destination.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// The memory is shorter than its description: a mistake of whoever described it, which no peer can provoke.
+/// The memory is shorter than its description, which no peer can cause.
 fn too_short(_: OutOfBounds) -> ChannelError {
     ChannelError::Corrupt("the window ends before the channel does")
 }

@@ -1,7 +1,7 @@
 //! The sending end: messages of this host to a core.
 //!
-//! Contract: see [`super`]. Called by the lane that owns it. A message counts as handed over once it is in the ring: what a core that starts anew had
-//! not taken is lost and counted, never sent to it a second time.
+//! Contract: see [`super`]. Called by the lane that owns it. A message counts as sent once it is in
+//! the ring: what a restarted core had not taken is counted as lost, never sent again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -39,7 +39,8 @@ impl Source {
         })
     }
 
-    /// Looks whether the core listens, and begins the ring anew if it is another session of it.
+    /// Checks whether the core echoes this session, and begins the ring again if the core
+    /// restarted.
     fn meet(&mut self) -> Result<(), OutOfBounds> {
         let other = self.meeting.other()?;
         let is_met = other != 0 && self.meeting.ends.other.load_acquire(ECHO)? == self.meeting.session;
@@ -47,7 +48,7 @@ impl Source {
             return Ok(());
         }
         if let Some(mut former) = self.producer.take() {
-            // The new session may have overwritten the credits: then what the former one told last counts.
+            // The new session may have overwritten the credits: count with those read last.
             let lost = former.unreleased() as u64;
             self.tally.lost.fetch_add(lost, Ordering::Relaxed);
             self.meeting.answered = 0;

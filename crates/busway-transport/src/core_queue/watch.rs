@@ -1,7 +1,7 @@
-//! Whether a core is there: pings it, and waits for its answer.
+//! Pings a core to find out whether it runs.
 //!
-//! Contract: writes one word of this end's line, which nobody else writes, and reads two of the other's. Called by the gateway's control thread, now and
-//! then.
+//! Contract: writes one word of this end's line, which nothing else writes, and reads two words of
+//! the other's. Called by the gateway's control thread.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ const PINGS: u32 = 8;
 /// What a [`Watch`] knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The core has not opened its end since the memory was made, or has another description of the channel.
+    /// The core has not opened its end, or describes the channel differently.
     Absent,
     /// It has opened its end, and has not answered yet.
     Waiting,
@@ -52,7 +52,7 @@ impl Watch {
         self.timeout / PINGS
     }
 
-    /// Asks if it is time to, and says what is known.
+    /// Sends a ping if one is due. Returns the core's state.
     ///
     /// # Errors
     /// [`OutOfBounds`] if a part is shorter than a line.
@@ -72,7 +72,8 @@ impl Watch {
         }
         let is_there = self.ends.other.load_acquire(SESSION)? != 0
             && self.ends.other.load_acquire(KEY)? == self.ends.key;
-        // An answer is looked for once a period, and asked for once a period: the core may have stopped that much earlier.
+        // A ping and the look for its answer each take up to one period, by which the core may have
+        // stopped earlier.
         let longest = self.timeout - 2 * self.period();
         Ok(match self.answered_at {
             Some(at) if now - at < longest => State::Up,

@@ -1,7 +1,6 @@
-//! What the system file says about the memory bus, for one host and one link.
+//! The memory bus in the system file, for one host and one link.
 //!
-//! Contract: plain data, no system calls. [`HostSettings`] is what stands in the file; [`crate::window::settings`] judges the two hosts of a
-//! link together. Called by the registry (reading the file).
+//! Contract: plain data, no system calls.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -35,8 +34,8 @@ pub struct WindowSettings {
 
 /// One host's table of the memory bus, for one link.
 ///
-/// Short form: `path`, `offset`, `length` name one device that both hosts share; the first host of the link reads its first
-/// half. Long form: `read` and `write` name two windows.
+/// Short form: `path`, `offset` and `length` name one device that both hosts share; the first host
+/// of the link reads its first half. Long form: `read` and `write` name two windows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostSettings {
@@ -50,13 +49,14 @@ pub struct HostSettings {
     pub read: Option<WindowSettings>,
     /// Long form: the window that this host writes and the peer reads.
     pub write: Option<WindowSettings>,
-    /// The ordering that the mapping (long form: of the read window) needs. Default: what the kernel maps there: `device` for a PCI function's `resourceN` in
-    /// sysfs, `write-combining` for `resourceN_wc`, `coherent` otherwise.
+    /// The ordering that the mapping (long form: of the read window) needs. Default: that of the
+    /// kernel's mapping: `device` for `resourceN` in sysfs, `write-combining` for `resourceN_wc`,
+    /// `coherent` otherwise.
     pub medium: Option<Medium>,
-    /// The ordering that the mapping of the write window needs. Default: as `medium`, and where that is missing what the kernel maps there.
+    /// The ordering that the write window's mapping needs. Default: `medium`, or else as above.
     pub write_medium: Option<Medium>,
-    /// How this host can be woken: `"auto"` (a FIFO beside the window, where both hosts run on one kernel), `"none"` (it
-    /// polls), or a path that FIFO names begin with. Default auto.
+    /// How this host is woken: `"auto"` (default; a FIFO beside the window, for two hosts on one
+    /// kernel), `"none"` (it polls), or a path with which FIFO names begin.
     pub doorbell: Option<String>,
     /// Time between two heartbeats that this host writes. Default 200 ms.
     #[serde(default, deserialize_with = "optional_duration")]
@@ -142,7 +142,8 @@ impl HostSettings {
     }
 }
 
-/// Names FIFOs after the window that their owner reads: beside a file, in a run-time directory for a device.
+/// Names FIFOs after the window that their owner reads: beside a file, in a run-time directory for
+/// a device.
 fn automatic_doorbell(path: &Path, offset: u64) -> PathBuf {
     let device = ["/dev", "/sys", "/proc"];
     let in_device_tree = device.iter().any(|root| path.starts_with(root)) && !path.starts_with("/dev/shm");

@@ -1,7 +1,6 @@
-//! What the system file says about a link through PCI functions, for one host.
+//! A link through PCI functions in the system file, for one host.
 //!
-//! Contract: plain data, no system calls: whether the devices are there shows when the link opens. [`HostSettings`] is what stands
-//! in the file; [`crate::window::settings`] judges the two hosts of a link together. Called by the registry.
+//! Contract: plain data, no system calls.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,7 +21,8 @@ use crate::window::source::Source;
 /// The two hosts' tables of one link.
 pub type LinkSettings = settings::LinkSettings<HostSettings>;
 
-/// Memory resources of a function (PCI Local Bus Specification 3.0, 6.2.5: base address registers 0 to 5).
+/// Memory resources of a function: base address registers 0 to 5 (PCI Local Bus Specification 3.0,
+/// 6.2.5).
 const RESOURCES: u8 = 6;
 /// Where QEMU's shared-memory device has its doorbell register, in resource 0.
 const IVSHMEM_DOORBELL_AT: u64 = 12;
@@ -51,15 +51,17 @@ pub struct WindowSettings {
 
 /// One host's table of the bus, for one link.
 ///
-/// Short form: `device` (or `path`), `resource`, `offset` and `length` name one memory in the middle; the first host of the link reads
-/// its first half. Long form: `read` and `write` name two windows, as a non-transparent bridge has them.
+/// Short form: `device` (or `path`), `resource`, `offset` and `length` name one shared memory; the
+/// first host of the link reads its first half. Long form: `read` and `write` name two windows, as
+/// of a non-transparent bridge.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostSettings {
-    /// Short form: the PCI function, `"1af4:1110"` (vendor and device), `"1af4:1110#1"` (the second of several, by address) or
-    /// `"0000:03:00.0"` (an address).
+    /// Short form: the PCI function: `"1af4:1110"` (vendor and device), `"1af4:1110#1"` (the second
+    /// of several, by address) or `"0000:03:00.0"` (an address).
     pub device: Option<Selector>,
-    /// Short form, instead of `device`: a file or device that is mapped by its path, for a process beside a virtual machine.
+    /// Short form, instead of `device`: a file or device to map, for a process beside a virtual
+    /// machine.
     pub path: Option<PathBuf>,
     /// Short form: which memory resource of the function, 0 to 5.
     pub resource: Option<u8>,
@@ -67,25 +69,29 @@ pub struct HostSettings {
     pub offset: Option<Size>,
     /// Short form: length of both windows together, in bytes.
     pub length: Option<Size>,
-    /// Instead of `device`, on a host beside virtual machines: the socket of the ivshmem server that joins them, whose memory is the window. This host rings
-    /// them through the server's eventfds (no `ring`), and is woken so if it says `wake`.
+    /// Instead of `device`, on a host beside virtual machines: the socket of the ivshmem server
+    /// whose memory is the window. This host rings the machines through the server's eventfds (no
+    /// `ring`), and is woken by them if it sets `wake`.
     pub server: Option<PathBuf>,
-    /// Short form: whether the resource, which must be prefetchable, is mapped write-combining. Default false.
+    /// Short form: whether to map the resource, which must be prefetchable, write-combining.
+    /// Default false.
     pub write_combining: Option<bool>,
-    /// Short form: `"sysfs"` (default), or `"vfio"` for a function that is bound to vfio-pci, which alone gives interrupts.
+    /// Short form: `"sysfs"` (default), or `"vfio"` for a function bound to vfio-pci, which has
+    /// interrupts.
     pub driver: Option<Driver>,
-    /// The ordering that the mapping needs: by default `"device"` (uncached) for a function, `"write-combining"` where that is asked
-    /// for (also for a function's `resourceN` or `resourceN_wc` in sysfs by its path), `"coherent"` for any other path. A shared-memory device between virtual machines, whose resource is ordinary memory, may be called
-    /// `"coherent"`.
+    /// The ordering that the mapping needs. Default: `"device"` (uncached) for a function,
+    /// `"write-combining"` where that is asked for, `"coherent"` for any other path. For a
+    /// shared-memory device between virtual machines, `"coherent"` is right.
     pub medium: Option<Medium>,
     /// Long form: the window that this host reads and the peer writes.
     pub read: Option<WindowSettings>,
     /// Long form: the window that this host writes and the peer reads.
     pub write: Option<WindowSettings>,
-    /// How this host rings the other one: a register in the function of the window that it writes. Default: it does not, and the other polls.
+    /// How this host rings the other: a register in the function of the window that it writes.
+    /// Default: it does not, and the other polls.
     pub ring: Option<RingSettings>,
-    /// How this host is woken: interrupts of the function of the window that it reads (in the long form, if that is a path, of the other).
-    /// Default: it polls.
+    /// How this host is woken: interrupts of the function of the window that it reads (long form:
+    /// if that is a path, of the other window). Default: it polls.
     pub wake: Option<WakeSettings>,
     /// Time between two heartbeats that this host writes. Default 200 ms.
     #[serde(default, deserialize_with = "optional_duration")]
@@ -111,7 +117,7 @@ pub struct RingSettings {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WakeSettings {
-    /// How many MSI-X vectors: one for the control thread and one for each lane; further lanes poll.
+    /// Number of MSI-X vectors: one for the control thread and one a lane; further lanes poll.
     pub vectors: u32,
 }
 
@@ -128,7 +134,7 @@ impl WindowSettings {
         *self == WindowSettings::default()
     }
 
-    /// What the keys name. `key` is what a mistake of the whole is said of.
+    /// Checks the keys; an error about all of them names `key`.
     fn name(&self, local: bool, key: &'static str) -> Result<Named, SettingError> {
         let source = match (&self.device, &self.path) {
             (Some(device), None) => self.resource(*device, local)?,
@@ -330,7 +336,7 @@ impl HostSettings {
         Server {
             socket: socket.into(),
             vectors: self.wake.as_ref().map_or(0, |wake| wake.vectors),
-            called: None,
+            expected_number: None,
         }
     }
 
@@ -390,10 +396,10 @@ impl HostSettings {
             ));
         }
         if let Some(socket) = &self.server {
-            // Where QEMU's device has its register, a ring says who is meant.
-            let called = other.ring.as_ref().filter(|ring| ring.is_of_ivshmem());
+            // A ring of QEMU's device names the peer that it wakes.
+            let expected_number = other.ring.as_ref().filter(|ring| ring.is_of_ivshmem());
             return Ok(DoorbellKind::Server(Server {
-                called: called.map(|ring| (ring.value >> 16) as u16),
+                expected_number: expected_number.map(|ring| (ring.value >> 16) as u16),
                 ..self.named(socket)
             }));
         }

@@ -159,17 +159,17 @@ fn a_host_process_rings_and_is_rung_through_the_server() {
         "{DEVICE}\ndriver = 'vfio'\nring = {{ resource = 0, offset = 12, value = 0x30000 }}\nwake = {{ vectors = 3 }}"
     );
     let resolved = link(served, &guest).resolve().expect("good");
-    let server = |called| Server {
+    let server = |expected_number| Server {
         socket: "/run/x".into(),
         vectors: 2,
-        called,
+        expected_number,
     };
     assert_eq!(resolved.doorbell, DoorbellKind::Server(server(Some(3))));
     assert_eq!(resolved.peer_doorbell, DoorbellKind::Server(server(None)));
     assert_eq!(resolved.read.source, Source::Server(server(None)));
     assert_eq!(resolved.read.medium, Medium::Coherent);
     link(&guest, served).validate().expect("the guest's view");
-    // The guest polls: nobody rings it.
+    // The guest polls: it has no doorbell.
     let polls = link("server = '/run/x'\nlength = '4MiB'", DEVICE)
         .resolve()
         .expect("good");

@@ -1,5 +1,5 @@
-//! Writes a receiver's credits into the channel's entry in the sender's memory, as long as the permission
-//! allows it, and rings the sender's doorbell.
+//! Writes a receiver's credits into the sender's memory while the link is up, and wakes the
+//! sender's lane.
 
 use busway_core::{RemoteError, RemoteWrite};
 

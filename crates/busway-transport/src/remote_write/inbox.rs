@@ -1,11 +1,12 @@
-//! Takes messages of any length out of a ring and lands them with a sink.
+//! Takes messages of any length out of a ring and places them where a sink says: the counterpart of
+//! [`super::outbox`].
 //!
-//! Contract: the counterpart of [`super::outbox`]. Everything in the ring is hostile: a head or a piece that fits nothing ends the
-//! channel. A message's last entry is released only after the sink has it, so that a credit is a receipt. Called by the
-//! two receivers, on a lane. Does not allocate.
+//! Contract: the ring is hostile: a head or piece that does not fit ends the channel. The last
+//! entry of a message is released only after the sink has the message, so a credit acknowledges it.
+//! Called by the two receivers, on a lane. Does not allocate.
 //!
-//! A window on a PCI function may read all ones from one load to the next. An entry counts only if its commit word is still there
-//! after the copy: so nothing that was read in between is delivered.
+//! A window on a PCI function may read all ones from one load to the next. So an entry counts only
+//! if its commit word is unchanged after the copy.
 
 use busway_core::ring::RingConsumer;
 
@@ -28,7 +29,7 @@ struct Open {
 pub enum Step {
     /// There was nothing.
     Empty,
-    /// The sink wants to be asked again later.
+    /// The sink can't take the message yet.
     Later,
     /// An entry was taken, and the message goes on.
     Piece,
@@ -74,7 +75,7 @@ impl<A: RemoteAccess> Inbox<A> {
         self.ring.position().line
     }
 
-    /// Gives up a half taken message, since no more of it will come.
+    /// Discards an incomplete message of which no more will arrive.
     pub fn abandon(&mut self, sink: &mut dyn Sink) {
         if self.open.take().is_some_and(|open| open.lands) {
             sink.abandon();
@@ -83,7 +84,8 @@ impl<A: RemoteAccess> Inbox<A> {
 
     /// Gives back the credits that are owed.
     pub fn flush_credits(&mut self) {
-        // Fails only after the end of the conversation, when credits mean nothing, or while the bus is busy, when they stay owed.
+        // Fails once the link is down, when credits are void, or while the bus is busy: then the
+        // next call writes them.
         let _ = self.ring.flush_credits();
     }
 
@@ -173,7 +175,7 @@ impl<A: RemoteAccess> Inbox<A> {
         })
     }
 
-    /// Copies the front entry, the next `piece_bytes` bytes of the message `open`, to where they belong.
+    /// Copies the front entry, the next `piece_bytes` bytes of `open`, into the landing place.
     fn land(&mut self, open: &Open, piece_bytes: u64, sink: &mut dyn Sink) -> Result<(), &'static str> {
         let Landing { user_header, payload } = sink.landing();
         if user_header.len() as u64 != u64::from(open.head.user_header_bytes)

@@ -1,12 +1,12 @@
-//! Channels over remote write: what all buses share on which a host places bytes into the other host's memory.
+//! Channels over buses on which a host writes into the other host's memory.
 //!
-//! A channel is a *landing place* in memory of the receiver, which the sender writes, and a *credit entry* in memory of the
-//! sender, which the receiver writes. [`shape`] says what a landing place consists of, [`outbox`] and [`inbox`] carry messages of
-//! any length through the core's ring, [`sender`] and [`receiver`] are the channel ends that lanes poll.
+//! A channel is a *landing place* in the receiver's memory, which the sender writes, and a *credit
+//! entry* in the sender's memory, which the receiver writes. [`shape`] lays out a landing place,
+//! [`outbox`] and [`inbox`] carry messages of any length through a ring, [`sender`] and
+//! [`receiver`] are the channel ends that lanes poll.
 //!
-//! Contract: a bus gives a [`RemoteAccess`]: how far memory is written ([`busway_core::RemoteWrite`]), when that is allowed ([`WritePermission`]), and
-//! how a sleeper is woken ([`Waker`]). All is known at compile time, so that a store into a mapping stays a store. Called by the
-//! memory bus and by RDMA WRITE.
+//! Contract: a bus implements [`RemoteAccess`]. It is resolved at compile time, so a store into a
+//! mapping stays a store. Used by [`crate::window`] and by RDMA WRITE.
 
 pub mod credit_writer;
 pub mod inbox;
@@ -24,9 +24,10 @@ use crate::contract::ChannelError;
 /// Bytes of a credit entry, and of the sender's line of a landing place: a cache line.
 pub const ENTRY_BYTES: usize = busway_core::LINE_BYTES;
 
-/// Word of a credit entry: lines (of a ring) consumed, cumulative. Written by the receiver, as all words of the entry.
+/// Word of a credit entry: lines of the ring consumed, cumulative. The receiver writes all words of
+/// the entry.
 pub const CREDIT_RING_AT: usize = 0;
-/// Word of a credit entry: sequence of the last message that the receiver took from the register. 0: none yet.
+/// Word of a credit entry: sequence of the last message taken from the register; 0: none yet.
 pub const CREDIT_TAKEN_SEQUENCE_AT: usize = 32;
 /// Word of a credit entry: number of messages that the receiver took from the register.
 pub const CREDIT_TAKEN_COUNT_AT: usize = 40;
@@ -49,13 +50,14 @@ pub trait RemoteAccess: Debug + 'static {
     /// What must live as long as the end: mappings, a landing place.
     type Keep: Debug + Send;
 
-    /// After how many polls in a row that found nothing a receiver says what it has taken; 0: at once. Where a word across the bus
-    /// is dear, an answer to the message leaves first, and messages that follow each other share one word. A ring that runs low on
-    /// credit, and a lane that goes to sleep, do not wait for that.
+    /// Number of empty polls in a row after which a receiver writes its credits; 0: at once. Where
+    /// a write across the bus is expensive, the reply to a message leaves first, and several
+    /// messages share one write. A ring that runs low on credit and a lane that goes to sleep do
+    /// not wait.
     const CREDITS_AFTER_POLLS: u32;
 }
 
-/// Says whether far memory may be written: not after the link went down, when the peer may use it anew.
+/// Whether far memory may be written. Not after the link went down: the peer may then reuse it.
 pub trait WritePermission: Debug + Send {
     /// Proof that the memory stays this channel's until it is dropped.
     type Guard<'a>
@@ -68,22 +70,24 @@ pub trait WritePermission: Debug + Send {
     /// Why nothing may be written any more.
     fn begin_write(&self) -> Result<Self::Guard<'_>, ChannelError>;
 
-    /// Why nothing more will come from the other end, as far as the bus knows; a hint that may come late.
+    /// Why nothing more will arrive from the other end, as far as the bus knows. It may come late.
     fn end_reason(&self) -> Option<ChannelError>;
 }
 
-/// How a channel's ends keep each other from sleeping too long.
+/// Wakes the lane of the other end, and has this end's lane woken.
 ///
-/// *Marks* are positions: a sender's mark grows with everything that it publishes, a receiver's with the credits that it gives.
+/// *Marks* are positions: a sender's mark grows with what it publishes, a receiver's with its
+/// credits.
 pub trait Waker: Debug + Send {
-    /// Everything up to `mark` has been published: wakes the other end's lane, if it may sleep without having seen that.
+    /// Everything up to `mark` is published: wakes the other end's lane if it may sleep without
+    /// having seen it.
     fn wake(&mut self, mark: u64);
 
     /// Once a turn: takes in what came beside the memory. Does nothing by default.
     fn poll(&mut self) {}
 
-    /// This end has seen everything up to `seen`, found nothing, and wants to be woken when there is more. Whether the caller
-    /// must look once more, because the wish may have come too late.
+    /// This end has seen everything up to `seen` and is to be woken when there is more. True: the
+    /// caller must look once more, since the request may have come too late.
     fn prepare_sleep(&mut self, seen: u64) -> bool;
 
     /// This end has found something: it need not be woken.

@@ -1,8 +1,9 @@
-//! Gets messages of any length into a ring, in pieces, and counts which of them the receiver has taken.
+//! Writes messages of any length into a ring, in pieces, and counts those that the receiver has
+//! taken.
 //!
-//! Contract: a message goes as one or more ring entries: head, user header and payload without gaps, cut every
-//! `piece_bytes`. Only the first entry of a message carries a head. Never waits. Called by the two senders, on a lane,
-//! inside the permission. Does not allocate after construction.
+//! Contract: a message is one or more ring entries: head, user header and payload without gaps, cut
+//! every `piece_bytes`. Only the first entry carries a head. Called by the two senders, on a lane,
+//! while they may write. Never waits, does not allocate after construction.
 
 use std::collections::VecDeque;
 
@@ -12,11 +13,12 @@ use busway_core::ring::{PushError, RingProducer};
 use super::{RemoteAccess, Waker};
 use crate::contract::{ChannelError, HEAD_BYTES, Message};
 
-/// Publish at the latest when this many messages or bytes are staged, so that the receiver works meanwhile.
+/// At most this many messages or bytes are staged before they are published, so that the receiver
+/// works meanwhile.
 const BATCH_MESSAGES: usize = 32;
 const BATCH_BYTES: usize = 32 << 10;
 
-/// The most messages under way, however deep the channel: bounds what is counted here.
+/// The most messages in flight, however deep the channel.
 const MOST_UNDER_WAY: usize = 1 << 16;
 /// Room is set aside for this many of them.
 const USUALLY_UNDER_WAY: usize = 1 << 10;
@@ -31,7 +33,7 @@ struct Held<M> {
     done_bytes: usize,
 }
 
-/// The ring and who must hear of what is published in it.
+/// The ring, and the waker of the lane that reads it.
 #[derive(Debug)]
 struct Publisher<A: RemoteAccess> {
     ring: RingProducer<A::Memory>,
@@ -75,13 +77,14 @@ pub struct Outbox<M, A: RemoteAccess> {
     entries: u64,
     /// Messages taken over since the beginning: each is copied once.
     begun: u64,
-    /// For each message that the receiver has not taken: `entries` after its last one. As long as `most`.
+    /// For each message that the receiver has not taken: `entries` after its last one. At most
+    /// `most` of them.
     ends: VecDeque<u64>,
     most: usize,
 }
 
 impl<M: Message, A: RemoteAccess> Outbox<M, A> {
-    /// An outbox that keeps at most `most` messages under way.
+    /// An outbox with at most `most` messages in flight.
     pub fn new(ring: RingProducer<A::Memory>, waker: A::Waker, most: usize) -> Outbox<M, A> {
         let most = most.clamp(1, MOST_UNDER_WAY);
         Outbox {
@@ -139,8 +142,8 @@ impl<M: Message, A: RemoteAccess> Outbox<M, A> {
         self.is_holding() || self.out.ring.staged() > 0 || self.out.waker.has_backlog()
     }
 
-    /// Takes over `message`, if [`has_room`](Self::has_room), and writes of it what the ring takes. `mark` is a number that the
-    /// receiver gets along with it.
+    /// Takes over `message`, if [`has_room`](Self::has_room), and writes as much of it as fits into
+    /// the ring. The receiver gets `mark` with it.
     ///
     /// # Errors
     /// The bus failed.
@@ -205,7 +208,7 @@ impl<M: Message, A: RemoteAccess> Outbox<M, A> {
         self.out.waker.poll();
     }
 
-    /// Asks to be woken when the receiver gives credit. Whether the caller must look at its credits once more.
+    /// Has this lane woken at the next credit. True: the caller must look at its credits once more.
     pub fn request_wakeup(&mut self) -> bool {
         let released = self
             .out

@@ -1,10 +1,10 @@
 //! The receiving ends of channels.
 //!
-//! Contract: an end reads memory of its own host, writes its credit entry in the other's only inside its [`WritePermission`], and never
-//! waits. Lanes call it through [`Receiver`]. Nothing here allocates after construction.
+//! Contract: an end reads its own host's memory, writes its credit entry only while it holds a
+//! write guard, and never waits. Nothing here allocates after construction. Called by lanes.
 //!
-//! After the link went down an end delivers what had arrived whole, then fails: its landing place is not used anew before
-//! the end is dropped.
+//! After the link went down, an end delivers the messages that arrived whole, then fails. Its
+//! landing place is not reused before the end is dropped.
 
 use busway_core::register::RegisterReader;
 use busway_core::ring::RingConsumer;
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::contract::{ChannelError, HEAD_BYTES, Head, Kind, Landing, Receiver, Sink, Verdict, WaitFor};
 
-/// How often a read of the register is tried anew within one poll.
+/// Attempts to read the register within one poll.
 const RETRIES: u32 = 16;
 
 /// What both kinds of receiver have in common.
@@ -30,7 +30,7 @@ pub struct ReceiverBase<A: RemoteAccess> {
     pub permission: A::WritePermission,
     /// The sender's line of the landing place, in memory of this host.
     pub line: Window,
-    /// The channel's credit entry, in the sender's memory, in which nothing says that this end has closed.
+    /// The channel's credit entry, in the sender's memory; its word for a closed receiver is clear.
     pub credit: A::Memory,
     /// Wakes this host's lane.
     pub waker: A::Waker,
@@ -45,14 +45,15 @@ pub struct ReceiverBase<A: RemoteAccess> {
 impl<A: RemoteAccess> ReceiverBase<A> {
     /// Why nothing more will come, if that is so. To be asked *before* a last look for messages.
     fn end_reason(&self) -> Option<ChannelError> {
-        // Acquire: the look that follows sees all that was sent before. Partner: the fence in `sender::ControlWords::close`.
+        // Acquire: the following poll sees all messages sent before. Partner: the fence in
+        // `sender::ControlWords::close`.
         if self.line.load_acquire(SENDER_CLOSED_AT).unwrap_or_default() == self.tag {
             return Some(ChannelError::Closed);
         }
         self.permission.end_reason()
     }
 
-    /// Whether the sender is to be told now what was taken, after a look that found something or nothing.
+    /// Whether to write the credits now, after a poll that was empty or not.
     fn should_report(&mut self, is_empty: bool) -> bool {
         self.empty_polls = if is_empty {
             self.empty_polls.saturating_add(1)
@@ -62,7 +63,7 @@ impl<A: RemoteAccess> ReceiverBase<A> {
         self.empty_polls >= A::CREDITS_AFTER_POLLS || self.waker.is_about_to_sleep()
     }
 
-    /// Tells the sender that nobody listens any more.
+    /// Reports to the sender that this end is closed.
     fn close(&mut self) {
         if let Ok(_guard) = self.permission.begin_write() {
             // Fails only where the sender learns it from the bus.
@@ -122,7 +123,7 @@ impl<A: RemoteAccess> Receiver for QueueReceiver<A> {
             self.inbox.flush_credits();
         }
         match over {
-            // What was delivered is reported first; the next poll finds nothing and says why.
+            // Messages are reported first; the next poll finds none and returns the error.
             Some(error) if delivered == 0 && left > 0 && !self.inbox.is_open() => Err(error),
             _ => Ok(delivered),
         }
@@ -161,7 +162,7 @@ pub struct LatestReceiver<A: RemoteAccess> {
     taken_count: u64,
     /// Of these, those that landed.
     delivered_from_register: u64,
-    /// Whether the sender has not been told of all of them.
+    /// Whether `taken_count` and `newest` are still to be written to the sender.
     must_report: bool,
 }
 
@@ -202,7 +203,8 @@ impl<A: RemoteAccess> LatestReceiver<A> {
         }
     }
 
-    /// Takes what is in the ring; returns how many were delivered, and whether the sink put one off.
+    /// Takes messages from the ring. Returns how many were delivered, and whether the sink refused
+    /// one for now.
     fn poll_ring(&mut self, sink: &mut dyn Sink, budget: usize) -> Result<(usize, bool), ChannelError> {
         let (mut delivered, mut left, mut put_off) = (0, budget, false);
         while left > 0 {
@@ -286,7 +288,8 @@ impl<A: RemoteAccess> LatestReceiver<A> {
         Ok(Attempted::Nothing)
     }
 
-    /// Tells the sender how far this end has come.
+    /// Writes to the sender how many messages were taken from the register, and the last one's
+    /// mark.
     fn report(&mut self) {
         let Ok(_guard) = self.base.permission.begin_write() else {
             return;
@@ -296,11 +299,12 @@ impl<A: RemoteAccess> LatestReceiver<A> {
             .publish(CREDIT_TAKEN_COUNT_AT, self.taken_count)
             .and_then(|()| credit.publish(CREDIT_TAKEN_SEQUENCE_AT, self.newest));
         credit.flush();
-        // The bus was busy: the next poll tells it.
+        // If the bus was busy, the next poll repeats it.
         self.must_report = told.is_err();
     }
 
-    /// One look at the register and the ring; returns how many were delivered, and whether the sink put one off.
+    /// Polls register and ring once. Returns how many messages were delivered, and whether the sink
+    /// refused one for now.
     fn look(&mut self, sink: &mut dyn Sink, budget: usize) -> Result<(usize, bool), ChannelError> {
         let (mut delivered, mut put_off) = (0, false);
         // A message that the sink has begun comes first: it has one landing place.
@@ -361,8 +365,8 @@ fn read_head(register: &mut RegisterReader) -> Result<Option<Found>, ChannelErro
     Ok(None)
 }
 
-/// Copies the register's message to where one with `head` lands. `None`: the writer was faster. If the head returned has
-/// other lengths than `head`, nothing was copied.
+/// Copies the register's message to the landing place of one with `head`. `None`: the writer was
+/// faster. If the returned head has other lengths than `head`, nothing was copied.
 fn land(
     register: &mut RegisterReader,
     head: &Head,

@@ -1,7 +1,7 @@
 //! The sending ends of channels.
 //!
-//! Contract: an end writes far memory only inside its [`WritePermission`], reads only its own host's, and never waits. Lanes call it
-//! through [`Sender`]. Nothing here allocates after construction.
+//! Contract: an end writes far memory only while it holds a write guard, reads only its own host's
+//! memory, and never waits. Nothing here allocates after construction. Called by lanes.
 
 use busway_core::register::{RegisterWriter, WriteError};
 use busway_core::ring::RingProducer;
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::contract::{ChannelError, Flushed, HEAD_BYTES, Kind, Message, Refused, Sender, WaitFor};
 
-/// Messages under way in the ring beside a register (and without one): one that is read and one that waits.
+/// Messages in flight in the ring of a sampling channel: one being read, and the next.
 const LATEST_UNDER_WAY: usize = 2;
 
 /// What both kinds of sender have in common.
@@ -24,7 +24,8 @@ pub struct SenderBase<A: RemoteAccess> {
     pub permission: A::WritePermission,
     /// Names the landing place among all that the receiver ever made.
     pub tag: u64,
-    /// The sender's line of the landing place, one [`super::ENTRY_BYTES`] long, in which nothing says that it has closed.
+    /// The sender's line of the landing place, [`super::ENTRY_BYTES`] long; its word for a closed
+    /// sender is clear.
     pub line: A::Memory,
     /// The channel's credit entry, in memory of this host.
     pub credit: Window,
@@ -36,7 +37,7 @@ pub struct SenderBase<A: RemoteAccess> {
     pub keep: A::Keep,
 }
 
-/// The words through which an end speaks with the other beside the messages.
+/// The words that the two ends write for each other, apart from the messages.
 #[derive(Debug)]
 struct ControlWords<A: RemoteAccess> {
     tag: u64,
@@ -65,7 +66,7 @@ impl<A: RemoteAccess> ControlWords<A> {
         }
     }
 
-    /// Tells the receiver that nothing more will come. To be called inside the permission.
+    /// Reports to the receiver that this end is closed. The caller holds a write guard.
     fn close(&mut self) {
         // All messages before it: partner is the acquire in `ReceiverBase::end_reason`.
         self.line.fence();
@@ -85,7 +86,7 @@ pub struct QueueSender<M: Message, A: RemoteAccess> {
 }
 
 impl<M: Message, A: RemoteAccess> QueueSender<M, A> {
-    /// A sender of at most `depth` messages under way.
+    /// A sender with at most `depth` messages in flight.
     pub fn new(base: SenderBase<A>, ring: RingProducer<A::Memory>, depth: u32) -> QueueSender<M, A> {
         let (words, permission, waker) = ControlWords::new(base);
         QueueSender {
@@ -110,7 +111,7 @@ impl<M: Message, A: RemoteAccess> Sender<M> for QueueSender<M, A> {
         if !self.outbox.has_room() {
             return Err(Refused::Full(message));
         }
-        // A failure of the ring shows at the next flush; the message is then in doubt like all that are outstanding.
+        // A failure of the ring shows at the next flush; delivery of the message is then unknown.
         let _ = self.outbox.begin(message, 0);
         Ok(())
     }
@@ -137,7 +138,8 @@ impl<M: Message, A: RemoteAccess> Sender<M> for QueueSender<M, A> {
     }
 
     fn has_room(&mut self, _total_bytes: u64) -> bool {
-        // Any length has room: what does not fit at once is held and goes in pieces. After the end a send will say so.
+        // Any length fits: a long message is held and goes in pieces. After the link went down,
+        // `send` fails.
         let Ok(_guard) = self.permission.begin_write() else {
             return true;
         };
@@ -181,9 +183,9 @@ impl<M: Message, A: RemoteAccess> Drop for QueueSender<M, A> {
 
 /// Sends on a channel that keeps the newest message.
 ///
-/// A message goes into the register, where the next one overwrites it. One that is too long for the register, or only announces
-/// events (which must not overwrite the payload that went before), goes through the ring beside it. All carry one count,
-/// by which the receiver tells which is newer.
+/// A message goes into the register, where the next one overwrites it. One that is too long for the
+/// register goes through the ring. So does one that only announces events, since it must not
+/// overwrite the payload before it. All carry one count, so the receiver knows which is newer.
 #[derive(Debug)]
 pub struct LatestSender<M: Message, A: RemoteAccess> {
     permission: A::WritePermission,
@@ -203,7 +205,7 @@ struct Latest<M: Message, A: RemoteAccess> {
     /// Mark of the last message in the register, and how many went there.
     written: u64,
     written_count: u64,
-    /// What the receiver said it took from the register: mark of the last, and how many.
+    /// What the receiver reported of the register: mark of the last message taken, and how many.
     taken: u64,
     taken_count: u64,
     replaced: u64,
@@ -239,8 +241,7 @@ impl<M: Message, A: RemoteAccess> LatestSender<M, A> {
 }
 
 impl<M: Message, A: RemoteAccess> Latest<M, A> {
-    /// Takes in what the receiver says of the register in its `credit` entry. It may say anything; it is believed as far as
-    /// it is possible.
+    /// Reads what the receiver reports of the register. Impossible values are ignored.
     fn refresh(&mut self, credit: &Window) {
         let word = |at| credit.load(at).unwrap_or_default();
         let (taken, taken_count) = (word(CREDIT_TAKEN_SEQUENCE_AT), word(CREDIT_TAKEN_COUNT_AT));
@@ -265,7 +266,8 @@ impl<M: Message, A: RemoteAccess> Latest<M, A> {
         is_data && register.is_some_and(|register| total_bytes <= register.layout().max_size_bytes())
     }
 
-    /// Writes a message that [fits](Self::fits_register) into the register; `false` if the bus is busy.
+    /// Writes a message that [fits](Self::fits_register) into the register; false if the bus is
+    /// busy.
     fn write_register(&mut self, message: &M, mark: u64) -> Result<bool, ChannelError> {
         let head = message.head().encode();
         let parts = [&head[..], message.user_header(), message.payload()];

@@ -1,12 +1,13 @@
-//! The shape of a landing place: what it consists of and how large its parts are made.
+//! The shape of a landing place: its parts and their sizes.
 //!
 //! ```text
 //! 0      one line that the sender writes: whether it has closed, whether it waits for credit
-//! 64     the ring: every message of a queuing channel; what does not fit the register of a sampling channel
+//! 64     the ring: all messages of a queuing channel; of a sampling channel, those that do not fit
+//!        the register
 //! ...    the register of a sampling channel
 //! ```
 //!
-//! Contract: arithmetic only. A shape that came from the peer is hostile until [`Shape::parts`] has judged it. Called by the links.
+//! Contract: arithmetic only. A peer's shape is hostile until [`Shape::parts`] has checked it.
 
 use busway_core::{register, ring};
 use serde::{Deserialize, Serialize};
@@ -14,19 +15,22 @@ use serde::{Deserialize, Serialize};
 use super::ENTRY_BYTES;
 use crate::contract::{ChannelSpec, HEAD_BYTES, Keep};
 
-/// Longest piece in which a message crosses, in bytes: the receiver copies one while the sender writes the next. Measured
-/// with `examples/bus_rate.rs` at 1 MiB: pieces of 16 KiB cost 1.7 times the CPU time, longer ones gain nothing.
+/// Longest piece of a message, in bytes: the receiver copies one while the sender writes the next.
+/// Measured with `examples/bus_rate.rs` at 1 MiB: pieces of 16 KiB cost 1.7 times the CPU time,
+/// longer pieces gain nothing.
 const LONGEST_PIECE_BYTES: usize = 256 << 10;
 /// The data area is never smaller than this, in bytes.
 const SMALLEST_DATA_BYTES: usize = 4 << 10;
-/// The data area is never larger than this, in bytes. It is larger than the caches need so that a sender whose receiver does not
-/// run at once (few cores, many processes) can hand over a long message without waiting for it.
+/// Largest data area, in bytes. It is larger than the caches need, so that a sender can hand over a
+/// long message although its receiver does not run at once.
 const LARGEST_DATA_BYTES: usize = 4 << 20;
 /// The most lines of a ring.
 const MOST_LINES: usize = 8192;
-/// Slots of a register. One more than the least, so that a reader hardly ever meets the writer.
+/// Slots of a register: one more than the minimum, so that a reader seldom reads the slot being
+/// written.
 const REGISTER_SLOTS: usize = 4;
-/// Quarters of a landing place that wide lines may take at most, and the eighth that is data beside them.
+/// Wide lines take at most this many quarters of a landing place; the data area beside them takes
+/// an eighth.
 const WIDE_LINES_QUARTERS: usize = 3;
 const DATA_BESIDE_WIDE_LINES: usize = 8;
 /// No line is believed to be wider, in bytes.
@@ -37,7 +41,7 @@ const SIDE_LINES: usize = 16;
 /// Offset of the ring in a place.
 const RING_AT: usize = ENTRY_BYTES;
 
-/// The numbers from which the parts of a landing place follow, as the receiver chooses them and tells the sender.
+/// The sizes in a landing place, as the receiver chooses them and sends them to the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
     /// Lines of the ring.
@@ -97,9 +101,9 @@ impl Shape {
         }
     }
 
-    /// A shape for a bus where each write is dear: as [`plan`](Self::plan), but messages of up to `widest_bytes`, for which a queuing
-    /// channel is laid out, lie in their lines, each of which is one write then. Longer ones go in the data area, as ever, but it is no more than
-    /// an eighth of the budget.
+    /// A shape for a bus on which each write is expensive. As [`plan`](Self::plan), but messages of
+    /// a queuing channel of at most `widest_bytes` lie in their lines, so each is one write. Longer
+    /// ones use the data area, which is at most an eighth of the budget.
     pub fn plan_wide(spec: &ChannelSpec, budget_bytes: usize, widest_bytes: usize) -> Shape {
         let usual = Shape::plan(spec, budget_bytes);
         let Keep::All { depth } = spec.keep else {
@@ -163,7 +167,7 @@ impl Shape {
     }
 }
 
-/// The longest piece in a data area of `data_bytes`: four find room, so that both sides work at once.
+/// The longest piece in a data area of `data_bytes`: four fit, so that both sides work at once.
 fn piece_bytes(data_bytes: usize) -> usize {
     (data_bytes / 4).min(LONGEST_PIECE_BYTES)
 }

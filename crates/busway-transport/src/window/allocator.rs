@@ -1,7 +1,7 @@
-//! Hands out landing places in the landing area of the window that this host reads.
+//! Allocates landing places in the window that this host reads.
 //!
-//! Contract: ordinary process memory; the peer sees only the offsets that it is told. First fit, neighbours merge when
-//! freed; all places are multiples of 64 bytes. Called by the link's control thread.
+//! Contract: state in ordinary memory; first fit; free neighbours merge; offsets are multiples of
+//! 64 bytes. Called by the control thread.
 
 use super::layout::ENTRY_BYTES;
 
@@ -35,7 +35,8 @@ impl Allocator {
         self.free.iter().map(|(_, length)| length).sum()
     }
 
-    /// Takes `bytes` (rounded up to 64) and returns their offset in the area; `None` if no free piece is that long.
+    /// Takes `bytes` (rounded up to 64) and returns their offset; `None` if no free range is that
+    /// long.
     pub fn allocate(&mut self, bytes: usize) -> Option<usize> {
         let bytes = bytes.max(1).checked_next_multiple_of(ENTRY_BYTES)?;
         let at = self.free.iter().position(|(_, length)| *length >= bytes)?;

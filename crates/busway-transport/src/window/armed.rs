@@ -1,37 +1,39 @@
-//! Who sleeps and who must be rung: the word through which a lane and its peers agree on that.
+//! The armed word: whether a lane sleeps, so that a peer rings its doorbell only then.
 //!
-//! A lane that goes to sleep makes its word odd; whoever has published something for it looks at that word, in memory of its
-//! own, and rings only if it is odd, so that nobody makes a system call for a lane that is awake.
+//! A lane that goes to sleep makes its word odd. A peer that has published something for the lane
+//! reads the word, in its own host's memory, and rings only if it is odd: no system call for a lane
+//! that is awake.
 //!
 //! # No wake-up is lost
 //!
 //! ```text
-//! sleeper                                  ringer
+//! sleeper                                  peer
 //!   armed = odd            (arm)             publish the message
 //!   SeqCst fence                             SeqCst fence
 //!   look once more for messages              look at armed; odd: ring
 //!   sleep
 //! ```
 //!
-//! Whichever fence comes first in the one order of all SeqCst fences, the other side's look sees the store before it:
-//! either the sleeper sees the message, or the ringer sees the armed word. Each arming has a number of its own, so one ring per
-//! channel and arming is enough. A ring that comes late (after `disarm`) only makes the next sleep short.
+//! One of the two fences is first in the order of all SeqCst fences; the other side's look then
+//! sees the store before it. So the sleeper sees the message, or the peer sees the armed word. Each
+//! arming has its own number, so one ring per channel and arming is enough. A ring after `disarm`
+//! only makes the next sleep short.
 //!
 //! # Across a bus
 //!
-//! Fences order what a processor does, not what is on its way over PCI: each side's store might still travel while the other looks.
-//! So a sleeper whose word lies behind a bus reads it back after arming ([`arrive`]), the only read across the bus that there is, before a sleep.
-//! By PCI's ordering rules (PCI Express Base Specification, 2.4.1: neither a read request nor its completion passes a posted write) the
-//! armed word has then arrived, and so has every message whose sender has looked at that word before it did.
+//! Fences order a processor's accesses, not stores in flight over PCI: both stores might still
+//! travel while the other side looks. So a sleeper whose word lies behind a bus reads it back after
+//! arming ([`arrive`]). That is the only read across the bus. Neither a read request nor its
+//! completion passes a posted write (PCI Express Base Specification, 2.4.1). So after the read the
+//! armed word has arrived, and so has every message whose sender looked at the word before that.
 //!
-//! Contract: one sleeper a word, any number of ringers; no other shared state. `tests/loom.rs` checks this very file. Called by
-//! [`super::bell`].
+//! Contract: one sleeper a word, any number of peers. `tests/loom.rs` includes this file.
 
 use busway_core::{Medium, Window};
 
 use super::sync::{Ordering, fence};
 
-/// Waits until what was stored into the first word of `far` has arrived, where a bus lies between: see the module's text.
+/// Waits until a store to the first word of `far` has arrived across the bus, see the module.
 pub fn arrive(far: &Window) {
     if far.medium() != Medium::Coherent {
         let _ = far.load(0);
@@ -39,7 +41,7 @@ pub fn arrive(far: &Window) {
     }
 }
 
-/// The sleeper's side: a word in the window that its host writes.
+/// The sleeper's side: the word in the window that its host writes.
 #[derive(Debug)]
 pub struct Armed {
     /// One line; the first word is the number of the arming, odd while armed.
@@ -53,11 +55,13 @@ impl Armed {
         Armed { word, generation }
     }
 
-    /// From now on ringers ring. The caller looks once more for work before it sleeps. Returns the arming's number.
+    /// From now on peers ring. The caller looks once more for work before it sleeps. Returns the
+    /// arming's number.
     pub fn arm(&mut self) -> u64 {
-        // Rings that were taken before count for earlier armings. Partner: the read fence in `Watch::must_ring`.
+        // Rings taken so far belong to earlier armings. Partner: the read fence in
+        // `Watch::must_ring`.
         self.word.write_fence();
-        // The next odd number, also if it is odd already: the ring for that one may have been taken.
+        // The next odd number, also if it is odd already: that one's ring may have been taken.
         self.publish((self.generation | 1).wrapping_add((self.generation & 1) * 2));
         self.word.write_fence();
         arrive(&self.word);
@@ -66,7 +70,7 @@ impl Armed {
         self.generation
     }
 
-    /// From now on nobody need ring. Returns the number to go on from.
+    /// From now on peers need not ring. Returns the number to continue from.
     pub fn disarm(&mut self) -> u64 {
         if self.generation & 1 == 1 {
             self.publish(self.generation.wrapping_add(1));
@@ -76,7 +80,7 @@ impl Armed {
 
     fn publish(&mut self, generation: u64) {
         self.generation = generation;
-        // A line has a first word; a window without one would only mean that nobody rings.
+        // A line has a first word; without one, peers would not ring.
         let _ = self.word.store(0, generation);
     }
 }
@@ -96,7 +100,7 @@ impl Watch {
         Watch { word, rung: 0 }
     }
 
-    /// Whether the sleeper must be rung. To be asked after what it shall see was published.
+    /// Whether to ring the sleeper. To be called after publishing what it shall see.
     #[inline]
     pub fn must_ring(&mut self) -> bool {
         // Partner: the fence in `Armed::arm`, see the module's text.
@@ -105,7 +109,8 @@ impl Watch {
         let must = armed & 1 == 1 && armed != self.rung;
         if must {
             self.rung = armed;
-            // The ring that follows comes after what the sleeper did before it armed. Partner: the first fence in `Armed::arm`.
+            // The ring comes after all that the sleeper did before it armed. Partner: the first
+            // fence in `Armed::arm`.
             self.word.read_fence();
         }
         must

@@ -1,7 +1,8 @@
-//! How channel ends reach the other host through windows.
+//! How channel ends write into the other host's window and wake each other: [`RemoteAccess`] for
+//! windows.
 //!
-//! Contract: see [`crate::remote_write::RemoteAccess`]. A sender's bell and a receiver's differ: the receiver's wish to be woken for messages is the
-//! armed word of its lane, the sender's wish for credit is a word in its line of the landing place. Called by the channel ends.
+//! A receiver is woken for messages by its lane's armed word. A sender asks for a wake-up at the
+//! next credit by a word in its line of the landing place.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -37,7 +38,7 @@ impl RemoteAccess for ReceiverAccess {
     type Memory = Window;
     type WritePermission = WritePermission;
     type Waker = ReceiverWaker;
-    /// Both windows stay mapped, and the landing place is not used anew.
+    /// Both windows stay mapped, and the landing place is not reused.
     type Keep = ([Mapped; 2], Arc<Lease>);
     const CREDITS_AFTER_POLLS: u32 = 0;
 }
@@ -56,7 +57,7 @@ impl remote_write::WritePermission for WritePermission {
     }
 }
 
-/// Wakes the receiver's lane, and wants to be woken for credit.
+/// Wakes the receiver's lane, and asks the receiver to wake this one at the next credit.
 #[derive(Debug)]
 pub struct SenderWaker {
     /// `None` if that lane polls.
@@ -67,7 +68,7 @@ pub struct SenderWaker {
 }
 
 impl SenderWaker {
-    /// Wants nothing yet, and says so in `line`, which is a whole entry.
+    /// Asks for no wake-up yet; `line` is a whole entry.
     pub fn new(wake: Option<LaneWaker>, line: Window) -> SenderWaker {
         let _ = line.store(SENDER_AWAITS_CREDIT_AT, 0);
         SenderWaker {
@@ -94,8 +95,8 @@ impl Waker for SenderWaker {
         let _ = self.line.store(SENDER_AWAITS_CREDIT_AT, 1);
         self.line.write_fence();
         arrive(&self.line);
-        // Partner: the fence in `ReceiverWaker::wake`. Either it sees the wish, or the look at the credits that now
-        // follows sees them.
+        // Partner: the fence in `ReceiverWaker::wake`. Either the receiver sees the request, or the
+        // caller's next look sees the credits.
         fence(Ordering::SeqCst);
         true
     }
@@ -108,7 +109,8 @@ impl Waker for SenderWaker {
     }
 }
 
-/// Wakes the sender's lane if it waits for credit. The receiver itself is woken through its lane's doorbell.
+/// Wakes the sender's lane if it waits for credit. The receiver's own lane is woken by its
+/// doorbell.
 #[derive(Debug)]
 pub struct ReceiverWaker {
     /// `None` if that lane polls.
@@ -118,7 +120,7 @@ pub struct ReceiverWaker {
 }
 
 impl ReceiverWaker {
-    /// A bell that `wake` rings.
+    /// A waker of the sender's lane.
     pub fn new(wake: Option<LaneWaker>, line: Window) -> ReceiverWaker {
         ReceiverWaker { wake, line }
     }

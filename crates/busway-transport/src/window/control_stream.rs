@@ -1,8 +1,9 @@
-//! The control conversation: messages of any length, reliable and in order, through a small ring in each window.
+//! Control messages of any length, reliable and in order, through a small ring in each window.
 //!
-//! Contract: a message is cut into entries of the ring, each with a flag byte (1: the last of its message). What finds no room is
-//! queued in ordinary memory, up to a limit. The first byte of a message says whether it is the user's or the link's own.
-//! Everything that comes in is hostile. Called by the link's control thread only, so it may allocate.
+//! Contract: a message is cut into ring entries, each with a flag byte (1: the message's last).
+//! Messages that do not fit are queued in ordinary memory, up to a limit. The first byte of a
+//! message is its kind. Everything received is hostile. Called by the control thread, so it may
+//! allocate.
 
 use std::collections::VecDeque;
 
@@ -119,10 +120,11 @@ impl ControlStream {
         Ok(Progress { ring })
     }
 
-    /// Takes the next message. `Progress` says whether the peer may wait for the room that this made.
+    /// Takes the next message. `Progress` says whether the peer may wait for the space that this
+    /// freed.
     ///
     /// # Errors
-    /// In words: why the conversation is over.
+    /// Why the conversation is over.
     pub fn receive(&mut self) -> Result<(Option<Incoming>, Progress), String> {
         let mut progress = Progress::default();
         while let Some(entry) = self.incoming.peek().map_err(|error| error.to_string())? {
@@ -149,7 +151,7 @@ impl ControlStream {
             }
         }
         self.incoming.flush_credits().map_err(|error| error.to_string())?;
-        // A peer that waits has filled the lines or the data; one that does not need not be disturbed.
+        // A peer that waits has filled the lines or the data; do not wake it otherwise.
         let full_bytes = self
             .incoming
             .layout()

@@ -1,6 +1,7 @@
-//! What stands while a link is up: the control rings and the channels that are being pair.
+//! A conversation with the peer, from link up to link down: the control rings and the channels
+//! being opened.
 //!
-//! Contract: lives from link up to link down; everything the peer says is checked. Called by [`super::link`].
+//! Contract: everything the peer wrote is checked. Called by [`super::link`].
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -81,7 +82,7 @@ impl WindowPair {
         self.read.fault().or_else(|| self.write.fault())
     }
 
-    /// What to say if the window that this host reads answers with ones only; `None` if it does not.
+    /// An error text if the read window reads all ones.
     pub fn all_ones(&self) -> Option<String> {
         header::reads_all_ones(&self.read.window)
             .then(|| format!("the window in {} {ALL_ONES}", self.read.source()))
@@ -92,8 +93,8 @@ impl WindowPair {
     }
 }
 
-/// The part of `window` at `at`; offsets come from layouts and checked places, so a failure is a mistake of ours or of a
-/// checked number, and is said, not assumed away.
+/// The part of `window` at `at`. Offsets are ours or checked, so a failure is our mistake: it is
+/// reported.
 fn part(window: &Window, at: usize, bytes: usize) -> Result<Window, String> {
     window.sub(at, bytes).map_err(|error| error.to_string())
 }
@@ -107,7 +108,7 @@ struct PendingReceiver {
     lease: Arc<Lease>,
 }
 
-/// A conversation that stands.
+/// A conversation that is up.
 #[derive(Debug)]
 pub struct Conversation<M> {
     /// Ends the channel ends when the link goes down.
@@ -211,7 +212,7 @@ impl<M: Message> Conversation<M> {
             self.heartbeat = pulse.heartbeat;
             self.last_heartbeat_at = now;
         } else if absence > timeout / 4 {
-            // While this host did not look (it was not scheduled, or stopped), the peer's silence says nothing.
+            // This host was not scheduled: the peer's silence in that time does not count.
             self.last_heartbeat_at += absence;
         }
         let silence = now.saturating_duration_since(self.last_heartbeat_at);
@@ -343,7 +344,7 @@ impl<M: Message> Conversation<M> {
         (can_be_armed && doorbells.lane(lane).is_some()).then_some(lane)
     }
 
-    /// The means to wake the peer's lane, if it wants to be woken.
+    /// The waker of the peer's lane; `None` if that lane polls.
     fn wake(
         &self,
         pair: &WindowPair,

@@ -1,12 +1,12 @@
-//! Wakes a sleeping lane, or a sleeping control thread.
+//! Doorbells: file descriptors that wake a sleeping lane or control thread.
 //!
-//! A host that wants to be woken has a descriptor that it waits for with poll(2) or epoll until it becomes readable: on the same
-//! kernel as the other host, a FIFO beside the window that it reads; across a PCI bus, the eventfd of an interrupt
-//! ([`super::pci::doorbell`]) or the one that an ivshmem server gives ([`super::ivshmem`]). When somebody must ring is the business of [`super::armed`]. Why a FIFO: see
-//! `docs/decisions/002-doorbell-fifo.md`.
+//! A host waits with poll(2) or epoll until its doorbell becomes readable. For two hosts on one
+//! kernel that is a FIFO beside the window that the host reads
+//! (`docs/decisions/002-doorbell-fifo.md`). Across a PCI bus it is the eventfd of an interrupt
+//! ([`super::pci::doorbell`]) or one from an ivshmem server ([`super::ivshmem`]). [`super::armed`]
+//! decides when to ring.
 //!
-//! Contract: never blocks. Called by the link (making and opening bells), by channel ends (ringing) and by lanes (the
-//! [`Doorbell`] they were given).
+//! Contract: never blocks. Called by the link, by channel ends and by lanes.
 
 use std::collections::HashMap;
 use std::io;
@@ -37,9 +37,9 @@ pub struct OwnDoorbell {
     fd: OwnedFd,
     /// The FIFO's.
     path: Option<PathBuf>,
-    /// The interrupts are this bell's owner's for so long.
+    /// Keeps the interrupts for this doorbell.
     _lease: Option<Arc<Lease>>,
-    /// Number of the last arming, see [`Armed`]. Written by the sleeper only.
+    /// Number of the last arming, see [`Armed`]. Only the sleeper writes it.
     generation: AtomicU64,
 }
 
@@ -71,7 +71,7 @@ impl OwnDoorbell {
         }
     }
 
-    /// Becomes readable when the bell is rung.
+    /// Readable after a ring.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -105,7 +105,7 @@ pub enum PeerDoorbell {
 
 impl PeerDoorbell {
     fn open(path: &Path) -> io::Result<PeerDoorbell> {
-        // Fails unless somebody reads: a FIFO left over, or one that only looks like the peer's (another kernel's).
+        // Fails without a reader: a stale FIFO, or one of another kernel.
         drop(open_fifo(path, OFlags::WRONLY)?);
         // For reading as well, so that ringing a peer that has gone does not raise SIGPIPE.
         Ok(PeerDoorbell::Fifo(open_fifo(path, OFlags::RDWR)?))
@@ -156,7 +156,7 @@ fn vector(lane: Option<u32>) -> u32 {
     lane.map_or(0, |lane| lane.saturating_add(1))
 }
 
-/// The bell of a lane's interrupt, out of `bells`, which are made when first asked for.
+/// The doorbell of a lane's interrupt; `bells` is filled at the first call.
 fn vector_bell(
     bells: &mut Vec<Arc<OwnDoorbell>>,
     lane: Option<u32>,
@@ -175,17 +175,17 @@ fn vector_bell(
     bells.get(vector(lane) as usize).cloned()
 }
 
-/// This host's bells, by lane, and the peer's as far as they were found.
+/// This host's doorbells, by lane, and those of the peer that were found.
 #[derive(Debug)]
 pub struct Doorbells {
     own: DoorbellKind,
     peer: DoorbellKind,
-    /// An epoll descriptor that has the control thread's bell in it, so that what the control thread waits for stays the
-    /// same although the bell may be made later.
+    /// An epoll descriptor with the control thread's doorbell in it: it stays the same although the
+    /// doorbell may be made later.
     watch: Option<OwnedFd>,
     control: Option<Arc<OwnDoorbell>>,
     lanes: HashMap<u32, Arc<OwnDoorbell>>,
-    /// All bells of a host that interrupts wake: the control thread's, then the lanes'.
+    /// All doorbells of a host woken by interrupts: the control thread's, then the lanes'.
     vectors: Vec<Arc<OwnDoorbell>>,
     /// What rings a host that interrupts wake.
     register: Option<Arc<Register>>,
@@ -194,7 +194,7 @@ pub struct Doorbells {
 }
 
 impl Doorbells {
-    /// Makes the control thread's bell, if the settings and the file system allow it.
+    /// Makes the control thread's doorbell, if settings and file system allow it.
     pub fn new(own: DoorbellKind, peer: DoorbellKind) -> Doorbells {
         let watch = match own {
             DoorbellKind::None => None,
@@ -217,7 +217,7 @@ impl Doorbells {
         doorbells
     }
 
-    /// Lets go of the PCI functions that wake and ring, which have gone or must be opened anew.
+    /// Releases the PCI functions behind the doorbells, which are gone or must be opened again.
     pub fn release_functions(&mut self) {
         if matches!(self.own, DoorbellKind::Vectors(_) | DoorbellKind::Server(_)) {
             if let (Some(bell), Some(watch)) = (self.control.take(), &self.watch) {
@@ -234,8 +234,7 @@ impl Doorbells {
         }
     }
 
-    /// Makes the control thread's bell if there is none yet: the file system may have been full before, or the PCI function not
-    /// there.
+    /// Makes the control thread's doorbell if there is none yet.
     pub fn make_control(&mut self) {
         if self.control.is_none()
             && let Some(bell) = self.create(None)
@@ -251,12 +250,12 @@ impl Doorbells {
         }
     }
 
-    /// Readable when the control thread's bell is rung; `None` if it can't be.
+    /// Readable after a ring for the control thread; `None` if it has no doorbell.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.watch.as_ref().map(AsFd::as_fd)
     }
 
-    /// The bell of a lane, or of the control thread.
+    /// Makes the doorbell of a lane, or of the control thread.
     fn create(&mut self, lane: Option<u32>) -> Option<Arc<OwnDoorbell>> {
         match &self.own {
             DoorbellKind::None | DoorbellKind::Register(_) => None,
@@ -281,13 +280,13 @@ impl Doorbells {
         }
     }
 
-    /// The control thread's own bell.
+    /// The control thread's doorbell.
     pub fn control(&self) -> Option<&Arc<OwnDoorbell>> {
         self.control.as_ref()
     }
 
-    /// The bell of one of this host's lanes, made when first asked for. None without a control bell: the peer decides by that one
-    /// whether it can ring.
+    /// The doorbell of one of this host's lanes, made at the first call. `None` without a control
+    /// doorbell, by which the peer decides whether it can ring.
     pub fn lane(&mut self, lane: u32) -> Option<Arc<OwnDoorbell>> {
         self.control.as_ref()?;
         if let Some(bell) = self.lanes.get(&lane) {
@@ -298,7 +297,7 @@ impl Doorbells {
         Some(bell)
     }
 
-    /// Looks for the peer's control bell anew, for a new conversation; whether it was found.
+    /// Looks for the peer's control doorbell, for a new conversation; whether it was found.
     pub fn find_peer(&mut self) -> bool {
         self.ringers.clear();
         self.control_ringer = self.open_ringer(None).ok().map(Arc::new);
@@ -349,7 +348,7 @@ impl Doorbells {
     }
 }
 
-/// A channel end's way to wake the lane at the other end.
+/// Wakes the lane of a channel's other end.
 #[derive(Debug)]
 pub struct LaneWaker {
     ringer: Arc<PeerDoorbell>,
@@ -409,7 +408,7 @@ impl Doorbell for LaneDoorbell {
     }
 
     fn arm(&mut self) {
-        // The bell remembers the number for the lane's next doorbell, so that no number comes twice.
+        // Kept for the lane's next doorbell, so that no number is used twice.
         self.bell.generation.store(self.armed.arm(), Ordering::Relaxed);
     }
 

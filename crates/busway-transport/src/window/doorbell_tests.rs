@@ -143,7 +143,7 @@ fn no_wake_up_is_lost() {
             }
             std::hint::spin_loop();
         }
-        // Different delays, so that the store meets every step of the sleeper's.
+        // Different delays, so that the store hits every step of the sleeper.
         (0..sequence % 400).for_each(|_| std::hint::spin_loop());
     }
     sleeper.join().expect("no wake-up is lost");

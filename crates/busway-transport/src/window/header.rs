@@ -1,8 +1,8 @@
-//! The header of a window: who writes it, and whom its writer sees.
+//! The header of a window: its writer's identity, conversation and heartbeat.
 //!
-//! Contract: [`OwnHeader`] only writes the window that this host writes, [`PeerHeader`] only reads the other. Everything
-//! in a peer's header is hostile and checked. The own header is written anew at every heartbeat, so that one that was
-//! overwritten by somebody mends itself. Called by the link's control thread.
+//! Contract: [`OwnHeader`] only writes the window that this host writes, [`PeerHeader`] only reads
+//! the other. A peer's header is hostile. The own header is written again at every heartbeat, which
+//! repairs one that was overwritten. Called by the control thread.
 
 use busway_core::control::{self, Body, ByteOrder, Hello};
 use busway_core::{OutOfBounds, Window};
@@ -61,12 +61,12 @@ impl OwnHeader {
         self.write_all();
     }
 
-    /// Tells the peer that this host has seen its conversation, and whether it can ring.
+    /// Echoes the peer's conversation, and reports whether this host can ring it.
     pub fn answer(&mut self, peer_conversation: u64, rings: bool) {
         self.rings = if rings { peer_conversation } else { 0 };
         self.echo = peer_conversation;
-        // All of it, the number before the echo: if the link was dead when this conversation began, an old number is still there, which
-        // the peer must not take with the new echo.
+        // All of it, the conversation before the echo. If the link was dead when this conversation
+        // began, the old number is still there, and the peer must not take it with the new echo.
         self.write_all();
     }
 
@@ -76,7 +76,7 @@ impl OwnHeader {
         self.write_all();
     }
 
-    /// Tells the peer that this host leaves.
+    /// Reports to the peer that this host closes the link.
     pub fn leave(&mut self) {
         self.publish(CONVERSATION_AT, 0);
         self.publish(ECHO_AT, 0);
@@ -113,26 +113,26 @@ impl OwnHeader {
     }
 }
 
-/// Whether words of a window's header that no writer ever makes all ones are just that: what a PCI link that is down, or a function in
-/// reset, answers. One of them is enough, since the link may die, or come back, between two loads.
+/// Whether a header word that is never all ones reads so, as from a PCI link that is down or a
+/// function in reset. One is enough: the link may fail or return between two loads.
 pub fn reads_all_ones(window: &Window) -> bool {
     [MAGIC_AT, CONVERSATION_AT, ECHO_AT]
         .into_iter()
         .any(|at| window.load(at) == Ok(u64::MAX))
 }
 
-/// What a peer's header says by now.
+/// A peer's header.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PeerHeader {
     /// Nothing yet, or something half written: look again later.
     Absent,
-    /// A header that this host can't talk to: why.
+    /// A header that this host can't use: why.
     Unusable(String),
     /// A peer.
     Present {
         /// Number of its conversation, never 0.
         conversation: u64,
-        /// Who it is.
+        /// Its identity.
         hello: PeerHello,
     },
 }
@@ -151,7 +151,7 @@ pub struct PeerPulse {
 }
 
 impl PeerPulse {
-    /// Loads the words. The echo first: if it names this host's conversation, the rest is at least as new.
+    /// Loads the echo first: if it is this host's conversation, the rest is at least as new.
     pub fn read(window: &Window) -> Result<PeerPulse, OutOfBounds> {
         let echo = window.load_acquire(ECHO_AT)?;
         let rings = window.load_acquire(RINGS_AT)?;
@@ -255,7 +255,7 @@ fn judge(conversation: u64, hello: &[u8], peer_host: &str) -> PeerHeader {
     }
 }
 
-/// FNV-1a over the number and the hello: tells a whole hello from one that is being written or was overwritten.
+/// FNV-1a over the conversation and the hello: detects a hello that is incomplete or overwritten.
 fn checksum(conversation: u64, hello: &[u8]) -> u64 {
     let bytes = conversation.to_ne_bytes();
     bytes

@@ -1,19 +1,20 @@
-//! The landing place of a channel in a window: where it lies, and how it is described to the peer.
+//! The landing place of a channel in a window, and its description for the peer.
 //!
-//! Contract: arithmetic and encoding only. A description that came from the peer is hostile until [`LandingPlace::decode`]
-//! and [`LandingPlace::check`] have judged it. Called by the link.
+//! Contract: arithmetic and encoding only. A peer's description is hostile until
+//! [`LandingPlace::decode`] and [`LandingPlace::check`] have passed it.
 
 use serde::{Deserialize, Serialize};
 
 use super::layout::{ENTRY_BYTES, WindowLayout};
 use crate::remote_write::shape::{Parts, Shape};
 
-/// A landing place, as the receiver makes it and tells the sender.
+/// A landing place, as the receiver describes it to the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LandingPlace {
     /// Where in the landing area it begins, in bytes, a multiple of 64.
     pub offset: u64,
-    /// First position of ring and register, drawn at random: names this place among all that ever lay there.
+    /// First position of ring and register, random: identifies this place among all that ever lay
+    /// there.
     pub tag: u64,
     /// What lies in it.
     pub shape: Shape,

@@ -1,8 +1,9 @@
-//! The landing places that this host has handed out.
+//! The landing places that this host has given to its peer.
 //!
-//! Contract: a place is used anew only after the link has closed its channel *and* the receiving end was dropped, so that an end
-//! which still delivers what had arrived is not overwritten. The other half of that promise, that no sender of old writes
-//! there, is the caller's (see [`crate::Link::close`] and [`super::write_permission`]). Called by the link's control thread.
+//! Contract: a place is reused only after the link has closed its channel *and* the receiving end
+//! was dropped, since that may still deliver what had arrived. The caller ensures that no former
+//! sender writes there (see [`crate::Link::close`] and [`super::write_permission`]). Called by the
+//! control thread.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,12 +16,13 @@ use crate::remote_write::shape::{Parts, Shape};
 
 /// No place gets a smaller budget than this, in bytes.
 const SMALLEST_BUDGET_BYTES: usize = 8 << 10;
-/// With n places handed out, the next one's budget is this part of the area divided by n + 2, less where nothing of that length
-/// is free.
+/// With n places in use, the next one's budget is the area / this / (n + 2), or less if no such
+/// range is free.
 const FIRST_SHARE: usize = 3;
 /// So many places get the first share.
 const FIRST_PLACES: usize = 8;
-/// The part that the further ones get. By then 0.6 of the area is gone at most; the sum over the next two hundred stays below 0.4.
+/// The same for further places. At most 0.6 of the area is used by then; the next two hundred take
+/// less than 0.4.
 const FURTHER_SHARE: usize = 8;
 
 /// The use of a landing place and a credit entry.
@@ -43,7 +45,7 @@ pub struct Landings {
 }
 
 impl Landings {
-    /// The places of the window that this host reads (`read`), with credit entries in the one that it writes (`write`).
+    /// Places in the window that this host reads, with credit entries in the one that it writes.
     pub fn new(read: &WindowLayout, write: &WindowLayout) -> Landings {
         let mut credits = vec![false; write.credits];
         credits[0] = true;

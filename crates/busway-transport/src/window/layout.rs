@@ -1,15 +1,14 @@
-//! What lies where in a window.
+//! The layout of a window.
 //!
-//! Contract: arithmetic only, a pure function of the window's length, so that both hosts compute the same. A window is
-//! written by one host (the *writer*) and read by the other (the *reader*); nothing in it is ever read by the writer.
-//! Called by the link, its header and its channel ends.
+//! Contract: a pure function of the window's length, so both hosts compute the same. One host, the
+//! *writer*, writes a window, and the other, the *reader*, reads it; the writer never reads it.
 //!
 //! ```text
 //! 0            header: words (below), then the hello
-//! lanes        one line a lane of the writer: is it asleep and wants to be rung?
-//! credits      one line a channel that the writer RECEIVES: what it has taken; entry 0 is the control ring's
+//! lanes        one line a lane of the writer: its armed word
+//! credits      one line a channel that the writer RECEIVES; entry 0 is the control ring's
 //! control      the control ring: messages from the writer to the reader
-//! landing      landing places of the channels that the writer SENDS, handed out by the reader
+//! landing      landing places of the channels that the writer SENDS, allocated by the reader
 //! ```
 
 use busway_core::ring;
@@ -17,10 +16,11 @@ use busway_core::ring;
 /// Version of this layout and of the protocols in it; both hosts must have the same.
 pub const PROTOCOL_VERSION: u64 = 2;
 
-/// WritePermissions numbers, tags of landing places and the first positions of rings and registers are below this, never 0.
+/// Conversation numbers, tags and first positions of rings and registers are below this, never 0.
 ///
-/// So no word of the protocol that is compared for equality is ever all ones, which is what a dead PCI link reads: a ring that begins
-/// below 2^62 gets the commit word `(position << 1) | 1` of ones only after 2^62 messages, a register the sequence.
+/// So no word that is compared for equality is all ones, as a dead PCI link reads. From below 2^62,
+/// a ring reaches a commit word `(position << 1) | 1` of all ones only after 2^62 messages, and so
+/// does a register's sequence.
 pub const MOST_DRAWN: u64 = 1 << 62;
 
 /// Makes a number that anything may be one below [`MOST_DRAWN`], and not 0.
@@ -35,7 +35,7 @@ pub const MINIMUM_WINDOW_BYTES: u64 = 32 << 10;
 /// Offsets and lengths of windows are multiples of this, in bytes.
 pub const WINDOW_ALIGNMENT_BYTES: u64 = 64;
 
-/// First word of a window. Read in the other byte order it says so.
+/// First word of a window; reveals the other byte order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BUSWAYmw");
 
 /// Offset of the magic number. Written by the link, as all words of the header.
@@ -54,7 +54,7 @@ pub const CONVERSATION_AT: usize = 40;
 pub const ECHO_AT: usize = 64;
 /// Offset of a counter that the writer advances at every heartbeat.
 pub const HEARTBEAT_AT: usize = 72;
-/// Offset of the conversation number of the reader whose control FIFO the writer has found, 0 if it can't ring.
+/// Offset of the reader's conversation in which the writer can ring it; 0 if it can't.
 pub const RINGS_AT: usize = 80;
 /// Offset of the hello's bytes.
 pub const HELLO_AT: usize = 128;

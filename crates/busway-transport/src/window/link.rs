@@ -1,11 +1,12 @@
 //! The link: maps the windows, finds the peer, watches it, and opens channels.
 //!
-//! Two hosts agree on a conversation without ever waiting: each draws a number for it, writes that into its header, and
-//! echoes the number that it reads in the other's. Who finds its own number echoed is up. Every time a host loses the
-//! other (silence, another number, a mistake) it closes its gates, waits until no channel end writes any more, and only
-//! then begins a new conversation. So when both are up again, nobody writes into memory of the old one.
+//! Each host draws a number for a conversation, writes it into its header, and echoes the number in
+//! the other's header. A host whose number is echoed is up. A host that loses the other (silence,
+//! another number, an error) revokes its write permissions, waits until no channel end writes, and
+//! only then begins a new conversation. So when both are up again, neither writes into memory of
+//! the old one.
 //!
-//! Contract: no call blocks or panics, whatever the peer writes. Called by the control thread through [`Link`].
+//! Contract: no call blocks or panics, whatever the peer writes. Called by the control thread.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -31,7 +32,7 @@ const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LONGEST_RETRY: Duration = Duration::from_millis(500);
 /// How often to look for a peer that is not there, or that can't ring, while nothing happens.
 const SEARCH_PERIOD: Duration = Duration::from_millis(20);
-/// How often to look while something happened lately and nobody rings.
+/// How often to poll soon after an event, without doorbells.
 const BUSY_PERIOD: Duration = Duration::from_millis(1);
 /// How long after the last event that goes on.
 const BUSY_FOR: Duration = Duration::from_millis(100);
@@ -46,7 +47,7 @@ pub struct WindowLink<M: Message> {
     doorbells: Doorbells,
     state: State<M>,
     events: VecDeque<LinkEvent<M>>,
-    /// The refusal said last.
+    /// The last refusal reported.
     refusal: Option<String>,
     retry: Duration,
     last_event: Option<Instant>,
@@ -60,9 +61,9 @@ enum State<M: Message> {
     Unmapped(Option<Instant>),
     /// Waits for channel ends of the conversation before to finish a write.
     Ending(Windows, Arc<WritePermissions>),
-    /// Looks for the peer; which conversation of it was answered (0: none) and whether it can be rung.
+    /// Looks for the peer; its conversation that was echoed (0: none).
     Greeting(Windows, u64),
-    /// The conversation stands.
+    /// The conversation is up.
     Up(Windows, Box<Conversation<M>>),
 }
 
@@ -75,7 +76,7 @@ struct Windows {
 }
 
 impl<M: Message> WindowLink<M> {
-    /// A link over `bus` as `settings` say, to the host called `peer_host`. Nothing is mapped before the first poll.
+    /// A link over `bus` to the host `peer_host`. Nothing is mapped before the first poll.
     ///
     /// # Errors
     /// The settings are wrong.
@@ -126,7 +127,7 @@ impl<M: Message> WindowLink<M> {
         let mut header = OwnHeader::new(write.window.clone(), &self.identity)?;
         header.begin(self.draw());
         let pair = WindowPair::new(layout(&read)?, layout(&write)?, read, write);
-        // The lanes of a process that was killed may have been armed; nobody reads those bells now.
+        // Lanes of a killed process may have been armed.
         pair.disarm_all_lanes();
         Ok(Windows {
             pair,
@@ -161,7 +162,7 @@ impl<M: Message> WindowLink<M> {
         };
     }
 
-    /// Begins anew once no channel end of the old conversation writes any more.
+    /// Begins a new conversation once no channel end of the old one writes.
     fn finish(&mut self, mut windows: Windows, old: Arc<WritePermissions>, now: Instant) -> State<M> {
         if !old.has_no_writer() {
             return State::Ending(windows, old);
@@ -221,7 +222,7 @@ impl<M: Message> WindowLink<M> {
         }
     }
 
-    /// One turn of a conversation that stands.
+    /// One step of a conversation that is up.
     fn attend(&mut self, mut windows: Windows, mut up: Box<Conversation<M>>, now: Instant) -> State<M> {
         let mut result = Ok(());
         if windows.beat(now, self.settings.heartbeat)
@@ -242,7 +243,7 @@ impl<M: Message> WindowLink<M> {
         match result {
             Ok(()) => State::Up(windows, up),
             Err(why) => {
-                // Whatever was stumbled over first, this is the reason then.
+                // If so, the cause of whatever failed first.
                 let why = windows.pair.all_ones().unwrap_or(why);
                 self.events.push_back(LinkEvent::Down(why));
                 windows.pair.landings.close_all();
@@ -377,7 +378,7 @@ impl<M: Message> Drop for WindowLink<M> {
         };
         if let Some(conversation) = conversation {
             conversation.revoke();
-            // An end is inside for the time of one copy; whoever uses the windows next must find them quiet.
+            // A write lasts one copy; wait, so that the next user of the windows finds them quiet.
             let started = Instant::now();
             while !conversation.has_no_writer() && started.elapsed() < LONGEST_RETRY {
                 std::thread::yield_now();

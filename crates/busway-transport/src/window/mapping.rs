@@ -1,12 +1,12 @@
 //! Maps the files and devices that windows lie in.
 //!
-//! Contract: a file is made and reserved in full if it is absent or empty; an existing one is never made longer, for it
-//! may be somebody else's. The memory of an ivshmem server
-//! is reserved as well. A device (`/dev/mem`, UIO) or a resource of a PCI function is only mapped. Called by the link when it opens.
+//! Contract: an absent or empty file is created and reserved in full; an existing one is never
+//! extended, as it may be another program's. An ivshmem server's memory is reserved too. Devices
+//! (`/dev/mem`, UIO) and PCI resources are only mapped.
 //!
-//! What is not covered: if somebody truncates the file while it is mapped, the next access ends the process with SIGBUS,
-//! and no library may take that signal for itself. The length is checked when the file is opened and again at every
-//! heartbeat, so that a truncation by mistake is mostly found before it is felt. Guard the file by its permissions.
+//! Not covered: if a file is truncated while it is mapped, the next access ends the process with
+//! SIGBUS, a signal that no library may claim. The length is checked at opening and at every
+//! heartbeat, which detects most truncations. Guard the file by its permissions.
 #![allow(unsafe_code)] // Mapping memory.
 
 use std::ffi::c_void;
@@ -30,7 +30,7 @@ use super::region::WindowRegion;
 use super::source::Source;
 use crate::contract::Access;
 
-/// Why a window can't be had. The link tries again, so each text names the file and what would mend it.
+/// Why a window can't be mapped. The link retries; each text names the file and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
     /// The system refused.
@@ -82,10 +82,11 @@ struct FileIdentity {
 /// What may happen to a source while it is mapped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceFault {
-    /// What lies there can't be used any more: a file was cut off (the next access beyond its end ends the process), or a PCI function
-    /// has gone.
+    /// The memory is unusable: a truncated file (an access beyond its end ends the process), or a
+    /// PCI function that is gone.
     Unusable(String),
-    /// Its path names nothing or another file now. The mapping still works, but a peer that starts anew would not find it.
+    /// The path names nothing or another file. The mapping works, but a restarted peer would not
+    /// find it.
     Replaced(String),
 }
 
@@ -115,22 +116,23 @@ pub struct Mapping {
     origin: Origin,
 }
 
-// SAFETY: the mapping is an address range; nothing in this type reads or writes it, so any thread may hold or drop it.
+// SAFETY: the mapping is an address range that this type does not access, so any thread may hold or
+// drop it.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `base` and `length` are what mmap returned. Every `Window` into it is kept beside an `Arc` of this mapping
-        // (`Mapped` hands them out together), so none is left when the last `Arc` goes.
+        // SAFETY: `base` and `length` are from mmap. Every `Window` into the range is kept beside
+        // an `Arc` of this mapping (`Mapped`), so none is left when the last `Arc` drops.
         if let Err(error) = unsafe { rustix::mm::munmap(self.base.as_ptr(), self.length) } {
             tracing::warn!(%error, "a window could not be unmapped");
         }
     }
 }
 
-/// A mapped window. Whoever clones the [`Window`] out of it keeps a clone of the whole, so that the memory stays.
+/// A mapped window. A clone of the [`Window`] needs a clone of this, which keeps the memory.
 #[derive(Clone, Debug)]
 pub struct Mapped {
     /// The window.
@@ -188,8 +190,9 @@ impl Mapped {
         }
     }
 
-    /// Stores `value` at `offset_bytes` of the window, in one access of 32 bits, after everything that was stored before, in whatever
-    /// mapping: for a register of a device that wakes somebody who then looks for that. What lies outside or is not aligned is left alone.
+    /// Stores `value` at `offset_bytes`, in one 32-bit access, after all earlier stores to any
+    /// mapping: for a device register that wakes the peer. Does nothing outside the window or
+    /// unaligned.
     pub fn ring(&self, offset_bytes: usize, value: u32) {
         // Partner: the interrupt, which the bus does not let pass the stores before it.
         self.window.write_fence();
@@ -200,9 +203,9 @@ impl Mapped {
             return;
         }
         let at = self.mapping.base.as_ptr().cast::<u8>();
-        // SAFETY: `lead + len_bytes()` bytes are mapped at `base` for as long as `self` lives, for writing, since only what was opened
-        // as `Access::Writes` is rung; the place is inside and aligned, as just checked. It is device memory behind a volatile access,
-        // to which this program holds no reference.
+        // SAFETY: `lead + len_bytes()` bytes are mapped at `base` while `self` lives, for writing,
+        // since only what was opened as `Access::Writes` is rung. The offset is inside and aligned,
+        // as checked. It is device memory without references to it, behind a volatile access.
         unsafe {
             at.add(self.mapping.lead + offset_bytes)
                 .cast::<u32>()
@@ -241,9 +244,10 @@ fn file_fault(path: &Path, file_length: u64, identity: FileIdentity) -> Option<S
     }
 }
 
-/// Hears who came and left, too. A server that has gone is no trouble by itself: what it gave stays good.
+/// Also reads the server's news. A server that has gone is no fault by itself: its memory stays
+/// valid.
 fn server_fault(client: &Client, file_length: u64) -> Option<SourceFault> {
-    client.look();
+    client.poll();
     let truncated = client.fault(file_length).map(SourceFault::Unusable);
     truncated.or_else(|| {
         client.is_replaced().then(|| {
@@ -313,7 +317,7 @@ fn may_create(path: &Path) -> bool {
     !["/sys", "/proc"].iter().any(|root| path.starts_with(root)) && path.parent() != Some(Path::new("/dev"))
 }
 
-/// Opens the file; the flag says whether it can be written. A reader is content with read access.
+/// Opens the file; the flag says whether it is writable. A reader may have read access only.
 fn open_file(path: &Path, place: &WindowRegion, access: Access) -> Result<(OwnedFd, bool), MapError> {
     let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
     if place.medium == Medium::Device {
@@ -336,7 +340,7 @@ fn open_file(path: &Path, place: &WindowRegion, access: Access) -> Result<(Owned
     }
 }
 
-/// Makes sure that every byte of a file exists, since a hole that can't be filled later ends the process (SIGBUS).
+/// Reserves every byte of a file: a hole that can't be filled later ends the process (SIGBUS).
 fn reserve(
     path: &Path,
     file_length: u64,
@@ -406,13 +410,13 @@ fn map(place: &WindowRegion, to_map: ToMap, protection: ProtFlags) -> Result<(Ma
         origin: to_map.origin,
     };
     if is_file {
-        // Fewer TLB misses where the kernel has huge pages for this file system; refused elsewhere, which does not matter.
+        // Fewer TLB misses where the file system has huge pages; a refusal does not matter.
         // SAFETY: advice about a range that was just mapped; it changes no contents.
         let _ = unsafe { rustix::mm::madvise(base.as_ptr(), mapped_length, Advice::LinuxHugepage) };
     }
-    // SAFETY: `lead + length` bytes are mapped at `base`; `base` is page-aligned and `lead` a multiple of 64. The mapping
-    // lives as long as the returned `Mapping`, which its caller keeps beside every window. This program reaches the
-    // memory through windows only.
+    // SAFETY: `lead + length` bytes are mapped at `base`; `base` is page-aligned and `lead` a
+    // multiple of 64. The mapping lives as long as the returned `Mapping`, which the caller keeps
+    // beside every window. The program accesses the memory through windows only.
     let window =
         unsafe { Window::from_raw_parts(base.as_ptr().cast::<u8>().add(lead), length, place.medium.into()) };
     Ok((mapping, window))

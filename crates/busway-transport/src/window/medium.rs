@@ -7,7 +7,7 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Medium {
-    /// Memory that caches keep coherent: `/dev/shm`, a shared-memory device between virtual machines.
+    /// Cache-coherent memory: `/dev/shm`, a shared-memory device between virtual machines.
     #[default]
     Coherent,
     /// A prefetchable PCI resource (`resource2_wc`): stores are gathered and leave in any order.

@@ -1,15 +1,15 @@
 //! Links through two windows of memory, one for each direction: the engine of the buses `memory`
 //! and `pci`.
 //!
-//! One host writes a window and the other reads it, so a window may lie behind a bus over which
-//! reading is slow or impossible, and its reader may map it read-only. A bus gives the engine its
-//! [`settings::Table`] of keys in the system file.
+//! One host writes a window and the other reads it. So a window may lie behind a bus over which
+//! reading is slow or impossible, and its reader may map it read-only. A bus defines its keys in
+//! the system file as a [`settings::Table`].
 //!
 //! ```text
-//! link ── conversation ── talk                      control thread
+//! link ── conversation ── control_stream            control thread
 //!   │          ├── landings ── allocator, landing_place
-//!   │          └── crate::remote_write ── way ─ gate, doorbell ── armed      lanes
-//!   ├── header, layout
+//!   │          └── crate::remote_write ── channel_access ── write_permission, doorbell ── armed
+//!   ├── header, layout                              lanes
 //!   └── mapping ── source ── pci, ivshmem
 //! ```
 

@@ -29,7 +29,7 @@ impl Register {
             offset: line,
             length: LINE_BYTES,
             file_length: ring.offset.saturating_add(4),
-            // The strongest ordering: what was stored before the ring may sit in a write-combining mapping.
+            // The strongest ordering: earlier stores may still be in a write-combining buffer.
             medium: Medium::WriteCombining,
         };
         Ok(Register {

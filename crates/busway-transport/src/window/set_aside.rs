@@ -1,9 +1,8 @@
-//! What the settings of a link of windows say to others: which memory it maps, what it needs of
-//! this machine, and the end of each window, which is set aside for programs with ports.
+//! The settings of a link of windows as its users see them: the memory that it maps, what it needs
+//! of this machine, and the end of each window, which is set aside for ports.
 //!
-//! Contract: arithmetic on settings, the same on both hosts, but for what `check_here` and
-//! `files_here` look up. The link uses what comes before the part for ports, and never looks at the
-//! end.
+//! Contract: arithmetic, the same on both hosts, except `check_here` and `files_here`. The link
+//! never uses the end.
 
 use std::fs::{self, OpenOptions};
 use std::io;

@@ -1,9 +1,7 @@
-//! What the buses that are made of windows have in common in the system file: two hosts' tables, and the two windows that
-//! follow from them.
+//! The settings of a link of windows: both hosts' tables, and the windows that follow from them.
 //!
-//! Contract: plain data, no system calls. Each such bus has a table of its own keys and says by [`Table`] which windows it means;
-//! [`LinkSettings::resolve`] judges the two hosts of a link together and turns them into the windows
-//! of the local host. Called by the registry (reading the file), by the link (opening) and by `busway check`.
+//! Contract: plain data, no system calls. A bus has a table of its own keys, a [`Table`];
+//! [`LinkSettings::resolve`] checks both tables together and returns the local host's windows.
 
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -24,8 +22,8 @@ pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// One host's table of a bus that is made of windows.
 pub trait Table: Clone + Debug {
-    /// The windows that the table means, without regard to the other host's. `local` says whose table it is, for the error;
-    /// `is_first` whether its host stands first in the link's `hosts`.
+    /// The windows of this table alone. `local` is whose table it is, for the error; `is_first`
+    /// whether its host is first in the link's `hosts`.
     ///
     /// # Errors
     /// The first mistake found.
@@ -48,11 +46,11 @@ pub trait Table: Clone + Debug {
     /// Silence after which the host takes the other for gone.
     fn timeout(&self) -> Duration;
 
-    /// Whether one key `length` says how long both windows are.
+    /// Whether one key `length` sets the length of both windows.
     fn is_short(&self) -> bool;
 }
 
-/// Bytes at the end of a link's windows that the programs with ports write and read themselves; multiples of 128.
+/// Bytes at the end of a link's windows that programs with ports use; multiples of 128.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortBytes {
     /// In the window that this host reads.
@@ -68,7 +66,7 @@ pub struct LinkSettings<H> {
     pub local: H,
     /// The peer's table.
     pub peer: H,
-    /// Whether this host stands first in the link's `hosts`.
+    /// Whether this host is first in the link's `hosts`.
     pub local_is_first: bool,
     /// Bytes set aside for ports.
     pub ports: PortBytes,
@@ -110,7 +108,7 @@ pub struct Resolved {
     pub timeout: Duration,
 }
 
-/// What one host's table says, without regard to the other's.
+/// The windows of one host's table.
 #[derive(Clone, Debug)]
 pub struct Windows {
     /// The window that the host reads.
@@ -135,8 +133,8 @@ pub(crate) fn lacks_one(has_read: bool, local: bool, members: &str) -> SettingEr
 }
 
 impl Windows {
-    /// Splits `length` bytes at `offset` of one source: the first host reads the first half. `mediums` are those of the read and
-    /// of the written window.
+    /// Splits `length` bytes at `offset` of one source: the first host reads the first half.
+    /// `mediums` are those of the read and the written window.
     ///
     /// # Errors
     /// The halves can't be windows.

@@ -1,7 +1,6 @@
-//! What a window lies in.
+//! What a window lies in: a file, a PCI resource, or an ivshmem server's memory.
 //!
-//! Contract: plain data that says what `mapping.rs` opens; two buses that are made of windows differ in little else. Called by
-//! the tables of these buses and by whoever shows or maps a window.
+//! Contract: plain data; `mapping.rs` opens it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -31,7 +30,7 @@ impl Source {
         }
     }
 
-    /// The ordering that its mapping needs where the system file says nothing: that of what the kernel maps there (`Documentation/PCI/sysfs-pci.rst`).
+    /// The ordering of the kernel's mapping (`Documentation/PCI/sysfs-pci.rst`).
     #[must_use]
     pub fn default_medium(&self) -> Medium {
         match self {
@@ -46,8 +45,8 @@ impl Source {
         }
     }
 
-    /// Equal for two sources in the same memory, as far as their names tell, however it is mapped.
-    /// Only its machine knows that two names lead to one memory: [`file_here`](Source::file_here).
+    /// Equal for two sources that name the same memory, however it is mapped. Names that lead to
+    /// one memory on their machine only: [`file_here`](Source::file_here).
     #[must_use]
     pub fn memory_name(&self) -> String {
         match self {
@@ -59,7 +58,8 @@ impl Source {
 }
 
 impl Source {
-    /// The file behind it on this machine, which is the same for all names of one memory, however it is mapped; `None` if there is none yet.
+    /// The file behind it on this machine, the same for all names of one memory; `None` if there is
+    /// none yet.
     #[must_use]
     pub fn file_here(&self) -> Option<PathBuf> {
         let file = match self {

@@ -1,9 +1,9 @@
-//! Lets the control thread end a conversation although lanes are working in the windows.
+//! Lets the control thread stop the lanes' writes into the windows when a conversation ends.
 //!
-//! Contract: each channel end has a [`WritePermission`] and passes it for the time in which it writes into a window. When a
-//! conversation ends, its gates close; once [`WritePermissions::has_no_writer`], no end of it will ever write again, and the
-//! control thread may tell the peer to use the memory anew. A lane pays one locked instruction on a line of its own.
-//! Called by the channel ends (lanes) and by the link (control thread).
+//! Contract: each channel end has a [`WritePermission`] and holds a guard of it while it writes
+//! into a window. After [`WritePermissions::revoke`], once [`WritePermissions::has_no_writer`], no
+//! end of the conversation writes any more, and the peer may reuse the memory. A lane pays one
+//! locked instruction on a cache line of its own.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,13 +18,13 @@ struct Line(AtomicBool);
 pub struct WritePermissions {
     /// Set once by the control thread.
     revoked: Line,
-    /// One flag an end: it is writing now. Written by that end's lane only. Locked when channels open and when the link goes
-    /// down, never on the data path.
+    /// One flag an end: it writes now. Only that end's lane writes it. Locked when channels open
+    /// and when the link goes down, never on the data path.
     writing: Mutex<Vec<Arc<Line>>>,
 }
 
 impl WritePermissions {
-    /// A new gate for a channel end.
+    /// A permission for one more channel end.
     pub fn grant(self: &Arc<Self>) -> WritePermission {
         let writing = Arc::new(Line::default());
         let mut all = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -36,27 +36,29 @@ impl WritePermissions {
         }
     }
 
-    /// Closes all gates: whoever is writing may finish, nobody enters any more.
+    /// Ends all permissions: ends that are writing may finish, none begins.
     pub fn revoke(&self) {
-        // Partner: `WritePermission::begin_write`. Both are SeqCst, so either the lane sees the end, or `has_no_writer` sees the lane.
+        // Partner: `WritePermission::begin_write`. Both are SeqCst, so either the lane sees this,
+        // or `has_no_writer` sees the lane.
         self.revoked.0.store(true, Ordering::SeqCst);
     }
 
     /// Whether no end is writing. After [`end`](Self::end) it stays so.
     pub fn has_no_writer(&self) -> bool {
         let all = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        // Acquire (part of SeqCst); partner: the Release in `WriteGuard::drop`. All writes of the lane come before.
+        // Acquire (part of SeqCst); partner: the Release in `WriteGuard::drop`. All writes of the
+        // lane come before it.
         all.iter().all(|flag| !flag.0.load(Ordering::SeqCst))
     }
 
     /// Whether the conversation has revoked.
     pub fn is_revoked(&self) -> bool {
-        // Partner: `end`. Only a hint: who must not write passes the permission.
+        // Partner: `revoke`. A hint only: writers use `begin_write`.
         self.revoked.0.load(Ordering::Relaxed)
     }
 }
 
-/// The way of one channel end into the windows.
+/// One channel end's permission to write into the windows.
 #[derive(Debug)]
 pub struct WritePermission {
     permissions: Arc<WritePermissions>,
@@ -71,7 +73,8 @@ impl WritePermission {
     /// Enters, unless the conversation has revoked.
     #[inline]
     pub fn begin_write(&self) -> Option<WriteGuard<'_>> {
-        // Partner: `WritePermissions::end` and `has_no_writer`, see there. A swap, since a store would need a fence after it.
+        // Partner: `WritePermissions::revoke` and `has_no_writer`. A swap, since a store would need
+        // a fence after it.
         self.writing.0.swap(true, Ordering::SeqCst);
         let writing = WriteGuard(&self.writing);
         (!self.permissions.revoked.0.load(Ordering::SeqCst)).then_some(writing)

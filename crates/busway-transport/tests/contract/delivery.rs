@@ -1,4 +1,4 @@
-//! Every message arrives whole, in order, where its sink wants it.
+//! Every message arrives whole, in order, in the memory that its sink provides.
 
 use busway_transport::{HEAD_BYTES, Verdict};
 

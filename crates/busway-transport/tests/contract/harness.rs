@@ -175,7 +175,7 @@ impl Host {
         }
     }
 
-    /// Takes out the first event that `pick` wants.
+    /// Takes out the first event that `pick` accepts.
     pub fn take<T>(
         &mut self,
         mut pick: impl FnMut(LinkEvent<Buffer>) -> Result<T, LinkEvent<Buffer>>,
@@ -478,8 +478,8 @@ pub fn sleep_on(fd: BorrowedFd<'_>, writable: bool) -> bool {
         .is_ok_and(|count| count > 0)
 }
 
-/// Sleeps as a lane does: on the end's descriptor, on the lane's doorbell (armed before `look` looks once more), or for a
-/// moment where nothing wakes it. `look` says whether there is work.
+/// Sleeps as a lane does: on the end's descriptor, on the lane's doorbell (armed before `look`
+/// looks once more), or for a moment where nothing wakes it. `look` returns whether there is work.
 pub fn sleep_as_lane(
     wait_for: WaitFor,
     bell: &mut Option<Box<dyn Doorbell>>,
@@ -488,7 +488,8 @@ pub fn sleep_as_lane(
     match wait_for {
         #[allow(unsafe_code)]
         WaitFor::Fd { fd, writable } => {
-            // SAFETY: the descriptor belongs to the channel end, which the caller holds while it sleeps.
+            // SAFETY: the descriptor belongs to the channel end, which the caller keeps while it
+            // sleeps.
             let fd = unsafe { BorrowedFd::borrow_raw(fd) };
             assert!(sleep_on(fd, writable), "nothing woke the lane");
         }

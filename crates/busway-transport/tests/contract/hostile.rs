@@ -1,4 +1,4 @@
-//! Peers and strangers that break the rules.
+//! Peers that break the rules.
 
 use busway_transport::OpenError;
 
@@ -14,7 +14,7 @@ pub fn garbage_does_not_disturb_or_the_link_recovers<B: BusUnderTest>() {
             for _ in 0..10 {
                 pair.poll();
                 if let Some(open) = &mut channel {
-                    // It may fail, or deliver what was never sent where the window was hit; it must not panic.
+                    // It may fail, or deliver garbage where the window was hit; it must not panic.
                     let _ = open.sender.send(Buffer::new(1, 0, 100));
                     let failed = open.sender.flush().is_err()
                         || open.receiver.poll(&mut Anything::default(), 100).is_err();

@@ -121,8 +121,8 @@ pub fn the_latest_message_replaces_older_ones_and_they_are_counted<B: BusUnderTe
         while channel.sink.heads.last().is_none_or(|head| head.sequence < 100) {
             channel.turn();
         }
-        // A register in memory is overwritten where the sender does not see it read, so that only the sum is known: at most what
-        // did not arrive was replaced here.
+        // The sender does not see a register in memory being read: at most what did not arrive was
+        // replaced.
         let delivered = channel.sink.heads.len() as u64;
         // What was taken is known once a credit has come.
         pair.until("no more is counted as replaced than did not arrive", |_| {

@@ -1,19 +1,19 @@
 //! The contract of every bus, as tests that know no bus.
 //!
-//! A bus is put under it in a file of its own, `tests/contract_<bus>.rs`:
+//! A bus is tested in a file of its own, `tests/contract_<bus>.rs`:
 //!
 //! ```text
 //! mod contract;
 //! struct Memory { directory: TempDir, … }
-//! impl contract::BusUnderTest for Memory { fn new() …, fn open(…) …, fn attack(…) …, fn other_version(…) … }
+//! impl contract::BusUnderTest for Memory { fn new() …, fn open(…) …, fn attack(…) …, … }
 //! contract::contract_tests!(Memory);
 //! ```
 //!
-//! A bus that needs something of the kernel which most hosts lack says `contract_tests!(Bus, ignore = "needs …")`; the lab runs them.
-//! The macro makes one `#[test]` of each function `pub fn name<B: BusUnderTest>()` in [`delivery`], [`keeping`], [`lifecycle`],
-//! [`hostile`] and [`waking`]; a new one is added there and to the macro's list. [`harness`] has the two hosts
-//! ([`harness::Pair`]), messages with a pattern ([`harness::Buffer`]) and a sink that checks them ([`harness::Collector`]).
-//! Tests of one bus only go to `tests/<bus>*.rs` and use the harness too.
+//! A bus that needs a feature most kernels lack uses `contract_tests!(Bus, ignore = "needs …")`;
+//! the lab runs those tests. The macro makes one `#[test]` of each function of [`delivery`],
+//! [`keeping`], [`lifecycle`], [`hostile`] and [`waking`]; add a new one there and to its list.
+//! [`harness`] has the two hosts ([`harness::Pair`]), messages with a pattern ([`harness::Buffer`])
+//! and a sink that checks them ([`harness::Collector`]). Tests of one bus are in `tests/<bus>*.rs`.
 #![allow(dead_code)]
 
 pub mod conversation;
@@ -57,34 +57,32 @@ impl Side {
     }
 }
 
-/// A place where two hosts can meet over one bus: addresses, window files.
+/// Where two hosts are connected by one bus: addresses, window files.
 pub trait BusUnderTest: Sized {
-    /// A place of its own, where nobody is yet.
+    /// Addresses or files that nothing uses yet.
     fn new() -> Self;
 
-    /// Opens the link of one side, in a process context of its own (a `Buses`), with heartbeats every 20 ms and a timeout of
-    /// at most 1 s.
-    /// May be called again after the link was dropped: that host's restart.
+    /// Opens the link of one side, in a process context of its own, with heartbeats every 20 ms and
+    /// a timeout of at most 1 s. Called again after the link was dropped: that host's restart.
     fn open(&self, side: Side, identity: LinkIdentity) -> Box<dyn Link<Buffer>>;
 
-    /// Puts garbage, a different one for each seed, where bytes of the peer of `victim` arrive: on its port, or into its
-    /// window at places chosen by the seed.
+    /// Writes garbage, from `seed`, where bytes of the peer of `victim` arrive: its port or window.
     fn attack(&self, victim: Side, seed: u64);
 
-    /// Takes the place of `side` as one that speaks another protocol version, until the returned value is dropped.
+    /// Acts as `side` with another protocol version, until the returned value is dropped.
     fn other_version(&self, side: Side) -> Box<dyn std::any::Any>;
 
-    /// What this machine lacks for it, as the end of "needs …": then its tests say that they are skipped.
+    /// What this machine lacks, as the end of "needs …"; the tests then report that they are
+    /// skipped.
     fn missing() -> Option<String> {
         None
     }
 
-    /// Undoes what [`attack`](Self::attack) left lying (fresh windows); most buses have nothing to do.
+    /// Undoes [`attack`](Self::attack) (fresh windows); most buses have nothing to do.
     fn clean(&self) {}
 }
 
-/// One `#[test]` a test of the contract; all of them ignored, with the reason, where the bus needs what not every kernel has:
-/// `contract_tests!(Bus, ignore = "needs …")`.
+/// One `#[test]` for each test of the contract; with `ignore = "needs …"`, all are ignored.
 macro_rules! contract_tests {
     ($bus:ty $(, ignore = $why:literal)?) => {
         $crate::contract::contract_tests!(@list $bus; [$(#[ignore = $why])?];

@@ -1,13 +1,13 @@
-//! What a peer says byte by byte, for tests that speak to a link over a plain socket: by the documented formats
-//! (`busway_core::control`, `src/stream/opening.rs`), not by this crate's own code. The peer is host `two` of session 22, the link
-//! belongs to host `one` of session 11.
+//! A peer byte by byte, over a plain socket: by the documented formats (`busway_core::control`,
+//! `src/stream/opening.rs`), not by this crate's code. The peer is host `two` of session 22, the
+//! link belongs to host `one` of session 11.
 
 use busway_core::control::{self, Body, ByteOrder, Heartbeat, Hello, PROTOCOL_VERSION};
 use busway_transport::{Direction, LinkIdentity};
 
 use super::harness::Buffer;
 
-/// Says that a channel's connection is taken.
+/// Accepts a channel's connection.
 pub const ANSWER: &[u8; 8] = b"BUSC ok\n";
 
 pub fn identity(host: &str, session: u64) -> LinkIdentity {

@@ -1,4 +1,4 @@
-//! Addresses at which two hosts on this machine meet, for the buses over IP: each test has one that no other test and no other test run has.
+//! Loopback addresses for the buses over IP, unique among tests and test runs.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -11,7 +11,7 @@ const PORT: u16 = 7400;
 /// An address and port to listen on.
 pub struct Spot {
     pub address: SocketAddr,
-    /// Keeps the port from whoever asks the system for a free one.
+    /// Keeps the system from assigning the port.
     _bound: Option<Socket>,
 }
 
@@ -28,8 +28,8 @@ impl Spot {
         }
     }
 
-    /// Over IPv6, whose loopback has one address: a port of its own. A socket that is bound and does not listen leaves the port to those that may share it (SO_REUSEADDR, socket(7)), as the
-    /// bus's does.
+    /// IPv6 has one loopback address, so each gets a port. A socket that is bound and does not
+    /// listen leaves the port to those that share it (SO_REUSEADDR, socket(7)), as the bus's does.
     pub fn v6() -> Spot {
         let bound = Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP)).expect("a socket");
         bound.set_reuse_address(true).expect("an option of each socket");

@@ -44,7 +44,7 @@ pub fn a_sleeping_receiver_wakes_for_a_message<B: BusUnderTest>() {
     lane.join().expect("the lane ends well");
 }
 
-/// A sender's lane sleeps whenever the queue is full; the receiver takes one message now and then, the first when it is full.
+/// A sender's lane sleeps whenever the queue is full; the receiver first polls when it is full.
 pub fn a_sender_that_waits_for_room_wakes_when_there_is_some<B: BusUnderTest>() {
     let mut pair = Pair::<B>::up();
     let mut channel = pair.open(Side::One, &queue(2, 200_000));
@@ -64,7 +64,7 @@ pub fn a_sender_that_waits_for_room_wakes_when_there_is_some<B: BusUnderTest>() 
                 if sender.has_room(message.total_bytes()) {
                     continue;
                 }
-                // Nobody listens any more after the first time.
+                // Nothing listens after the first time.
                 let _ = tell.send(());
                 sleep_as_lane(sender.wait_for(), &mut bell, || {
                     sender.flush().expect("the sender is well");
@@ -115,8 +115,8 @@ pub fn a_link_that_sleeps_on_its_descriptor_comes_up_and_hears<B: BusUnderTest>(
     assert_eq!(heard, b"wake up");
 }
 
-/// Carries `messages` messages through a queue of one message between two threads that sleep as lanes do, whenever there is nothing to
-/// receive and no room. A wake-up that is missed shows as a sleep that nothing ends. Both ends must wait for doorbells.
+/// Carries `messages` messages through a queue of one message between two threads that sleep as
+/// lanes do. A missed wake-up shows as a sleep that never ends. Both ends must wait for doorbells.
 pub fn both_lanes_sleep_and_miss_nothing<B: BusUnderTest>(messages: u64) {
     let mut pair = Pair::<B>::up();
     let channel = pair.open(Side::One, &queue(1, 64));

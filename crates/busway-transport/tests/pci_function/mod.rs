@@ -1,6 +1,7 @@
-//! Windows in a real PCI function, both hosts in one process: two mappings of what the tables name.
+//! Windows in a real PCI function, both hosts in one process: two mappings.
 //!
-//! The lab says which: `BUSWAY_PCI_TABLES` holds the tables of host one and host two, as they would stand in the system file, with `|` between them.
+//! `BUSWAY_PCI_TABLES` has the tables of host one and host two, as in the system file, separated by
+//! `|`.
 #![allow(dead_code)]
 
 use std::any::Any;
@@ -27,7 +28,7 @@ pub struct PciFunction {
 }
 
 impl PciFunction {
-    /// What these tables name; nobody is there yet.
+    /// What these tables name.
     pub fn of(tables: &str) -> PciFunction {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let (one, two) = tables.split_once('|').expect("two tables with | between them");

@@ -1,13 +1,17 @@
-//! A host process as a peer of QEMU's ivshmem server: it shares the memory of virtual machines, rings them, and is rung by them.
+//! A client of QEMU's ivshmem server: this process shares the memory of virtual machines, rings
+//! them and is rung by them.
 //!
-//! The protocol is "The ivshmem client-server protocol" in QEMU's docs/specs/ivshmem-spec, version 0: the server sends words of 8 bytes, little-endian, some with
-//! a descriptor, and never hears anything. Version, own number, -1 with the memory; then a peer's number with an eventfd for each of its vectors, or without
-//! one when it has left; our own number with the eventfds that ring us. A ring is an 8-byte 1 written to an eventfd.
+//! Protocol: "The ivshmem client-server protocol", version 0, in QEMU's docs/specs/ivshmem-spec.
+//! The server sends 8-byte messages, little-endian, some with a descriptor; the client sends
+//! nothing. In order: version; own number; -1 with the memory; each peer's number with an eventfd
+//! for each of its vectors, or without one when it has left; the own number with the own eventfds.
+//! A ring is an 8-byte 1 written to an eventfd.
 //!
-//! Contract: nothing here blocks. Joining goes step by step, each time a link tries to open its windows (`Server::join`); who comes and leaves is heard at each
-//! heartbeat (`Client::look`) and when a peer is looked for. Nothing that the server sends is believed unchecked: a word out of turn, a number that is none, a missing or
-//! strange descriptor ends the connection with a reason. What the server has given stays good when it goes: memory and eventfds need no server. All links of
-//! this process that name one socket are one peer. Called by [`crate::window`]'s mapping and bells, from the control thread.
+//! Contract: nothing blocks. Joining proceeds at each attempt of a link to open its windows; news
+//! of peers are read at each heartbeat and when a peer is looked up. A message out of order or with
+//! a wrong number or descriptor ends the connection with a reason. Memory and eventfds stay valid
+//! without the server. All links of this process that name one socket share one client. Called by
+//! the control thread.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,9 +36,9 @@ const VERSION: i64 = 0;
 const MEMORY: i64 = -1;
 /// Most peers of one server that are kept; each may hold [`MOST_VECTORS`] descriptors.
 const MOST_PEERS: usize = 64;
-/// Most words heard in one look, so that a server that never stops talking keeps nobody from other work.
+/// Most messages read at once, so that a server that never stops does not block other work.
 const MOST_MESSAGES_A_POLL: usize = 1024;
-/// A server that has not said everything after so long is left, and asked anew.
+/// A server whose greeting takes longer is disconnected and joined again.
 const JOIN_LIMIT: Duration = Duration::from_secs(2);
 
 /// A server, not joined yet.
@@ -44,8 +48,8 @@ pub struct Server {
     pub socket: PathBuf,
     /// Vectors of this host that the link needs: 0 if it polls.
     pub vectors: u32,
-    /// The number by which the other host rings this one, if its table says so.
-    pub called: Option<u16>,
+    /// The number under which the other host rings this one, if its table has it.
+    pub expected_number: Option<u16>,
 }
 
 /// Why a server is of no use now. Links show it and try again.
@@ -62,7 +66,7 @@ pub enum ServerError {
         /// Why.
         source: io::Error,
     },
-    /// It has not said everything yet.
+    /// Its greeting is incomplete.
     #[error("the ivshmem server {} has given {given} so far, needed are the memory and {needed} vectors: start it with that many vectors (-n)", socket.display())]
     Waiting {
         /// The server's socket.
@@ -72,7 +76,7 @@ pub enum ServerError {
         /// Vectors that the link needs.
         needed: u32,
     },
-    /// What it said can't be used.
+    /// What it sent is unusable.
     #[error("the ivshmem server {} {problem}: {mend}", socket.display())]
     Unusable {
         /// The server's socket.
@@ -90,7 +94,7 @@ impl fmt::Display for Server {
     }
 }
 
-/// Which file a path names; the time tells files apart that have had the same inode.
+/// Device, inode and change time of the socket; the time distinguishes files that reuse an inode.
 type SocketIdentity = (u64, u64, i64, i64);
 
 /// A peer of a server.
@@ -100,22 +104,22 @@ pub struct Client {
     identity: Option<SocketIdentity>,
     began: Instant,
     state: Mutex<State>,
-    /// Whether somebody has this peer's eventfds.
-    lent: Mutex<Weak<()>>,
+    /// Alive while this peer's eventfds are in use.
+    in_use: Mutex<Weak<()>>,
 }
 
 #[derive(Debug)]
 struct State {
     /// `None` after the server has gone or was left.
-    words: Option<MessageReader>,
-    heard: Incoming,
+    reader: Option<MessageReader>,
+    received: Received,
     /// Why the connection ended.
     ended: Option<String>,
 }
 
-/// What the server has said.
+/// What the server has sent.
 #[derive(Debug, Default)]
-struct Incoming {
+struct Received {
     knows_version: bool,
     number: Option<u16>,
     memory: Option<Arc<OwnedFd>>,
@@ -126,11 +130,11 @@ struct Incoming {
 /// A server that this process has joined, or is joining.
 struct Known {
     client: Weak<Client>,
-    /// Kept from one step to the next while nobody else holds it.
+    /// Keeps the client between two attempts to join.
     joining: Option<Arc<Client>>,
 }
 
-/// The servers of this process. Locked when windows and bells are opened, never on the data path.
+/// The servers of this process. Locked when windows and doorbells open, never on the data path.
 static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -138,10 +142,10 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Server {
-    /// Joins the server, or goes on joining it, or finds it joined by this process.
+    /// Joins the server, continues joining it, or returns the client that this process has.
     ///
     /// # Errors
-    /// See [`ServerError`]; until the server has said everything, that this is so.
+    /// See [`ServerError`]; `Waiting` until the greeting is complete.
     pub(crate) fn join(&self) -> Result<Arc<Client>, ServerError> {
         let mut known = locked(&KNOWN);
         for one in known.iter_mut() {
@@ -165,7 +169,7 @@ impl Server {
             }
         };
         let result = match known[at].client.upgrade() {
-            Some(client) => client.look_for(self).map(|()| client),
+            Some(client) => client.check(self).map(|()| client),
             None => Err(self.waiting("nothing".into())),
         };
         if !matches!(result, Err(ServerError::Waiting { .. })) {
@@ -182,10 +186,10 @@ impl Server {
         }
     }
 
-    /// The eventfds that ring this host.
+    /// The eventfds that wake this host.
     ///
     /// # Errors
-    /// They are lent, or the other host would ring somebody else's.
+    /// They are in use, or the other host would ring another peer's.
     pub(crate) fn interrupts(&self) -> Result<Interrupts, ServerError> {
         self.join()?.interrupts(self)
     }
@@ -217,32 +221,32 @@ impl Client {
             identity,
             began: Instant::now(),
             state: Mutex::new(State {
-                words: Some(MessageReader::of(stream)),
-                heard: Incoming::default(),
+                reader: Some(MessageReader::new(stream)),
+                received: Received::default(),
                 ended: None,
             }),
-            lent: Mutex::new(Weak::new()),
+            in_use: Mutex::new(Weak::new()),
         }
     }
 
-    /// Hears what the server has said since the last look.
-    pub(crate) fn look(&self) {
-        locked(&self.state).look();
+    /// Reads what the server has sent since the last call.
+    pub(crate) fn poll(&self) {
+        locked(&self.state).poll();
     }
 
     /// Whether everything is there that the link of `server` needs.
-    fn look_for(&self, server: &Server) -> Result<(), ServerError> {
+    fn check(&self, server: &Server) -> Result<(), ServerError> {
         let mut state = locked(&self.state);
-        state.look();
-        let heard = &state.heard;
-        if heard.memory.is_some() && heard.own.len() >= server.vectors as usize {
+        state.poll();
+        let received = &state.received;
+        if received.memory.is_some() && received.own.len() >= server.vectors as usize {
             return Ok(());
         }
         match &state.ended {
             Some(why) => Err(self.unusable(why.clone(), "is it an ivshmem server of QEMU 2.5 or newer?")),
-            None => Err(server.waiting(match &heard.memory {
+            None => Err(server.waiting(match &received.memory {
                 None => "no memory".into(),
-                Some(_) => format!("the memory and {} vectors", heard.own.len()),
+                Some(_) => format!("the memory and {} vectors", received.own.len()),
             })),
         }
     }
@@ -260,7 +264,7 @@ impl Client {
     /// # Errors
     /// It is shorter.
     pub(crate) fn memory(&self, end_bytes: u64) -> Result<OwnedFd, ServerError> {
-        let memory = locked(&self.state).heard.memory.clone();
+        let memory = locked(&self.state).received.memory.clone();
         let Some(memory) = memory else {
             return Err(self.unusable("gave no memory", "start it anew"));
         };
@@ -282,25 +286,28 @@ impl Client {
     }
 
     fn interrupts(self: &Arc<Client>, server: &Server) -> Result<Interrupts, ServerError> {
-        let mut lent = locked(&self.lent);
-        if lent.strong_count() > 0 {
+        let mut in_use = locked(&self.in_use);
+        if in_use.strong_count() > 0 {
             return Err(self.unusable(
                 "wakes another link of this host already",
                 "give each link a server of its own, or let one of them poll",
             ));
         }
         let state = locked(&self.state);
-        let number = state.heard.number.unwrap_or_default();
-        if let Some(called) = server.called.filter(|called| *called != number) {
+        let number = state.received.number.unwrap_or_default();
+        if let Some(expected_number) = server
+            .expected_number
+            .filter(|expected_number| *expected_number != number)
+        {
             return Err(self.unusable(
-                format!("has given this host the number {number}, and the other host rings number {called}"),
+                format!("has given this host the number {number}, and the other host rings number {expected_number}"),
                 format!(
                     "write `value = {:#x}` in the other host's `ring`",
                     u32::from(number) << 16
                 ),
             ));
         }
-        let own = state.heard.own.iter().take(server.vectors as usize);
+        let own = state.received.own.iter().take(server.vectors as usize);
         let eventfds: Result<Vec<OwnedFd>, _> = own.map(|one| one.as_fd().try_clone_to_owned()).collect();
         let eventfds = eventfds.map_err(|source| ServerError::System {
             action: "duplicate the eventfds of",
@@ -308,24 +315,24 @@ impl Client {
             source,
         })?;
         let token = Arc::new(());
-        *lent = Arc::downgrade(&token);
+        *in_use = Arc::downgrade(&token);
         let owner = Arc::clone(self);
         let lease = Arc::new(Lease::new(owner, token));
         Ok(Interrupts { eventfds, lease })
     }
 
-    /// The eventfds that ring `vector` of every other peer that is there now; a peer that has fewer is not among them.
+    /// The eventfds for `vector` of all other peers that have one.
     pub(crate) fn peers(&self, vector: u32) -> Vec<Arc<OwnedFd>> {
         let mut state = locked(&self.state);
-        state.look();
+        state.poll();
         let of_vector = |vectors: &Vec<Arc<OwnedFd>>| vectors.get(vector as usize).cloned();
-        state.heard.peers.values().filter_map(of_vector).collect()
+        state.received.peers.values().filter_map(of_vector).collect()
     }
 
     /// Why the memory can't be used any more. `None`: its first `end_bytes` bytes are there.
     pub(crate) fn fault(&self, end_bytes: u64) -> Option<String> {
         let state = locked(&self.state);
-        let actual_bytes = state.heard.memory.as_ref().map_or(0, |memory| length(memory));
+        let actual_bytes = state.received.memory.as_ref().map_or(0, |memory| length(memory));
         (actual_bytes < end_bytes).then(|| {
             format!(
                 "the memory of the ivshmem server {} was truncated to {actual_bytes} bytes",
@@ -336,7 +343,7 @@ impl Client {
 
     /// Whether the connection has ended and another server listens at the socket.
     pub(crate) fn is_replaced(&self) -> bool {
-        let has_ended = locked(&self.state).words.is_none();
+        let has_ended = locked(&self.state).reader.is_none();
         has_ended && socket_identity(&self.socket).is_some_and(|now| Some(now) != self.identity)
     }
 
@@ -347,25 +354,25 @@ impl Client {
 }
 
 impl State {
-    fn look(&mut self) {
+    fn poll(&mut self) {
         for _ in 0..MOST_MESSAGES_A_POLL {
-            let Some(words) = &mut self.words else { return };
-            let result = match words.next() {
+            let Some(reader) = &mut self.reader else { return };
+            let result = match reader.next() {
                 Ok(None) => return,
-                Ok(Some((value, descriptor))) => self.heard.take(value, descriptor),
+                Ok(Some((value, descriptor))) => self.received.take(value, descriptor),
                 Err(why) => Err(why),
             };
             if let Err(why) = result {
                 tracing::warn!(%why, "the connection to the ivshmem server has ended");
                 self.ended = Some(why);
-                self.words = None;
+                self.reader = None;
             }
         }
     }
 }
 
-impl Incoming {
-    /// Takes one word, or says what is wrong with it.
+impl Received {
+    /// Takes one message, or returns what is wrong with it.
     fn take(&mut self, value: i64, descriptor: Option<OwnedFd>) -> Result<(), String> {
         if !self.knows_version {
             if value != VERSION || descriptor.is_some() {
@@ -394,12 +401,13 @@ impl Incoming {
                 self.peers.remove(&number);
                 Ok(())
             }
-            Some(descriptor) => self.introduce(number, number == own, checked_eventfd(descriptor)?),
+            Some(descriptor) => self.add_vector(number, number == own, checked_eventfd(descriptor)?),
         }
     }
 
-    /// One more vector of a peer, or of this host. What is beyond the most that anybody uses is closed, as the protocol asks.
-    fn introduce(&mut self, number: u16, is_own: bool, eventfd: OwnedFd) -> Result<(), String> {
+    /// Adds a vector of a peer or of this host. Those beyond the limit are closed, as the protocol
+    /// asks.
+    fn add_vector(&mut self, number: u16, is_own: bool, eventfd: OwnedFd) -> Result<(), String> {
         let most = MOST_VECTORS as usize;
         if is_own {
             if self.own.len() < most {
@@ -428,7 +436,7 @@ fn checked_memory(memory: OwnedFd) -> Result<OwnedFd, String> {
     }
 }
 
-/// Lets an eventfd pass, and makes sure that it never blocks: a pipe could raise SIGPIPE, a socket talk to anybody.
+/// Accepts only an eventfd and makes it non-blocking: a pipe could raise SIGPIPE.
 fn checked_eventfd(descriptor: OwnedFd) -> Result<OwnedFd, String> {
     let target = std::fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd()));
     match target {
@@ -443,7 +451,7 @@ fn checked_eventfd(descriptor: OwnedFd) -> Result<OwnedFd, String> {
     Ok(descriptor)
 }
 
-/// Bytes of the memory; 0 if it can't be told.
+/// Bytes of the memory; 0 if unknown.
 fn length(memory: &OwnedFd) -> u64 {
     rustix::fs::fstat(memory).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0))
 }

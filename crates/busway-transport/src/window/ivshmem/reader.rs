@@ -1,7 +1,7 @@
-//! The words of an ivshmem server: 8 bytes each, some with one descriptor.
+//! Reads the 8-byte messages of an ivshmem server, some of which carry a descriptor.
 //!
-//! Contract: never blocks and never reads beyond a word, so that a descriptor belongs to the word that it came with. A word in pieces is put together.
-//! Called by [`super::Client`].
+//! Contract: never blocks and never reads beyond a message, so a descriptor belongs to the message
+//! that it came with. Partial messages are put together.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -11,23 +11,23 @@ use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 
 /// Bytes of a word.
-const WORD_BYTES: usize = 8;
+const MESSAGE_BYTES: usize = 8;
 
 /// What comes through a connection.
 #[derive(Debug)]
 pub(super) struct MessageReader {
     stream: OwnedFd,
-    bytes: [u8; WORD_BYTES],
+    bytes: [u8; MESSAGE_BYTES],
     /// How many of them have come.
     come: usize,
     descriptor: Option<OwnedFd>,
 }
 
 impl MessageReader {
-    pub(super) fn of(stream: OwnedFd) -> MessageReader {
+    pub(super) fn new(stream: OwnedFd) -> MessageReader {
         MessageReader {
             stream,
-            bytes: [0; WORD_BYTES],
+            bytes: [0; MESSAGE_BYTES],
             come: 0,
             descriptor: None,
         }
@@ -38,7 +38,7 @@ impl MessageReader {
     /// # Errors
     /// The connection has ended, or what came is no word.
     pub(super) fn next(&mut self) -> Result<Option<(i64, Option<OwnedFd>)>, String> {
-        while self.come < WORD_BYTES {
+        while self.come < MESSAGE_BYTES {
             // Room for two, so that a second one is seen rather than cut off.
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
             let mut ancillary = RecvAncillaryBuffer::new(&mut space);

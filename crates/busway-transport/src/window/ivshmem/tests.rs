@@ -34,7 +34,7 @@ impl Far {
         self.say_with(&value.to_le_bytes(), descriptor.as_slice());
     }
 
-    /// What a peer of this number hears first.
+    /// The greeting of a peer with this number.
     fn greet(&self, number: i64, own: &[OwnedFd]) {
         self.say(0, None);
         self.say(number, None);
@@ -71,11 +71,11 @@ fn pair() -> (Far, Arc<Client>, Server) {
     )
 }
 
-fn named(socket: &Path, vectors: u32, called: Option<u16>) -> Server {
+fn named(socket: &Path, vectors: u32, expected_number: Option<u16>) -> Server {
     Server {
         socket: socket.into(),
         vectors,
-        called,
+        expected_number,
     }
 }
 
@@ -96,7 +96,7 @@ fn accept(listener: &UnixListener) -> Far {
 fn a_peer_joins_step_by_step_and_takes_words_in_pieces() {
     let (far, client, server) = pair();
     let own = bells(2);
-    let waits = |client: &Arc<Client>| matches!(client.look_for(&server), Err(ServerError::Waiting { .. }));
+    let waits = |client: &Arc<Client>| matches!(client.check(&server), Err(ServerError::Waiting { .. }));
     assert!(waits(&client));
     far.say(0, None);
     far.say_with(&7_i64.to_le_bytes()[..3], &[]);
@@ -107,12 +107,12 @@ fn a_peer_joins_step_by_step_and_takes_words_in_pieces() {
     far.say_with(&(-1_i64).to_le_bytes()[1..], &[]);
     far.say(7, Some(&own[0]));
     let error = client
-        .look_for(&server)
+        .check(&server)
         .expect_err("a vector is missing")
         .to_string();
     assert!(error.contains("the memory and 1 vectors"), "{error}");
     far.say(7, Some(&own[1]));
-    client.look_for(&server).expect("all is there");
+    client.check(&server).expect("all is there");
     assert!(client.memory(LENGTH).is_ok());
     let error = client.memory(LENGTH + 1).expect_err("too short").to_string();
     assert!(error.contains("1048577"), "{error}");
@@ -154,8 +154,8 @@ fn what_a_server_gave_stays_good_when_it_has_gone() {
     let peer = bells(1);
     far.say(0, Some(&peer[0]));
     drop(far);
-    client.look();
-    client.look_for(&server).expect("all was said");
+    client.poll();
+    client.check(&server).expect("all was said");
     assert_eq!((client.peers(0).len(), client.fault(LENGTH)), (1, None));
     assert!(!client.is_replaced(), "nobody listens there");
     let memory = client.memory(LENGTH).expect("there");
@@ -214,16 +214,16 @@ fn hostile_words_end_the_connection_with_a_reason() {
     ] {
         let (far, client, _) = pair();
         said.iter().for_each(|(value, fd)| far.say(*value, fd.as_ref()));
-        // Nothing blocks and nothing is heard after it.
+        // Nothing blocks and nothing is read after it.
         far.say(0, None);
-        (0..3).for_each(|_| client.look());
+        (0..3).for_each(|_| client.poll());
         let state = locked(&client.state);
         let ended = state
             .ended
             .as_ref()
             .unwrap_or_else(|| panic!("{said:?} was taken"));
         assert!(
-            ended.contains(reason) && state.words.is_none(),
+            ended.contains(reason) && state.reader.is_none(),
             "{said:?}: {ended}"
         );
     }
@@ -235,7 +235,7 @@ fn descriptors_too_many_and_words_cut_off_end_the_connection() {
     for count in [2, 3] {
         let (far, client, _) = pair();
         far.say_with(&0_i64.to_le_bytes(), &vec![&mem; count]);
-        client.look();
+        client.poll();
         assert!(
             locked(&client.state)
                 .ended
@@ -247,7 +247,7 @@ fn descriptors_too_many_and_words_cut_off_end_the_connection() {
     let (far, client, server) = pair();
     far.say_with(&[0; 5], &[]);
     drop(far);
-    let error = client.look_for(&server).expect_err("it ended").to_string();
+    let error = client.check(&server).expect_err("it ended").to_string();
     assert!(error.contains("within a word"), "{error}");
 }
 
@@ -260,11 +260,14 @@ fn a_peer_with_endless_vectors_keeps_no_more_than_anybody_uses() {
         for _ in 0..MOST_VECTORS + 5 {
             far.say(number, Some(&bell[0]));
         }
-        client.look();
+        client.poll();
     }
     let state = locked(&client.state);
     let most = MOST_VECTORS as usize;
-    assert_eq!((state.heard.own.len(), state.heard.peers[&0].len()), (most, most));
+    assert_eq!(
+        (state.received.own.len(), state.received.peers[&0].len()),
+        (most, most)
+    );
     assert!(state.ended.is_none());
 }
 
@@ -285,7 +288,7 @@ fn all_of_a_process_are_one_peer_and_a_new_server_at_the_socket_is_joined_anew()
         .to_string();
     assert!(error.contains("value = 0x30000"), "{error}");
     drop((far, listener));
-    client.look();
+    client.poll();
     assert!(!client.is_replaced());
     std::fs::remove_file(&socket).expect("there");
     let listener = UnixListener::bind(&socket).expect("a socket");

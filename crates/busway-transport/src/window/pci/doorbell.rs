@@ -1,11 +1,11 @@
 //! Doorbells across a PCI bus: a register in one host's function, an interrupt of the other's.
 //!
-//! A 32-bit store of `value + vector` rings the peer's interrupt `vector`: that is what the doorbell register of QEMU's shared-memory device takes
-//! (docs/specs/ivshmem-spec in QEMU: at offset 12, the peer's number shifted left by 16 and the vector), and what the mailboxes of
-//! bridges are laid out for. Vector 0 wakes the control thread, vector 1 the first lane, and so on; lanes without a vector poll.
+//! A 32-bit store of `value + vector` raises the peer's interrupt `vector`. QEMU's shared-memory
+//! device works so (docs/specs/ivshmem-spec: at offset 12, the peer's number << 16 | vector), and
+//! so do the mailboxes of bridges. Vector 0 wakes the control thread, vector 1 the first lane, and
+//! so on; lanes without a vector poll.
 //!
-//! Contract: places are plain data; what is opened keeps its function open. Ringing is one store. Called by
-//! [`crate::window`]'s bells.
+//! Contract: plain data; [`super::super::register`] maps the register.
 
 use super::error::FunctionError;
 use super::function::{Driver, Function, Resource};
@@ -22,7 +22,7 @@ pub struct Vectors {
 }
 
 impl Vectors {
-    /// Has the kernel tell of the interrupts.
+    /// Has the kernel signal the interrupts through eventfds.
     ///
     /// # Errors
     /// See [`FunctionError`].

@@ -1,13 +1,14 @@
-//! Why a window in a PCI function can't be had.
+//! Why a window in a PCI function can't be used.
 //!
-//! Contract: each text names the function or file, what is wrong with it, and what would mend it; links show it and try again.
+//! Contract: each text names the function or file, the problem and the remedy; links show it and
+//! retry.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::selector::{Address, Selector};
 
-/// What is said wherever a function answers reads with ones only.
+/// The problem of a function that answers reads with ones only.
 pub(crate) const ALL_ONES: &str = "reads all ones: the PCI link is down or the function is in reset";
 
 /// Why a PCI function, or a resource of it, is of no use now.
@@ -64,7 +65,7 @@ pub enum FunctionError {
 }
 
 impl FunctionError {
-    /// Makes an error of what the system says about `path`.
+    /// An error of a system call on `path`.
     pub(crate) fn system<E: Into<io::Error>>(action: &'static str, path: &Path) -> impl FnOnce(E) -> Self {
         let path = path.into();
         move |source| FunctionError::System {

@@ -1,8 +1,7 @@
-//! Which PCI function, and which of its resources, a window lies in; how the function is found.
+//! A PCI function and its memory resources, and how the function is found.
 //!
-//! Contract: names are parsed without any device; [`Function::find`] looks through the kernel's list of functions
-//! (`/sys/bus/pci/devices`, Documentation/PCI/sysfs-pci.rst in the kernel's source; another folder in tests). Called by the settings (parsing) and by
-//! `sysfs.rs` and `vfio.rs` (opening).
+//! Contract: [`Function::find`] reads the kernel's list of functions (`/sys/bus/pci/devices`,
+//! Documentation/PCI/sysfs-pci.rst; another folder in tests).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -77,10 +76,10 @@ impl Function {
         }
     }
 
-    /// Looks for it.
+    /// Finds it in the list.
     ///
     /// # Errors
-    /// There is none, or several and no number says which.
+    /// There is none, or several and no number selects one.
     pub fn find(&self) -> Result<Found, FunctionError> {
         let all = self.list()?;
         let found = match self.selector {

@@ -25,7 +25,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// While the lease is kept, so are the interrupts' `owner`, and `token`, by which that knows that they are lent.
+    /// Keeps the interrupts' `owner`, and `token`, by which the owner knows that they are in use.
     pub(crate) fn new(owner: Arc<dyn Debug + Send + Sync>, token: Arc<()>) -> Lease {
         Lease {
             _owner: owner,

@@ -29,7 +29,7 @@ pub(crate) struct OpenResource {
 }
 
 impl Resource {
-    /// Finds the function, enables it, and opens the resource, of which the first `end_bytes` bytes must exist.
+    /// Finds the function, enables it, and opens the resource, which must have `end_bytes` bytes.
     ///
     /// # Errors
     /// See [`FunctionError`].

@@ -19,7 +19,8 @@ pub struct Address {
 /// What names a function in the system file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selector {
-    /// `"1af4:1110"`: the only function of this vendor and device; `"1af4:1110#1"`: the second one, by address.
+    /// `"1af4:1110"`: the only function of this vendor and device; `"1af4:1110#1"`: the second, by
+    /// address.
     Kind {
         /// PCI vendor.
         vendor: u16,

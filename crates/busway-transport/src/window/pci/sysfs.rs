@@ -1,9 +1,9 @@
-//! A PCI function through its folder in sysfs: enabled, looked at, its resources opened for mapping.
+//! A PCI function through its folder in sysfs: enabled, checked, its resources opened for mapping.
 //!
-//! Contract: formats are those of Documentation/PCI/sysfs-pci.rst and drivers/pci/pci-sysfs.c in the kernel's source, flags those of include/linux/ioport.h,
-//! the configuration space that of the PCI Local Bus Specification 3.0, section 6.1. The kernel counts who has enabled a function; this module adds one
-//! and takes it back at the end, so that it never switches a function off that somebody else uses. Called by
-//! [`crate::window::mapping`] when a window is opened and at each heartbeat.
+//! Contract: formats are those of Documentation/PCI/sysfs-pci.rst and drivers/pci/pci-sysfs.c of
+//! the kernel, flags those of include/linux/ioport.h, the configuration space that of the PCI Local
+//! Bus Specification 3.0, 6.1. The kernel counts the users that enabled a function. This module
+//! adds one and removes it at the end, so it never disables another's function.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -32,7 +32,8 @@ pub struct Line {
     flags: u64,
 }
 
-/// The lines of the file `resource`: first and last address and flags of each resource; `None` where there is none.
+/// Parses the file `resource`: first and last address and flags of each resource; `None` for an
+/// unused one.
 fn parse_resources(text: &str) -> Vec<Option<Line>> {
     let line = |line: &str| {
         let mut numbers = line
@@ -45,7 +46,7 @@ fn parse_resources(text: &str) -> Vec<Option<Line>> {
     text.lines().map(line).collect()
 }
 
-/// What the configuration space says first.
+/// The first registers of the configuration space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Configuration {
     vendor: u16,
@@ -71,10 +72,11 @@ impl Configuration {
     }
 }
 
-/// One count of those who want the function enabled.
+/// One count of the kernel's users of an enabled function.
 #[derive(Debug)]
 struct Enabled {
-    /// The file `enable`; `None` if somebody else keeps it enabled and this process may not count.
+    /// The file `enable`; `None` if another user keeps it enabled and this process may not write
+    /// it.
     counted: Option<PathBuf>,
 }
 
@@ -83,7 +85,7 @@ impl Enabled {
         let path = found.folder.join("enable");
         match write(&path, "1") {
             Ok(()) => Ok(Enabled { counted: Some(path) }),
-            // A driver holds it, or this is not root. Good enough if somebody has enabled it.
+            // A driver has the function, or this is not root. Being enabled already is enough.
             Err(error) => {
                 let count = std::fs::read_to_string(&path).unwrap_or_default();
                 let is_enabled = count.trim().parse::<i64>().is_ok_and(|count| count > 0);
@@ -196,7 +198,7 @@ impl SysfsHandle {
 }
 
 impl Resource {
-    /// Finds the function, enables it, and opens the resource for mapping, of which the first `end_bytes` bytes must exist.
+    /// Finds the function, enables it, and opens the resource, which must have `end_bytes` bytes.
     ///
     /// # Errors
     /// See [`FunctionError`].
@@ -243,7 +245,7 @@ impl Resource {
         Ok((file.into(), handle))
     }
 
-    /// Looks whether the resource can be what the settings say, and changes nothing.
+    /// Checks the resource against the settings; changes nothing.
     fn judge(&self, found: &Found, end_bytes: u64) -> Result<(), FunctionError> {
         let line = look(found, self.index, end_bytes)?;
         if self.write_combining && line.flags & IORESOURCE_PREFETCH == 0 {
@@ -259,7 +261,8 @@ impl Resource {
         Ok(())
     }
 
-    /// Whether the function is there and the first `end_bytes` bytes of the resource exist: for `busway check --here`. Changes nothing.
+    /// Whether the function and the first `end_bytes` bytes of the resource exist, for `busway
+    /// check --here`. Changes nothing.
     ///
     /// # Errors
     /// See [`FunctionError`].

@@ -1,9 +1,10 @@
-//! A PCI function through the kernel's `vfio-pci`: its resources opened for mapping, its interrupts as descriptors.
+//! A PCI function through the kernel's `vfio-pci`: its resources for mapping, its interrupts as
+//! eventfds.
 //!
-//! Contract: structures and numbers are those of include/uapi/linux/vfio.h of the kernel; layouts are asserted. A function is opened through its IOMMU
-//! group and a container of its own. The kernel lends a group to one opener at a time, so everything in this process that uses a function shares one
-//! [`Device`], and another process is refused until it is closed. Called by [`crate::window::mapping`] (a window is opened), by the bells, and by the control
-//! thread at each heartbeat.
+//! Contract: structures and numbers are those of include/uapi/linux/vfio.h; layouts are asserted. A
+//! function is opened through its IOMMU group and a container of its own. The kernel gives a group
+//! to one opener at a time, so all users in this process share one [`Device`], and other processes
+//! are refused.
 #![allow(unsafe_code)] // ioctls that take structures.
 
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -42,13 +43,13 @@ const REGION_INFO_FLAG_MMAP: u32 = 4;
 const CONFIG_REGION: u32 = 7;
 /// `VFIO_PCI_MSIX_IRQ_INDEX`.
 const MSIX: u32 = 2;
-/// `VFIO_PCI_REQ_IRQ_INDEX`: somebody wants the function back.
+/// `VFIO_PCI_REQ_IRQ_INDEX`: the kernel requests the function back.
 const REQUEST: u32 = 4;
 /// `VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER`.
 const EVENTFD_TRIGGER: u32 = 4 | 32;
 
-/// Offset of the command register, and its bits for memory and for being the bus's master, without which no MSI-X leaves the function (PCI Local Bus Specification 3.0,
-/// 6.2.2 and 6.8.3).
+/// Command register and its bits for memory and bus master; without the latter no MSI-X leaves the
+/// function (PCI Local Bus Specification 3.0, 6.2.2 and 6.8.3).
 const COMMAND_AT: u64 = 4;
 const COMMAND_MEMORY_AND_MASTER: u16 = 2 | 4;
 
@@ -107,13 +108,13 @@ const _: () = {
     assert!(size_of::<IrqSet>() == 20 + 4 * MOST_VECTORS as usize);
 };
 
-/// One of VFIO's ioctls, with what the kernel is given: a pointer to a structure that it may write, or a number.
+/// A VFIO ioctl; the argument is a pointer to a structure, or a number.
 struct Request {
     number: u8,
     argument: *mut c_void,
 }
 
-// SAFETY: all of VFIO's ioctls have opcodes without size and direction; `argument` is what the caller of `call` promises it to be.
+// SAFETY: VFIO's opcodes have no size and direction; the caller of `call` vouches for `argument`.
 unsafe impl Ioctl for Request {
     type Output = c_int;
     const IS_MUTATING: bool = true;
@@ -149,7 +150,7 @@ fn call_with(fd: impl AsFd, number: u8, argument: usize) -> io::Result<c_int> {
     unsafe { ioctl(fd, Request { number, argument }) }.map_err(io::Error::from)
 }
 
-/// What a structure's `argsz` says: some dozens of bytes.
+/// The `argsz` of a structure.
 const fn argsz<T>() -> u32 {
     size_of::<T>() as u32
 }
@@ -161,16 +162,18 @@ pub struct Device {
     folder: PathBuf,
     device: File,
     config_at: u64,
-    /// Readable once somebody wants the function back; none on kernels that do not tell.
+    /// Readable once the kernel requests the function back; `None` on kernels that do not signal
+    /// it.
     wanted_back: Option<OwnedFd>,
-    /// Whether somebody has the interrupts.
+    /// Alive while the interrupts are in use.
     interrupts: Mutex<Weak<()>>,
     // Closed after the device, in this order.
     _group: File,
     _container: File,
 }
 
-/// The devices that this process has opened. Locked when windows and bells are opened, never on the data path.
+/// The devices open in this process. Locked when windows and doorbells open, never on the data
+/// path.
 static OPEN: Mutex<Vec<(Address, Weak<Device>)>> = Mutex::new(Vec::new());
 
 fn open_read_write(path: &Path) -> Result<File, FunctionError> {
@@ -269,7 +272,7 @@ impl Device {
         // SAFETY: this ioctl reads a C string; an address with its end is shorter than the buffer.
         let device =
             unsafe { call(&group, GROUP_GET_DEVICE_FD, &mut bytes) }.map_err(failed("open through VFIO"))?;
-        // SAFETY: a new descriptor, which nobody else has.
+        // SAFETY: a new descriptor that only this call has.
         let device = unsafe { File::from_raw_fd(device) };
         let mut device = Device {
             address: found.address,
@@ -297,7 +300,8 @@ impl Device {
             index,
             ..RegionInfo::default()
         };
-        // SAFETY: this ioctl takes a `struct vfio_region_info`; longer descriptions are left out, as `argsz` says.
+        // SAFETY: this ioctl takes a `struct vfio_region_info`; `argsz` excludes longer
+        // descriptions.
         unsafe { call(&self.device, DEVICE_GET_REGION_INFO, &mut region) }?;
         Ok(region)
     }
@@ -328,18 +332,19 @@ impl Device {
         unsafe { call(&self.device, DEVICE_SET_IRQS, &mut set) }.map(drop)
     }
 
-    /// The first `vectors` of the function's MSI-X interrupts. They are lent once at a time: a ring that two looked for would wake one of them.
+    /// The first `vectors` of the function's MSI-X interrupts. They have one user at a time: two
+    /// would take each other's rings.
     ///
     /// # Errors
-    /// They are lent, or there are fewer.
+    /// They are in use, or there are fewer.
     pub fn interrupts(self: &Arc<Device>, vectors: u32) -> Result<Interrupts, FunctionError> {
         let unusable = |problem: String, mend| FunctionError::Unusable {
             address: self.address,
             problem,
             mend,
         };
-        let mut lent = self.interrupts.lock().unwrap_or_else(PoisonError::into_inner);
-        if lent.strong_count() > 0 {
+        let mut in_use = self.interrupts.lock().unwrap_or_else(PoisonError::into_inner);
+        if in_use.strong_count() > 0 {
             return Err(unusable(
                 "wakes another link of this host already".into(),
                 "give each link a function of its own, or let one of them poll",
@@ -367,7 +372,7 @@ impl Device {
         self.trigger(MSIX, &all)
             .map_err(failed("set the interrupts of"))?;
         let token = Arc::new(());
-        *lent = Arc::downgrade(&token);
+        *in_use = Arc::downgrade(&token);
         let device = Arc::clone(self);
         let lease = Arc::new(Lease::new(device, token));
         Ok(Interrupts { eventfds, lease })
@@ -404,8 +409,8 @@ impl Device {
 }
 
 impl Resource {
-    /// Opens the function and finds the resource, of which the first `end_bytes` bytes must exist: what is to be mapped, where in
-    /// it the resource begins, and the device.
+    /// Opens the resource, which must have `end_bytes` bytes: the file to map, the offset in it,
+    /// the device.
     ///
     /// # Errors
     /// See [`FunctionError`].
