@@ -143,3 +143,29 @@ pub fn create_node(config: &Config, host: &str) -> Result<Node<Service>, DomainE
         .create::<Service>()
         .map_err(|e| failed(format!("{e:?}")))
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use iceoryx2::prelude::ipc;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A domain of its own, in a directory that lives as long as the value beside it.
+    pub fn temporary(prefix: &str) -> (TempDir, Config) {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let domain = Iceoryx2Domain {
+            root_path: Some(directory.path().into()),
+            prefix: Some(format!("{prefix}{}_", std::process::id())),
+            ..Default::default()
+        };
+        let config = config(&domain).expect("a valid domain");
+        (directory, config)
+    }
+
+    /// The node of a program.
+    pub fn program(config: &Config) -> Node<ipc::Service> {
+        let node = NodeBuilder::new().config(config).create();
+        node.expect("a program's node")
+    }
+}

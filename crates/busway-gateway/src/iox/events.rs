@@ -107,7 +107,6 @@ impl EventNotifier {
 mod tests {
     use super::*;
     use crate::iox::domain;
-    use iceoryx2::prelude::{NodeBuilder, ipc};
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::os::fd::BorrowedFd;
 
@@ -129,18 +128,9 @@ mod tests {
 
     #[test]
     fn program_event_makes_the_listener_readable_and_our_own_does_not() {
-        let temporary = tempfile::tempdir().expect("a temporary directory");
-        let config = domain::config(&busway_system::Iceoryx2Domain {
-            root_path: Some(temporary.path().into()),
-            prefix: Some(format!("ear{}_", std::process::id())),
-            ..Default::default()
-        })
-        .expect("valid");
+        let (_temporary, config) = domain::tests::temporary("ear");
         let ours = domain::create_node(&config, "test").expect("our node");
-        let node = NodeBuilder::new()
-            .config(&config)
-            .create::<ipc::Service>()
-            .expect("a program's node");
+        let node = domain::tests::program(&config);
         let service = node
             .service_builder(&"A".try_into().expect("valid"))
             .event()

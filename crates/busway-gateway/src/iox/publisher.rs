@@ -225,13 +225,7 @@ mod tests {
 
     #[test]
     fn data_segment_is_one_mapping_with_an_id_of_its_own() {
-        let temporary = tempfile::tempdir().expect("a temporary directory");
-        let config = domain::config(&busway_system::Iceoryx2Domain {
-            root_path: Some(temporary.path().into()),
-            prefix: Some(format!("seg{}_", std::process::id())),
-            ..Default::default()
-        })
-        .expect("valid");
+        let (_temporary, config) = domain::tests::temporary("seg");
         let node = domain::create_node(&config, "test").expect("a node");
         let name = "A".try_into().expect("valid");
         let program = node

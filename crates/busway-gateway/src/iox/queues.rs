@@ -211,17 +211,8 @@ mod tests {
 
     #[test]
     fn what_overflowed_in_iceoryx2_is_known_to_the_sample() {
-        let temporary = tempfile::tempdir().expect("a temporary directory");
-        let config = domain::config(&busway_system::Iceoryx2Domain {
-            root_path: Some(temporary.path().into()),
-            prefix: Some(format!("ovf{}_", std::process::id())),
-            ..Default::default()
-        })
-        .expect("valid");
-        let node = NodeBuilder::new()
-            .config(&config)
-            .create::<ipc::Service>()
-            .expect("node");
+        let (_temporary, config) = domain::tests::temporary("ovf");
+        let node = domain::tests::program(&config);
         let service = node
             .service_builder(&"A".try_into().expect("valid"))
             .publish_subscribe::<u64>()
@@ -255,13 +246,7 @@ mod tests {
 
     #[test]
     fn publishers_that_replace_their_segment_are_told_from_those_that_do_not() {
-        let temporary = tempfile::tempdir().expect("a temporary directory");
-        let config = domain::config(&busway_system::Iceoryx2Domain {
-            root_path: Some(temporary.path().into()),
-            prefix: Some(format!("dyn{}_", std::process::id())),
-            ..Default::default()
-        })
-        .expect("valid");
+        let (_temporary, config) = domain::tests::temporary("dyn");
         let node = domain::create_node(&config, "test").expect("a node");
         let name = "A".try_into().expect("valid");
         let builder = node.service_builder(&name).publish_subscribe::<[u64]>();

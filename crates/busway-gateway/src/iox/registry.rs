@@ -159,18 +159,9 @@ mod tests {
 
     #[test]
     fn the_registry_shows_ports_and_nodes_of_real_services_without_taking_a_place() {
-        let temporary = tempfile::tempdir().expect("a temporary directory");
-        let config = domain::config(&busway_system::Iceoryx2Domain {
-            root_path: Some(temporary.path().into()),
-            prefix: Some(format!("reg{}_", std::process::id())),
-            ..Default::default()
-        })
-        .expect("valid");
+        let (_temporary, config) = domain::tests::temporary("reg");
         let ours = domain::create_node(&config, "test").expect("our node");
-        let node = NodeBuilder::new()
-            .config(&config)
-            .create::<ipc::Service>()
-            .expect("a program's node");
+        let node = domain::tests::program(&config);
         let service = node
             .service_builder(&"A/Service".try_into().expect("valid"))
             .publish_subscribe::<u64>()

@@ -265,24 +265,14 @@ impl Watch {
 mod tests {
     use super::*;
     use crate::iox::domain;
-    use iceoryx2::prelude::*;
 
     #[test]
     fn services_ports_and_their_ends_are_told_and_quiet_is_quiet() {
-        let temporary = tempfile::tempdir().expect("a temporary directory");
-        let config = domain::config(&busway_system::Iceoryx2Domain {
-            root_path: Some(temporary.path().into()),
-            prefix: Some(format!("watch{}_", std::process::id())),
-            ..Default::default()
-        })
-        .expect("valid");
+        let (_temporary, config) = domain::tests::temporary("watch");
         let mut watch = Watch::new(&config).expect("watches");
         assert_eq!(watch.drain(), Changes::default());
 
-        let node = NodeBuilder::new()
-            .config(&config)
-            .create::<ipc::Service>()
-            .expect("node");
+        let node = domain::tests::program(&config);
         let service = node
             .service_builder(&"A".try_into().expect("valid"))
             .publish_subscribe::<u64>()
