@@ -21,26 +21,13 @@ pub enum Set {
 impl Set {
     /// The selection of packages and targets is that of `.ci/run` and of the README's commands:
     /// cargo gives other selections other features, and would build nearly everything again.
-    fn arguments(self) -> &'static [&'static str] {
+    fn arguments(self) -> &'static str {
         match self {
-            Set::TransportTests => &[
-                "test",
-                "--workspace",
-                "--no-run",
-                "--test",
-                "contract_*",
-                "--test",
-                "tipc",
-                "--test",
-                "rdma",
-                "--test",
-                "rdma_alone",
-                "--test",
-                "pci",
-                "--test",
-                "udp",
-            ],
-            Set::Programs => &["build", "--workspace", "--bins", "--examples"],
+            Set::TransportTests => {
+                "test --workspace --no-run --test contract_* --test tipc --test rdma --test rdma_alone \
+                 --test pci --test udp"
+            }
+            Set::Programs => "build --workspace --bins --examples",
         }
     }
 }
@@ -59,32 +46,25 @@ impl Builds {
             Entry::Vacant(place) => place.insert(build(set)?),
         };
         let found = files.get(name).cloned();
-        found.with_context(|| {
-            format!(
-                "no such test: `cargo {}` makes no {name}",
-                set.arguments().join(" ")
-            )
-        })
+        found.with_context(|| format!("no such test: `cargo {}` makes no {name}", set.arguments()))
     }
 }
 
 fn build(set: Set) -> Result<BTreeMap<String, PathBuf>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command
-        .args(set.arguments())
-        .args(["--release", "--quiet", "--message-format=json-render-diagnostics"]);
+    command.args(set.arguments().split(' ')).args([
+        "--release",
+        "--quiet",
+        "--message-format=json-render-diagnostics",
+    ]);
     let output = command
         .current_dir(workspace())
         .stderr(Stdio::inherit())
         .output()
         .context("cargo can't be started")?;
     if !output.status.success() {
-        bail!(
-            "`cargo {}` ended with {}",
-            set.arguments().join(" "),
-            output.status
-        );
+        bail!("`cargo {}` ended with {}", set.arguments(), output.status);
     }
     Ok(executables(&String::from_utf8_lossy(&output.stdout)))
 }

@@ -281,6 +281,16 @@ pub struct Stream {
 }
 
 impl Stream {
+    /// 64 B a millisecond without end, with safe overflow.
+    pub const STEADY: Stream = Stream {
+        service: "lab/steady",
+        safe_overflow: None,
+        buffer: 256,
+        lengths_bytes: &[64],
+        gap_us: 1_000,
+        count: None,
+    };
+
     fn settings(&self) -> Value {
         json!({ "safe_overflow": self.safe_overflow, "history": null, "buffer": self.buffer })
     }
@@ -353,15 +363,7 @@ pub fn end_to_end(guests: [&Guest; 2], bus: &str, more: &str) -> Result<Value> {
         status["links"][0]["bus"]
     );
 
-    let steady = Stream {
-        service: "lab/steady",
-        safe_overflow: None,
-        buffer: 256,
-        lengths_bytes: &[64],
-        gap_us: 1_000,
-        count: None,
-    };
-    let (subscriber, publisher) = (steady.subscriber(b)?, steady.publisher(a)?);
+    let (subscriber, publisher) = (Stream::STEADY.subscriber(b)?, Stream::STEADY.publisher(a)?);
     with_logs(flows(&publisher, &subscriber, "at first"), &gateways)?;
     for host in [1, 0] {
         gateways.restart(host)?;
@@ -370,10 +372,7 @@ pub fn end_to_end(guests: [&Guest; 2], bus: &str, more: &str) -> Result<Value> {
             &gateways,
         )?;
     }
-    for program in [&publisher, &subscriber] {
-        program.end_input()?;
-        program.wait(LIMIT)?;
-    }
+    end(&[&publisher, &subscriber])?;
     gateways.finish()?;
     Ok(json!({ "bus": bus, "sizes_bytes": SIZES, "messages_each_way": MESSAGES, "gateways_killed": 2 }))
 }
@@ -412,6 +411,15 @@ pub fn flows(publisher: &Program<'_>, subscriber: &Program<'_>, when: &str) -> R
         newest["corrupt"] == 0 && seen(&newest, "backwards") == 0,
         "messages came changed or twice {when}: {newest}"
     );
+    Ok(())
+}
+
+/// Asks programs to end, and waits for that.
+pub fn end(programs: &[&Program<'_>]) -> Result<()> {
+    for program in programs {
+        program.end_input()?;
+        program.wait(LIMIT)?;
+    }
     Ok(())
 }
 

@@ -8,49 +8,18 @@ use anyhow::{Context, Result, bail};
 
 use super::lock;
 
-/// A program that the lab runs on the host and the Debian package that has it.
-struct Need {
-    program: &'static str,
-    package: &'static str,
-}
+/// Programs that the lab runs on the host, each with the Debian package that has it.
+type Needs = [(&'static str, &'static str)];
 
-const ALWAYS: [Need; 6] = [
-    Need {
-        program: "qemu-system-x86_64",
-        package: "qemu-system-x86",
-    },
-    Need {
-        program: "apt-get",
-        package: "apt",
-    },
-    Need {
-        program: "dpkg-deb",
-        package: "dpkg",
-    },
-    Need {
-        program: "xz",
-        package: "xz-utils",
-    },
-    Need {
-        program: "strip",
-        package: "binutils",
-    },
-    Need {
-        program: "setpriv",
-        package: "util-linux",
-    },
+const ALWAYS: &Needs = &[
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("apt-get", "apt"),
+    ("dpkg-deb", "dpkg"),
+    ("xz", "xz-utils"),
+    ("strip", "binutils"),
+    ("setpriv", "util-linux"),
 ];
-
-const FOR_MODULES: [Need; 2] = [
-    Need {
-        program: "make",
-        package: "make",
-    },
-    Need {
-        program: "gcc-12",
-        package: "gcc-12",
-    },
-];
+const FOR_MODULES: &Needs = &[("make", "make"), ("gcc-12", "gcc-12")];
 
 /// Whether this run may install packages and must not skip anything: continuous integration.
 pub fn is_ci() -> bool {
@@ -60,22 +29,22 @@ pub fn is_ci() -> bool {
 /// Sees to it that the host can run guests: installs what is missing as root in continuous
 /// integration (`CI=true`), else names it.
 pub fn ensure() -> Result<()> {
-    ensure_all(&ALWAYS)
+    ensure_all(ALWAYS)
 }
 
 pub fn ensure_for_modules() -> Result<()> {
-    ensure_all(&FOR_MODULES)
+    ensure_all(FOR_MODULES)
 }
 
 /// Held while it is seen to that nothing is missing: only one installs.
 static INSTALLING: Mutex<()> = Mutex::new(());
 
-fn ensure_all(needs: &[Need]) -> Result<()> {
+fn ensure_all(needs: &Needs) -> Result<()> {
     let _alone = lock(&INSTALLING);
     let missing: Vec<&str> = needs
         .iter()
-        .filter(|need| find(need.program).is_none())
-        .map(|need| need.package)
+        .filter(|(program, _)| find(program).is_none())
+        .map(|(_, package)| *package)
         .collect();
     if missing.is_empty() {
         return Ok(());

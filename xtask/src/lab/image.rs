@@ -21,61 +21,18 @@ use super::packages::{look_up, unpacked};
 use super::store::Store;
 
 /// Packages whose programs guests have, and the libraries of these.
-const PACKAGES: [&str; 31] = [
-    "busybox-static",
-    "iproute2",
-    "ibverbs-providers",
-    "ibverbs-utils",
-    "rdmacm-utils",
-    "perftest",
-    "libibverbs1",
-    "librdmacm1",
-    "libibumad3",
-    "libnl-3-200",
-    "libnl-route-3-200",
-    "libmnl0",
-    "libbpf1",
-    "libelf1",
-    "libxtables12",
-    "libcap2",
-    "libtirpc3",
-    "libbsd0",
-    "libmd0",
-    "libselinux1",
-    "libpcre2-8-0",
-    "libgssapi-krb5-2",
-    "libkrb5-3",
-    "libk5crypto3",
-    "libkrb5support0",
-    "libkeyutils1",
-    "libcom-err2",
-    "libssl3",
-    "zlib1g",
-    "libpci3",
-    "libudev1",
-];
+const PACKAGES: &str = "busybox-static iproute2 ibverbs-providers ibverbs-utils rdmacm-utils perftest libibverbs1 \
+    librdmacm1 libibumad3 libnl-3-200 libnl-route-3-200 libmnl0 libbpf1 libelf1 libxtables12 \
+    libcap2 libtirpc3 libbsd0 libmd0 libselinux1 libpcre2-8-0 libgssapi-krb5-2 libkrb5-3 \
+    libk5crypto3 libkrb5support0 libkeyutils1 libcom-err2 libssl3 zlib1g libpci3 libudev1";
 
 /// Files of these packages that guests have, besides busybox.
-const PROGRAMS: [&str; 18] = [
-    "bin/ip",
-    "sbin/tipc",
-    "bin/rdma",
-    "sbin/tc",
-    "bin/ss",
-    "usr/bin/ibv_devinfo",
-    "usr/bin/ibv_devices",
-    "usr/bin/ibv_rc_pingpong",
-    "usr/bin/rping",
-    "usr/bin/ucmatose",
-    "usr/bin/ib_write_lat",
-    "usr/bin/ib_write_bw",
-    "usr/bin/ib_send_lat",
-    "usr/bin/ib_send_bw",
-    "usr/bin/ib_read_lat",
-    "usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so",
-    "usr/lib/x86_64-linux-gnu/libibverbs/libsiw-rdmav34.so",
-    "usr/lib/x86_64-linux-gnu/librdmacm.so.1",
-];
+const PROGRAMS: &str = "bin/ip sbin/tipc bin/rdma sbin/tc bin/ss usr/bin/ibv_devinfo usr/bin/ibv_devices \
+    usr/bin/ibv_rc_pingpong usr/bin/rping usr/bin/ucmatose usr/bin/ib_write_lat \
+    usr/bin/ib_write_bw usr/bin/ib_send_lat usr/bin/ib_send_bw usr/bin/ib_read_lat \
+    usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so \
+    usr/lib/x86_64-linux-gnu/libibverbs/libsiw-rdmav34.so \
+    usr/lib/x86_64-linux-gnu/librdmacm.so.1";
 
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 
@@ -84,7 +41,7 @@ const LAYOUT: u32 = 1;
 
 /// The shared part of the initramfs for a kernel.
 pub fn base(store: &Store, kernel: &Kernel) -> Result<PathBuf> {
-    let known = look_up(&PACKAGES)?;
+    let known = look_up(&PACKAGES.split(' ').collect::<Vec<_>>())?;
     let mut versions: Vec<String> = known
         .values()
         .map(|package| format!("{} {}", package.name, package.version))
@@ -100,13 +57,10 @@ pub fn base(store: &Store, kernel: &Kernel) -> Result<PathBuf> {
         lay_out(&mut archive)?;
         let busybox = unpacked(store, &known["busybox-static"])?.join("bin/busybox");
         archive.file("usr/bin/busybox", &busybox)?;
-        let found: Vec<(&str, PathBuf)> = PROGRAMS
-            .iter()
-            .map(|name| Ok((*name, find_in(&trees, name)?)))
-            .collect::<Result<_>>()?;
-        for (name, file) in &found {
-            archive.file(&merged(name), file)?;
-            for library in libraries(file, &trees)? {
+        for name in PROGRAMS.split(' ') {
+            let file = find_in(&trees, name)?;
+            archive.file(&merged(name), &file)?;
+            for library in libraries(&file, &trees)? {
                 archive.library(&library)?;
             }
         }
@@ -126,20 +80,8 @@ pub fn base(store: &Store, kernel: &Kernel) -> Result<PathBuf> {
 
 /// Directories, and links that make one of `/bin`, `/sbin` and their like below `/usr`.
 fn lay_out(archive: &mut Archive) -> Result<()> {
-    for directory in [
-        "dev",
-        "proc",
-        "sys",
-        "run",
-        "tmp",
-        "etc",
-        "root",
-        "usr",
-        "usr/bin",
-        "usr/lib",
-        "usr/lib64",
-        LIBRARIES,
-    ] {
+    let directories = "dev proc sys run tmp etc root usr usr/bin usr/lib usr/lib64";
+    for directory in directories.split(' ').chain([LIBRARIES]) {
         archive.directory(directory)?;
     }
     for (link, target) in [

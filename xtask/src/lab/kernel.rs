@@ -44,28 +44,9 @@ impl fmt::Display for Flavor {
 }
 
 /// The modules that guests may load; those that they depend on come with them.
-const MODULES: [&str; 20] = [
-    "virtio_pci",
-    "virtio_net",
-    "virtio_console",
-    "tipc",
-    "diag",
-    "ib_uverbs",
-    "ib_umad",
-    "rdma_cm",
-    "rdma_ucm",
-    "rdma_rxe",
-    "libcrc32c",
-    "crc32_generic",
-    "crc32c_generic",
-    "crc32_pclmul",
-    "crc32c_intel",
-    "sch_netem",
-    "veth",
-    "uio_pci_generic",
-    "vfio_pci",
-    "vfio_iommu_type1",
-];
+const MODULES: &str = "virtio_pci virtio_net virtio_console tipc diag ib_uverbs ib_umad rdma_cm rdma_ucm rdma_rxe \
+    libcrc32c crc32_generic crc32c_generic crc32_pclmul crc32c_intel sch_netem veth \
+    uio_pci_generic vfio_pci vfio_iommu_type1";
 
 #[derive(Clone, Debug)]
 pub struct Kernel {
@@ -99,7 +80,7 @@ impl Kernel {
         }
         let kind = if with_siw { "modules-siw" } else { "modules" };
         // The store may be older than the list.
-        let list = checksum(MODULES.join(" ").as_bytes());
+        let list = checksum(MODULES.as_bytes());
         let modules = store.once(&format!("kernels/{release}_{version}/{kind}-{list:016x}"), |to| {
             pick_modules(&kmod, &package, &release, &extra, to)
         })?;
@@ -156,7 +137,7 @@ fn pick_modules(kmod: &Path, package: &Path, release: &str, extra: &[PathBuf], t
     // The package has no index: it is made in the unpacked package, where it harms nobody.
     depmod(kmod, package, release)?;
     let listed = fs::read_to_string(from.join("modules.dep"))?;
-    for relative in closure(&listed, &MODULES)? {
+    for relative in closure(&listed, &MODULES.split(' ').collect::<Vec<_>>())? {
         let target = into.join(&relative);
         fs::create_dir_all(target.parent().context("a module lies in a directory")?)?;
         fs::copy(from.join(&relative), target)?;

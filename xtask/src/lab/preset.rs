@@ -63,6 +63,15 @@ impl Preset {
         }
     }
 
+    /// A bus, with the medium of this device where the bus has several.
+    pub fn shown(self, bus: &str) -> String {
+        match self {
+            Preset::Roce => format!("{bus} over RoCE"),
+            Preset::Iwarp => format!("{bus} over iWARP"),
+            Preset::Tipc | Preset::Pci | Preset::PciDoorbell => bus.to_owned(),
+        }
+    }
+
     /// Takes the device away while programs use it.
     pub fn remove_device(self, guest: &Guest) -> Result<()> {
         let line = match self {

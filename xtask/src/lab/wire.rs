@@ -38,6 +38,45 @@ pub struct Faults {
     pub reordering: f64,
 }
 
+impl Faults {
+    pub const NONE: Faults = Faults {
+        is_cut: false,
+        delay_ms: 0,
+        loss: 0.0,
+        duplication: 0.0,
+        reordering: 0.0,
+    };
+    pub const CUT: Faults = Faults {
+        is_cut: true,
+        ..Faults::NONE
+    };
+
+    pub const fn delay_ms(delay_ms: u32) -> Faults {
+        Faults {
+            delay_ms,
+            ..Faults::NONE
+        }
+    }
+
+    pub const fn loss(loss: f64) -> Faults {
+        Faults { loss, ..Faults::NONE }
+    }
+
+    pub const fn duplication(duplication: f64) -> Faults {
+        Faults {
+            duplication,
+            ..Faults::NONE
+        }
+    }
+
+    pub const fn reordering(reordering: f64) -> Faults {
+        Faults {
+            reordering,
+            ..Faults::NONE
+        }
+    }
+}
+
 /// How much later a frame arrives that others overtake.
 const OVERTAKEN: Duration = Duration::from_millis(5);
 
@@ -282,56 +321,31 @@ mod tests {
 
     #[test]
     fn perfect_wire_delivers_each_frame_once_in_order() {
-        let (numbers, frames) = arriving(Faults::default(), 500, 1);
+        let (numbers, frames) = arriving(Faults::NONE, 500, 1);
         assert_eq!(numbers, (0..500).collect::<Vec<_>>());
-        assert_eq!(
-            frames,
-            Frames {
-                seen: 500,
-                ..Frames::default()
-            }
-        );
+        let seen = Frames {
+            seen: 500,
+            ..Frames::default()
+        };
+        assert_eq!(frames, seen);
     }
 
     #[test]
-    fn lossy_wire_counts_each_lost_frame_once() {
-        let (numbers, frames) = arriving(
-            Faults {
-                loss: 0.3,
-                ..Faults::default()
-            },
-            500,
-            2,
-        );
+    fn wire_counts_each_frame_that_it_loses_or_duplicates() {
+        let (numbers, frames) = arriving(Faults::loss(0.3), 500, 2);
         assert!((100..=200).contains(&frames.lost), "{frames:?}");
         assert_eq!(numbers.len() as u64, 500 - frames.lost);
         assert!(numbers.is_sorted_by(|a, b| a < b));
-    }
-
-    #[test]
-    fn wire_duplicates_as_many_frames_as_it_counts() {
-        let (numbers, frames) = arriving(
-            Faults {
-                duplication: 0.3,
-                ..Faults::default()
-            },
-            500,
-            3,
-        );
+        let (numbers, frames) = arriving(Faults::duplication(0.3), 500, 3);
         assert!((100..=200).contains(&frames.duplicated), "{frames:?}");
         assert_eq!(numbers.len() as u64, 500 + frames.duplicated);
+        let (numbers, frames) = arriving(Faults::CUT, 10, 6);
+        assert_eq!((numbers.len(), frames.lost), (0, 10));
     }
 
     #[test]
     fn reordering_wire_loses_no_frame() {
-        let (mut numbers, frames) = arriving(
-            Faults {
-                reordering: 0.2,
-                ..Faults::default()
-            },
-            500,
-            4,
-        );
+        let (mut numbers, frames) = arriving(Faults::reordering(0.2), 500, 4);
         assert!(frames.reordered > 0 && !numbers.is_sorted(), "{frames:?}");
         numbers.sort_unstable();
         assert_eq!(numbers, (0..500).collect::<Vec<_>>());
@@ -340,39 +354,15 @@ mod tests {
     #[test]
     fn delayed_frame_arrives_after_its_delay() {
         let begin = Instant::now();
-        let (numbers, _) = arriving(
-            Faults {
-                delay_ms: 40,
-                ..Faults::default()
-            },
-            3,
-            5,
-        );
+        let (numbers, _) = arriving(Faults::delay_ms(40), 3, 5);
         assert_eq!(numbers, [0, 1, 2]);
         // The reader's silence is counted from the last frame.
         assert!(begin.elapsed() >= Duration::from_millis(40) + SILENCE);
     }
 
     #[test]
-    fn nothing_passes_a_cut_wire() {
-        let (numbers, frames) = arriving(
-            Faults {
-                is_cut: true,
-                ..Faults::default()
-            },
-            10,
-            6,
-        );
-        assert_eq!((numbers.len(), frames.lost), (0, 10));
-    }
-
-    #[test]
     fn same_seed_loses_same_frames() {
-        let faults = Faults {
-            loss: 0.5,
-            ..Faults::default()
-        };
-        let [first, again, other] = [7, 7, 8].map(|seed| arriving(faults, 200, seed).0);
+        let [first, again, other] = [7, 7, 8].map(|seed| arriving(Faults::loss(0.5), 200, seed).0);
         assert_eq!(first, again);
         assert_ne!(first, other);
     }

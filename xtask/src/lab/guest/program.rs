@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::Guest;
+use super::state::Progress;
 use crate::lab::lock;
 use crate::lab::protocol::{Bytes, Request};
 
@@ -56,48 +57,31 @@ impl Program<'_> {
             .with_context(|| format!("{what}; it wrote: {}", self.error_so_far()))
     }
 
-    pub fn output_so_far(&self) -> String {
+    /// What is known of it so far.
+    fn so_far<T>(&self, what: impl Fn(&Progress) -> T) -> T {
         let programs = lock(&self.guest.state.programs);
-        programs
-            .known
-            .get(&self.number)
-            .map(|progress| progress.output.text())
-            .unwrap_or_default()
+        what(programs.known.get(&self.number).unwrap_or(&Progress::default()))
+    }
+
+    pub fn output_so_far(&self) -> String {
+        self.so_far(|progress| progress.output.text())
     }
 
     pub fn error_so_far(&self) -> String {
-        let programs = lock(&self.guest.state.programs);
-        programs
-            .known
-            .get(&self.number)
-            .map(|progress| progress.error.text())
-            .unwrap_or_default()
+        self.so_far(|progress| progress.error.text())
     }
 
     /// The lines of its standard output so far, each with the instant at which it came here.
     pub fn output_lines(&self) -> Vec<(Instant, String)> {
-        let programs = lock(&self.guest.state.programs);
-        programs
-            .known
-            .get(&self.number)
-            .map(|progress| progress.output.lines())
-            .unwrap_or_default()
+        self.so_far(|progress| progress.output.lines())
     }
 
     pub fn error_lines(&self) -> Vec<(Instant, String)> {
-        let programs = lock(&self.guest.state.programs);
-        programs
-            .known
-            .get(&self.number)
-            .map(|progress| progress.error.lines())
-            .unwrap_or_default()
+        self.so_far(|progress| progress.error.lines())
     }
 
     pub fn has_ended(&self) -> bool {
-        lock(&self.guest.state.programs)
-            .known
-            .get(&self.number)
-            .is_some_and(|progress| progress.code.is_some())
+        self.so_far(|progress| progress.code.is_some())
     }
 
     /// Sends it, and what it has started, a signal by number.

@@ -11,7 +11,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Stage;
-use crate::lab::gateways::{Gateways, Programs, Stream, flows, report, says_down, seen, sent, with_logs};
+use crate::lab::gateways::{
+    Gateways, Programs, Stream, end, flows, report, says_down, seen, sent, with_logs,
+};
 use crate::lab::guest::Program;
 use crate::lab::pair::{Between, Pair};
 use crate::lab::preset::Preset;
@@ -24,66 +26,16 @@ const WINDOW: Duration = Duration::from_secs(4);
 const LATE: Duration = Duration::from_millis(100);
 const LIMIT: Duration = Duration::from_secs(60);
 
-const PERFECT: Faults = Faults {
-    is_cut: false,
-    delay_ms: 0,
-    loss: 0.0,
-    duplication: 0.0,
-    reordering: 0.0,
-};
-
 /// What is done to the wire, in this order, and whether that is among what a run of all scenarios
 /// has time for.
 const CASES: [(&str, Faults, bool); 7] = [
-    ("none", PERFECT, false),
-    (
-        "delay of 20 ms",
-        Faults {
-            delay_ms: 20,
-            ..PERFECT
-        },
-        false,
-    ),
-    (
-        "1 % of frames lost",
-        Faults {
-            loss: 0.01,
-            ..PERFECT
-        },
-        false,
-    ),
-    (
-        "5 % of frames lost",
-        Faults {
-            loss: 0.05,
-            ..PERFECT
-        },
-        true,
-    ),
-    (
-        "10 % of frames twice",
-        Faults {
-            duplication: 0.1,
-            ..PERFECT
-        },
-        false,
-    ),
-    (
-        "10 % of frames overtaken",
-        Faults {
-            reordering: 0.1,
-            ..PERFECT
-        },
-        false,
-    ),
-    (
-        "cut for 4 s",
-        Faults {
-            is_cut: true,
-            ..PERFECT
-        },
-        true,
-    ),
+    ("none", Faults::NONE, false),
+    ("delay of 20 ms", Faults::delay_ms(20), false),
+    ("1 % of frames lost", Faults::loss(0.01), false),
+    ("5 % of frames lost", Faults::loss(0.05), true),
+    ("10 % of frames twice", Faults::duplication(0.1), false),
+    ("10 % of frames overtaken", Faults::reordering(0.1), false),
+    ("cut for 4 s", Faults::CUT, true),
 ];
 
 /// Buses, and the devices that guests have for them: two RDMA devices on one interface would be in
@@ -97,11 +49,8 @@ const BUSES: [(&[Preset], &[&str]); 3] = [
 /// 64 B a millisecond; what a subscriber has room for is more than any outage here leaves behind.
 const STREAM: Stream = Stream {
     service: "lab/stream",
-    safe_overflow: None,
     buffer: 4_096,
-    lengths_bytes: &[64],
-    gap_us: 1_000,
-    count: None,
+    ..Stream::STEADY
 };
 
 #[derive(Clone, Debug, Serialize)]
@@ -127,10 +76,8 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<Value> {
     let programs = Programs::build(stage.builds)?;
     let mut rows = Vec::new();
     for (presets, buses) in BUSES {
-        if !buses
-            .iter()
-            .any(|bus| cases(stage, &shown(bus, presets[0])).next().is_some())
-        {
+        let has_cases = |bus: &&&str| cases(stage, &presets[0].shown(bus)).next().is_some();
+        if !buses.iter().any(|bus| has_cases(&bus)) {
             continue;
         }
         stage.says("starts two guests");
@@ -138,11 +85,8 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<Value> {
         let pair = Pair::start(stage.store, &logs, presets, Between::Relay(stage.seed), |plan| {
             programs.place(plan)
         })?;
-        for bus in buses {
-            let shown = shown(bus, presets[0]);
-            if cases(stage, &shown).next().is_none() {
-                continue;
-            }
+        for bus in buses.iter().filter(has_cases) {
+            let shown = presets[0].shown(bus);
             let before = rows.len();
             let outcome = over(stage, &pair, bus, &shown, &mut rows);
             stage.part(&shown, outcome.map(|()| Value::Null));
@@ -150,14 +94,6 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<Value> {
         }
     }
     Ok(json!({ "seed": stage.seed, "rows": rows, "markdown": table(&rows) }))
-}
-
-fn shown(bus: &str, preset: Preset) -> String {
-    match preset {
-        Preset::Tipc | Preset::Pci | Preset::PciDoorbell => bus.to_owned(),
-        Preset::Roce => format!("{bus} over RoCE"),
-        Preset::Iwarp => format!("{bus} over iWARP"),
-    }
 }
 
 fn cases(stage: &Stage<'_>, shown: &str) -> impl Iterator<Item = (&'static str, Faults)> {
@@ -185,10 +121,7 @@ fn over(stage: &Stage<'_>, pair: &Pair, bus: &str, shown: &str, rows: &mut Vec<R
         let row = with_logs(watched.suffer(shown, fault, faults).context(fault), &gateways)?;
         rows.push(row);
     }
-    for program in [&publisher, &subscriber] {
-        program.end_input()?;
-        program.wait(LIMIT)?;
-    }
+    end(&[&publisher, &subscriber])?;
     gateways.finish()
 }
 
@@ -208,7 +141,7 @@ impl Watched<'_> {
         let begin = Instant::now();
         relay.set(faults);
         sleep(WINDOW);
-        relay.set(PERFECT);
+        relay.set(Faults::NONE);
         let end = Instant::now();
         self.gateways.linked()?;
         flows(self.publisher, self.subscriber, "after the fault")?;

@@ -36,78 +36,40 @@ pub struct Scenario {
     run: fn(&Stage<'_>) -> Result<Value>,
 }
 
+impl Scenario {
+    const fn new(name: &'static str, about: &'static str, run: fn(&Stage<'_>) -> Result<Value>) -> Scenario {
+        Scenario {
+            name,
+            about,
+            is_by_name_only: false,
+            is_timed: false,
+            run,
+        }
+    }
+
+    const fn by_name_only(mut self) -> Scenario {
+        self.is_by_name_only = true;
+        self
+    }
+
+    const fn timed(mut self) -> Scenario {
+        self.is_timed = true;
+        self
+    }
+}
+
 /// All of them, in the order in which they run.
 pub const ALL: &[Scenario] = &[
-    Scenario {
-        name: "tcp",
-        about: "TCP, which the others are held against: the contract of a bus, and gateways of two guests",
-        is_by_name_only: true,
-        is_timed: false,
-        run: tcp::run,
-    },
-    Scenario {
-        name: "tipc",
-        about: "TIPC: the same",
-        is_by_name_only: false,
-        is_timed: false,
-        run: tipc::run,
-    },
-    Scenario {
-        name: "roce",
-        about: "RDMA over RoCE: the same, two-sided and one-sided; and a device removed under load",
-        is_by_name_only: false,
-        is_timed: false,
-        run: rdma::roce,
-    },
-    Scenario {
-        name: "iwarp",
-        about: "RDMA over iWARP: the same",
-        is_by_name_only: false,
-        is_timed: false,
-        run: rdma::iwarp,
-    },
-    Scenario {
-        name: "pci",
-        about: "PCI windows: the same, shared and a window each way, with doorbells and without; with this host; a reset, a dead link",
-        is_by_name_only: false,
-        is_timed: false,
-        run: pci::run,
-    },
-    Scenario {
-        name: "preempt-rt",
-        about: "a PREEMPT_RT kernel with an isolated processor: the contract and gateways over TCP",
-        is_by_name_only: false,
-        is_timed: false,
-        run: preempt_rt::run,
-    },
-    Scenario {
-        name: "failover",
-        about: "TCP and another bus, TIPC, RDMA or a PCI window, in one link: either is cut under load and comes back, in both orders",
-        is_by_name_only: false,
-        is_timed: false,
-        run: failover::run,
-    },
-    Scenario {
-        name: "faulty-wire",
-        about: "a wire that cuts, delays, loses, duplicates and reorders: what arrives over each bus",
-        is_by_name_only: false,
-        is_timed: true,
-        run: faulty_wire::run,
-    },
-    Scenario {
-        name: "speed",
-        about: "channels beside the kernel's own tools, in the same guests: ratios of latency and throughput",
-        is_by_name_only: true,
-        is_timed: true,
-        run: speed::run,
-    },
-    Scenario {
-        name: "pci-speed",
-        about: "channels over a PCI window beside bare exchanges in it: latency, worst cases, throughput, wake-up; stock kernel and PREEMPT_RT",
-        is_by_name_only: true,
-        is_timed: true,
-        run: pci::speed,
-    },
+    Scenario::new("tcp", "TCP, which the others are held against: the contract of a bus, and gateways of two guests", tcp::run).by_name_only(),
+    Scenario::new("tipc", "TIPC: the same", tipc::run),
+    Scenario::new("roce", "RDMA over RoCE: the same, two-sided and one-sided; and a device removed under load", rdma::roce),
+    Scenario::new("iwarp", "RDMA over iWARP: the same", rdma::iwarp),
+    Scenario::new("pci", "PCI windows: the same, shared and a window each way, with doorbells and without; with this host; a reset, a dead link", pci::run),
+    Scenario::new("preempt-rt", "a PREEMPT_RT kernel with an isolated processor: the contract and gateways over TCP", preempt_rt::run),
+    Scenario::new("failover", "TCP and another bus, TIPC, RDMA or a PCI window, in one link: either is cut under load and comes back, in both orders", failover::run),
+    Scenario::new("faulty-wire", "a wire that cuts, delays, loses, duplicates and reorders: what arrives over each bus", faulty_wire::run).timed(),
+    Scenario::new("speed", "channels beside the kernel's own tools, in the same guests: ratios of latency and throughput", speed::run).by_name_only().timed(),
+    Scenario::new("pci-speed", "channels over a PCI window beside bare exchanges in it: latency, worst cases, throughput, wake-up; stock kernel and PREEMPT_RT", pci::speed).by_name_only().timed(),
 ];
 
 pub struct Stage<'a> {
@@ -146,9 +108,7 @@ impl Stage<'_> {
         self.bars
             .suspend(|| println!("  {}: {what} (at {after_s} s)", self.name));
     }
-}
 
-impl Stage<'_> {
     fn run(&self, scenario: fn(&Stage<'_>) -> Result<Value>) -> Outcome {
         if let Err(error) = host::ensure() {
             return Outcome::Skipped {

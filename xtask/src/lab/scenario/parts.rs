@@ -24,12 +24,23 @@ const ATTEMPTS: u32 = 3;
 /// Runs test binaries of the buses in one guest, which has `presets` on an `eth0` that nobody is at
 /// the other end of.
 pub(super) fn suites(stage: &Stage<'_>, presets: &[Preset], names: &[&str]) -> Result<Value> {
-    stage.says("builds the tests");
     let sockets = tempfile::tempdir()?;
     let [wire, _] = Wire::pair(sockets.path());
     let mut plan = Plan::new("a", 1);
     plan.wire = Some(wire);
     presets.iter().for_each(|preset| preset.prepare(&mut plan));
+    suites_in(stage, plan, presets, names, &[])
+}
+
+/// The same in a guest of this plan, with variables of their environment.
+pub(super) fn suites_in(
+    stage: &Stage<'_>,
+    mut plan: Plan,
+    presets: &[Preset],
+    names: &[&str],
+    environment: &[(&str, &str)],
+) -> Result<Value> {
+    stage.says("builds the tests");
     for name in names {
         // The file has a number in its name. One that is missing fails in its turn.
         if let Ok(file) = stage.builds.program(Set::TransportTests, name) {
@@ -42,17 +53,13 @@ pub(super) fn suites(stage: &Stage<'_>, presets: &[Preset], names: &[&str]) -> R
     let mut results = Map::new();
     for name in names {
         let known = stage.builds.program(Set::TransportTests, name);
-        let outcome = known.and_then(|_| suite(stage, &guest, name));
+        let outcome = known.and_then(|_| suite(stage, &guest, name, environment));
         results.insert((*name).to_owned(), stage.part(name, outcome));
     }
     Ok(Value::Object(results))
 }
 
-pub(super) fn suite(stage: &Stage<'_>, guest: &Guest, name: &str) -> Result<Value> {
-    suite_with(stage, guest, name, &[])
-}
-
-pub(super) fn suite_with(
+pub(super) fn suite(
     stage: &Stage<'_>,
     guest: &Guest,
     name: &str,

@@ -43,7 +43,7 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<Value> {
         "the kernel is no PREEMPT_RT one with processor 1 isolated: {facts}"
     );
     stage.notes(lines.get(2).unwrap_or(&""));
-    let counts = suite(stage, &pair.guests[0], "contract_tcp")?;
+    let counts = suite(stage, &pair.guests[0], "contract_tcp", &[])?;
     stage.says("gateways over tcp");
     let gateways = end_to_end(pair.both(), "tcp", LANE)?;
     Ok(json!({ "kernel": lines.get(2), "suites": { "contract_tcp": counts }, "gateways": gateways }))

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::Stage;
 use super::parts::{gateway_pair, gateways, suites};
-use crate::lab::gateways::{Gateways, Stream, flows, with_logs};
+use crate::lab::gateways::{Gateways, Stream, end, flows, with_logs};
 use crate::lab::guest::Program;
 use crate::lab::pair::Pair;
 use crate::lab::preset::Preset;
@@ -54,11 +54,8 @@ fn device_removed_under_load(pair: &Pair, preset: Preset, bus: &str) -> Result<(
     let gateways = Gateways::start(pair.both(), &[bus], "")?;
     let stream = Stream {
         service: "lab/removal",
-        safe_overflow: None,
-        buffer: 256,
         lengths_bytes: &[64, 20_000],
-        gap_us: 1_000,
-        count: None,
+        ..Stream::STEADY
     };
     let [a, b] = &pair.guests;
     let (subscriber, publisher) = (stream.subscriber(b)?, stream.publisher(a)?);
@@ -76,9 +73,6 @@ fn device_removed_under_load(pair: &Pair, preset: Preset, bus: &str) -> Result<(
         }
         with_logs(flows(&publisher, &subscriber, &when), &gateways)?;
     }
-    for program in [&publisher, &subscriber] {
-        program.end_input()?;
-        program.wait(Duration::from_secs(30))?;
-    }
+    end(&[&publisher, &subscriber])?;
     gateways.finish()
 }

@@ -61,20 +61,19 @@ struct Ring {
     contests: &'static [Contest],
 }
 
+macro_rules! contest {
+    ($bus:literal, $rival:expr) => {
+        Contest {
+            queuing: concat!("channel-", $bus),
+            sampling: concat!("channel-sampling-", $bus),
+            rival: $rival,
+        }
+    };
+}
+
 const SEND: Rival = Rival::Tool("ib_send_lat", "ib_send_bw");
 const WRITE: Rival = Rival::Tool("ib_write_lat", "ib_write_bw");
-const OVER_RDMA: &[Contest] = &[
-    Contest {
-        queuing: "channel-rdma-send",
-        sampling: "channel-sampling-rdma-send",
-        rival: SEND,
-    },
-    Contest {
-        queuing: "channel-rdma-write",
-        sampling: "channel-sampling-rdma-write",
-        rival: WRITE,
-    },
-];
+const OVER_RDMA: &[Contest] = &[contest!("rdma-send", SEND), contest!("rdma-write", WRITE)];
 
 const RINGS: [Ring; 3] = [
     Ring {
@@ -83,21 +82,9 @@ const RINGS: [Ring; 3] = [
         mtu_bytes: None,
         wait: "event",
         contests: &[
-            Contest {
-                queuing: "channel-tcp",
-                sampling: "channel-sampling-tcp",
-                rival: Rival::Technology("tcp"),
-            },
-            Contest {
-                queuing: "channel-udp",
-                sampling: "channel-sampling-udp",
-                rival: Rival::Technology("udp"),
-            },
-            Contest {
-                queuing: "channel-tipc",
-                sampling: "channel-sampling-tipc",
-                rival: Rival::Technology("tipc"),
-            },
+            contest!("tcp", Rival::Technology("tcp")),
+            contest!("udp", Rival::Technology("udp")),
+            contest!("tipc", Rival::Technology("tipc")),
         ],
     },
     Ring {

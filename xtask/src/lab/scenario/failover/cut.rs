@@ -72,10 +72,7 @@ pub(super) fn begin<'scope, 'env>(
 ) -> Result<Outage<'scope>> {
     let mut filling = None;
     match cut {
-        Cut::Cable => hosts.relay(wire)?.set(Faults {
-            is_cut: true,
-            ..Faults::default()
-        }),
+        Cut::Cable => hosts.relay(wire)?.set(Faults::CUT),
         Cut::Interface => shell(guest, &format!("ip link set eth{wire} down"))?,
         Cut::Device(preset) => preset.remove_device(guest)?,
         Cut::Ones => {
@@ -95,7 +92,7 @@ pub(super) fn begin<'scope, 'env>(
 impl Outage<'_> {
     pub(super) fn mend(self, hosts: &Hosts, guest: &Guest, is_over: &AtomicBool) -> Result<()> {
         match self.cut {
-            Cut::Cable => hosts.relay(self.wire)?.set(Faults::default()),
+            Cut::Cable => hosts.relay(self.wire)?.set(Faults::NONE),
             Cut::Interface => shell(guest, &format!("ip link set eth{} up", self.wire))?,
             Cut::Device(preset) => preset.make_device(guest)?,
             Cut::Ones => is_over.store(true, Ordering::Relaxed),

@@ -48,14 +48,14 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<Value> {
     let programs = Programs::build(stage.builds)?;
     let mut rows = Vec::new();
     for buses in PAIRS {
-        let is_chosen = |&&(bus, preset): &&(&str, Preset)| shown(bus, preset).contains(stage.only);
+        let is_chosen = |&&(bus, preset): &&(&str, Preset)| preset.shown(bus).contains(stage.only);
         if !buses.iter().any(|bus| is_chosen(&bus)) {
             continue;
         }
         stage.says("starts two guests");
         let hosts = Hosts::start(stage, &programs, buses[0].1)?;
         for (bus, preset) in buses.iter().filter(is_chosen) {
-            let shown = shown(bus, *preset);
+            let shown = preset.shown(bus);
             let outcome = between(stage, &hosts, (bus, &shown, *preset), cuts, &mut rows);
             stage.part(&shown, outcome.map(|()| Value::Null));
         }
@@ -63,14 +63,6 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<Value> {
     let markdown = table::of(&rows);
     stage.notes(format!("{cuts} cuts of either bus in each order\n{markdown}"));
     Ok(json!({ "cuts": rows, "markdown": markdown }))
-}
-
-fn shown(bus: &str, preset: Preset) -> String {
-    match preset {
-        Preset::Roce => format!("{bus} over RoCE"),
-        Preset::Iwarp => format!("{bus} over iWARP"),
-        Preset::Tipc | Preset::Pci | Preset::PciDoorbell => bus.to_owned(),
-    }
 }
 
 /// Gateways over `bus` and TCP, a service for each order, and `cuts` of either bus in turn.

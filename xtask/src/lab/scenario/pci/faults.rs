@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::super::Stage;
 use super::joined::{Join, Joined};
-use crate::lab::gateways::{Gateways, Stream, flows, report, seen, with_logs};
+use crate::lab::gateways::{Gateways, Stream, end, flows, report, seen, with_logs};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// Between two fillings: hosts that have not noticed write on, where a real link would lose it.
@@ -19,11 +19,8 @@ const REFILL: Duration = Duration::from_millis(20);
 
 const STREAM: Stream = Stream {
     service: "lab/faults",
-    safe_overflow: None,
-    buffer: 256,
     lengths_bytes: &[64, 20_000],
-    gap_us: 1_000,
-    count: None,
+    ..Stream::STEADY
 };
 
 pub(super) fn run(stage: &Stage<'_>, joined: &Joined) -> Value {
@@ -65,10 +62,7 @@ fn dead_link(stage: &Stage<'_>, joined: &Joined) -> Result<Value> {
         &gateways,
     )?;
     let back_ms = back.elapsed().as_millis() as u64;
-    for program in [&publisher, &subscriber] {
-        program.end_input()?;
-        program.wait(LIMIT)?;
-    }
+    end(&[&publisher, &subscriber])?;
     let missing = seen(&report(&subscriber.output_so_far()), "missing");
     gateways.finish()?;
     stage.notes(format!(
@@ -130,10 +124,7 @@ fn reset(stage: &Stage<'_>, joined: &Joined) -> Result<Value> {
         flows(&publisher, &subscriber, "after a host was reset"),
         &gateways,
     )?;
-    for program in [&publisher, &subscriber] {
-        program.end_input()?;
-        program.wait(LIMIT)?;
-    }
+    end(&[&publisher, &subscriber])?;
     gateways.finish()?;
     stage.notes(format!(
         "a host was reset: noticed after {noticed_ms} ms ({}), messages flow again",

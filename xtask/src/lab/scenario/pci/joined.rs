@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::Stage;
 use crate::lab::doorbells::Doorbells;
-use crate::lab::gateways::{Gateways, Programs, Stream, report, seen, with_logs};
+use crate::lab::gateways::{Gateways, Programs, Stream, end, report, seen, with_logs};
 use crate::lab::guest::{Guest, Plan};
 use crate::lab::preset;
 use crate::lab::window::{Window, address};
@@ -202,10 +202,8 @@ fn used_while_idle(joined: &Joined, guests: [&Guest; 2], join: Join) -> Result<f
     let one = Stream {
         service: "lab/idle",
         safe_overflow: Some(false),
-        buffer: 8,
-        lengths_bytes: &[64],
-        gap_us: 0,
         count: Some(1),
+        ..Stream::STEADY
     };
     let subscriber = one.subscriber(b)?;
     let publisher = one.publisher(a)?;
@@ -216,10 +214,7 @@ fn used_while_idle(joined: &Joined, guests: [&Guest; 2], join: Join) -> Result<f
     let before_ns = used_ns(b)?;
     sleep(IDLE);
     let used_ns = used_ns(b)?.saturating_sub(before_ns);
-    for program in [&publisher, &subscriber] {
-        program.end_input()?;
-        program.wait(LIMIT)?;
-    }
+    end(&[&publisher, &subscriber])?;
     gateways.finish()?;
     Ok(100.0 * used_ns as f64 / IDLE.as_nanos() as f64)
 }

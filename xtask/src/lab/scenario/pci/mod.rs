@@ -10,11 +10,10 @@ use anyhow::Result;
 use serde_json::{Map, Value, json};
 
 use super::Stage;
-use super::parts::suite_with;
-use crate::lab::builds::Set;
+use super::parts::suites_in;
 use crate::lab::gateways::{Programs, end_to_end};
 use crate::lab::guest::{Guest, Plan};
-use crate::lab::preset::{self, Preset, Windows};
+use crate::lab::preset::{Preset, Windows};
 use crate::lab::window::{Window, address};
 
 use joined::{Join, Joined};
@@ -58,36 +57,16 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<Value> {
 
 /// The contract over a resource, and what doorbells are for, in one guest that has both ends.
 fn suites(stage: &Stage<'_>) -> Result<Value> {
-    stage.says("builds the tests");
     let windows = Windows::of(&[Preset::PciDoorbell])?;
     let plain = Window::new(WINDOW_BYTES)?;
     let mut plan = Plan::new("a", 1);
     windows.place(&mut plan);
     plain.place(&mut plan, PLAIN_SLOT);
+    let (address, mib) = (address(PLAIN_SLOT), WINDOW_BYTES >> 20);
+    let table = format!("device = {address:?}, resource = 2, length = \"{mib}MiB\"");
+    let environment = [(TABLES, &*[&*table, &table].join("|"))];
     let names = ["contract_pci", "pci"];
-    for name in names {
-        // One that is missing fails in its turn.
-        if let Ok(file) = stage.builds.program(Set::TransportTests, name) {
-            plan.test(&file, name);
-        }
-    }
-    stage.says("starts a guest");
-    let guest = Guest::start(stage.store, plan, &stage.logs.join("suites"))?;
-    preset::set_up(&guest, &[Preset::PciDoorbell])?;
-    let table = |address: String| {
-        format!(
-            "device = {address:?}, resource = 2, length = \"{}MiB\"",
-            WINDOW_BYTES >> 20
-        )
-    };
-    let both = [table(address(PLAIN_SLOT)), table(address(PLAIN_SLOT))].join("|");
-    let mut results = Map::new();
-    for name in names {
-        let known = stage.builds.program(Set::TransportTests, name);
-        let outcome = known.and_then(|_| suite_with(stage, &guest, name, &[(TABLES, &both)]));
-        results.insert(name.to_owned(), stage.part(name, outcome));
-    }
-    Ok(Value::Object(results))
+    suites_in(stage, plan, &[Preset::PciDoorbell], &names, &environment)
 }
 
 /// A guest over the device, and this host by mapping the file behind it, or as a peer of the server
