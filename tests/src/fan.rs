@@ -9,11 +9,7 @@ use crate::own_network::sent;
 use crate::role::{Role, Runner, Settings};
 use crate::{Rig, eventually};
 
-const LOSSLESS: Settings = Settings {
-    safe_overflow: Some(false),
-    history: None,
-    buffer: Some(16),
-};
+const LOSSLESS: Settings = Settings::lossless(16);
 pub const GROUP: &str = "multicast = \"239.192.7.1\"";
 pub const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -65,9 +61,7 @@ impl Fan {
         }
         let publisher = rig.run(0, &role);
         for reader in &readers {
-            reader.until("it flows", |report| {
-                report.seen.get(&1).is_some_and(|seen| seen.received > 200)
-            });
+            reader.until_seen("it flows", |seen| seen.received > 200);
         }
         Fan {
             rig,

@@ -35,6 +35,8 @@ pub mod skip;
 pub mod stream;
 pub mod wait;
 
+use iceoryx2::prelude::ServiceName;
+
 pub use rig::{Bus, Rig};
 pub use wait::{eventually, holds_for};
 
@@ -56,5 +58,81 @@ macro_rules! on_each_bus {
                 super::$name($crate::Bus::Udp);
             }
         })*
+    };
+}
+
+/// The name of an iceoryx2 service.
+///
+/// # Panics
+/// It is too long for one.
+pub fn name(text: &str) -> ServiceName {
+    text.try_into().expect("a service name")
+}
+
+/// The service of this name and payload, opened or made with these settings.
+#[macro_export]
+macro_rules! service {
+    ($node:expr, $name:expr, $payload:ty $(, $set:ident($($value:expr),*))*) => {
+        $node
+            .service_builder(&$name)
+            .publish_subscribe::<$payload>()
+            $(.$set($($value),*))*
+            .open_or_create()
+            .expect("the service")
+    };
+}
+
+/// The same of a service that is there already.
+#[macro_export]
+macro_rules! existing_service {
+    ($node:expr, $name:expr, $payload:ty $(, $set:ident($($value:expr),*))*) => {
+        $node
+            .service_builder(&$name)
+            .publish_subscribe::<$payload>()
+            $(.$set($($value),*))*
+            .open()
+            .expect("the service is there")
+    };
+}
+
+/// A publisher of a service.
+#[macro_export]
+macro_rules! publisher {
+    ($service:expr $(, $set:ident($($value:expr),*))*) => {
+        $service.publisher_builder()$(.$set($($value),*))*.create().expect("a publisher")
+    };
+}
+
+/// A subscriber of a service.
+#[macro_export]
+macro_rules! subscriber {
+    ($service:expr) => {
+        $service.subscriber_builder().create().expect("a subscriber")
+    };
+}
+
+/// The next message of a subscriber, if there is one.
+#[macro_export]
+macro_rules! received {
+    ($subscriber:expr) => {
+        $subscriber.receive().expect("the subscriber works")
+    };
+}
+
+/// Waits for the next message of a subscriber.
+#[macro_export]
+macro_rules! arrives {
+    ($subscriber:expr) => {
+        $crate::eventually("the message arrives", || $crate::received!($subscriber))
+    };
+}
+
+/// Waits until a service has so many subscribers, the gateway's among them.
+#[macro_export]
+macro_rules! subscribers_become {
+    ($service:expr, $count:expr) => {
+        $crate::eventually("the gateway subscribes, or leaves", || {
+            ($service.dynamic_config().number_of_subscribers() == $count).then_some(())
+        })
     };
 }

@@ -4,14 +4,15 @@
 use std::path::Path;
 use std::time::Duration;
 
-use busway_port::apex::{Refusal, SamplingRead};
+use busway_port::apex::{OperatingMode, Refusal, SamplingRead, set_partition_mode};
 use busway_port::system::{module_of, root_of};
-use busway_port::{Partition, QueuingDestination, SamplingDestination, Store};
+use busway_port::{Discipline, Partition, QueuingDestination, QueuingSource, SamplingDestination, Store};
 use busway_system::System;
 use serde::{Deserialize, Serialize};
 
 use crate::program::Program;
 use crate::rig::Rig;
+use crate::wait::eventually;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Task {
@@ -94,4 +95,27 @@ pub fn receive(port: QueuingDestination<'_>, longest: Duration) -> Option<(u64, 
         Err(Refusal::TimedOut | Refusal::NotAvailable) => None,
         Err(refusal) => panic!("{refusal}"),
     }
+}
+
+pub fn normal(partition: &Partition) {
+    set_partition_mode(partition, OperatingMode::Normal).expect("it was starting");
+}
+
+pub fn queue_in<'p>(partition: &'p Partition, port: &str) -> QueuingDestination<'p> {
+    let port = partition.queuing_destination(port, Discipline::Fifo);
+    port.expect("configured")
+}
+
+pub fn queue_out<'p>(partition: &'p Partition, port: &str) -> QueuingSource<'p> {
+    let port = partition.queuing_source(port, Discipline::Fifo);
+    port.expect("configured")
+}
+
+/// Waits for the next message of a queue, before which none was lost.
+///
+/// # Panics
+/// It is another one than `expected`.
+pub fn next_is(port: QueuingDestination<'_>, expected: u64) {
+    let next = eventually("the next message", || receive(port, Duration::from_secs(1)));
+    assert_eq!(next, (expected, false));
 }

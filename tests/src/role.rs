@@ -20,6 +20,25 @@ pub struct Settings {
     pub buffer: Option<usize>,
 }
 
+impl Settings {
+    /// Publishers wait for room in a buffer of so many messages.
+    pub const fn lossless(buffer: usize) -> Settings {
+        Settings {
+            safe_overflow: Some(false),
+            ..Settings::overwriting(buffer)
+        }
+    }
+
+    /// A full buffer of so many messages loses its oldest one.
+    pub const fn overwriting(buffer: usize) -> Settings {
+        Settings {
+            safe_overflow: None,
+            history: None,
+            buffer: Some(buffer),
+        }
+    }
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Role {
     Publish {
@@ -133,6 +152,11 @@ impl Runner {
 
     pub fn until(&self, what: &str, wanted: impl Fn(&Report) -> bool) -> Report {
         eventually(what, || Some(self.report()).filter(&wanted))
+    }
+
+    /// Waits until what it has seen of origin 1 is as wanted.
+    pub fn until_seen(&self, what: &str, wanted: impl Fn(&Seen) -> bool) -> Report {
+        self.until(what, |report| report.seen.get(&1).is_some_and(&wanted))
     }
 
     pub fn seen(&self, origin: u64) -> Seen {

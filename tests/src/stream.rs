@@ -9,23 +9,15 @@ use crate::wait::eventually;
 /// Safe overflow with a buffer that no pause of a busy machine fills (a second of
 /// [`Role::publish`]): what a subscriber misses then got lost between the programs, not in its own
 /// queue. Not more: iceoryx2 needs time for each place of a new connection.
-pub const DEEP: Settings = Settings {
-    safe_overflow: None,
-    history: None,
-    buffer: Some(4_096),
-};
+pub const DEEP: Settings = Settings::overwriting(4_096);
 
 /// Nothing may be lost, except with a link: publishers wait for room.
-pub const STRICT: Settings = Settings {
-    safe_overflow: Some(false),
-    history: None,
-    buffer: Some(16),
-};
+pub const STRICT: Settings = Settings::lossless(16);
 
 pub fn stream(rig: &Rig, service: &str, settings: Settings) -> (Runner, Runner) {
     let subscriber = rig.run(1, &Role::subscribe(service, settings)).ready();
     let publisher = rig.run(0, &Role::publish(service, settings, 1));
-    flows(&publisher, &subscriber, 1, "at first");
+    flows(&publisher, &subscriber, "at first");
     (publisher, subscriber)
 }
 
@@ -43,26 +35,32 @@ pub fn slow_stream(rig: &Rig, service: &str, settings: Settings) -> (Runner, Run
         *gap_us = 0;
     }
     let publisher = rig.run(0, &eager);
-    flows(&publisher, &subscriber, 1, "at first");
+    flows(&publisher, &subscriber, "at first");
     (publisher, subscriber)
 }
 
-/// Waits until messages of `origin`, which is `publisher`, published from now on arrive; says how
+/// Waits until messages of `publisher`, which is origin 1, published from now on arrive; says how
 /// long that took.
 ///
 /// # Panics
 /// They don't, or some came twice, out of order, or changed.
-pub fn flows(publisher: &Runner, subscriber: &Runner, origin: u64, when: &str) {
+pub fn flows(publisher: &Runner, subscriber: &Runner, when: &str) {
+    flows_of(1, publisher, subscriber, when);
+}
+
+/// The same of another origin.
+pub fn flows_of(origin: u64, publisher: &Runner, subscriber: &Runner, when: &str) {
     let begin = Instant::now();
     let target = publisher.report().sent + 20;
     let report = subscriber.until(&format!("data flows {when}"), |report| {
         report.seen.get(&origin).is_some_and(|seen| seen.last > target)
     });
     println!("data flows {when}: {:?}", begin.elapsed());
-    assert_eq!(report.corrupt, 0);
+    let backwards = report.seen[&origin].backwards;
     assert_eq!(
-        report.seen[&origin].backwards, 0,
-        "repeated or out of order: {report:?}"
+        (report.corrupt, backwards),
+        (0, 0),
+        "changed, repeated or out of order: {report:?}"
     );
 }
 
@@ -105,8 +103,8 @@ pub fn accounts(rig: &Rig, service: &str, taken_messages: u64, received: u64) ->
 /// Some came twice or out of order, or are unaccounted.
 pub fn conclude(rig: &Rig, service: &str, publisher: Runner, subscriber: &Runner) -> (u64, Seen) {
     let published = publisher.finish().sent;
-    let report = subscriber.until(&format!("the last of {published} messages arrives"), |report| {
-        report.seen.get(&1).is_some_and(|seen| seen.last == published)
+    let report = subscriber.until_seen(&format!("the last of {published} messages arrives"), |seen| {
+        seen.last == published
     });
     let seen = report.seen[&1];
     assert_eq!((report.corrupt, seen.backwards), (0, 0), "{report:?}");

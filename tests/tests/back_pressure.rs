@@ -8,11 +8,7 @@ use busway_tests::role::{Role, Runner, Settings};
 use busway_tests::stream::slow_stream;
 use busway_tests::{Bus, Rig, eventually, on_each_bus};
 
-const LOSSLESS: Settings = Settings {
-    safe_overflow: Some(false),
-    history: None,
-    buffer: Some(4),
-};
+const LOSSLESS: Settings = Settings::lossless(4);
 
 fn eager(service: &str, origin: u64, count: Option<u64>) -> Role {
     Role::Publish {
@@ -38,9 +34,7 @@ fn every_message_reaches_a_slow_reader_in_order(bus: Bus) {
     let rig = Rig::pair(bus);
     let subscriber = rig.run(1, &slow("strict")).ready();
     let publisher = rig.run(0, &eager("strict", 1, Some(400)));
-    let report = subscriber.until("all arrive", |report| {
-        report.seen.get(&1).is_some_and(|seen| seen.last == 400)
-    });
+    let report = subscriber.until_seen("all arrive", |seen| seen.last == 400);
     let seen = report.seen[&1];
     assert_eq!(
         (
@@ -67,13 +61,9 @@ fn samples_of_ended_publisher_are_carried(bus: Bus) {
 
 /// Ends the publisher while data flows: what is on its way or waits by then arrives.
 fn all_that_is_left_behind_arrives(publisher: Runner, subscriber: &Runner) {
-    subscriber.until("data flows", |report| {
-        report.seen.get(&1).is_some_and(|seen| seen.last > 50)
-    });
+    subscriber.until_seen("data flows", |seen| seen.last > 50);
     let published = publisher.finish().sent;
-    let report = subscriber.until("the last message arrives", |report| {
-        report.seen[&1].last == published
-    });
+    let report = subscriber.until_seen("the last message arrives", |seen| seen.last == published);
     assert_eq!(report.seen[&1].received, published, "{report:?}");
 }
 
@@ -100,11 +90,7 @@ fn publisher_waits_for_slow_reader(bus: Bus) {
         furthest = furthest.max(sent.saturating_sub(subscriber.seen(1).last));
         std::thread::sleep(Duration::from_millis(10));
     }
-    let seen = subscriber
-        .until("some arrive", |report| {
-            report.seen.get(&1).is_some_and(|seen| seen.last > 20)
-        })
-        .seen[&1];
+    let seen = subscriber.until_seen("some arrive", |seen| seen.last > 20).seen[&1];
     // 4 in each of two subscribers, 8 in the channel, a few in hand, what the socket buffers of TCP
     // hold, and what the subscriber took since its last report, which on a busy machine may be a
     // second old; the publisher alone would send tens of thousands in this time.
@@ -122,11 +108,7 @@ fn publisher_continues_when_reader_is_killed(bus: Bus) {
     goes_on(&publisher, "after the reader's death");
     // And another reader gets its messages in order again.
     let next = rig.run(1, &Role::subscribe("reader-dies", LOSSLESS)).ready();
-    let seen = next
-        .until("it flows again", |report| {
-            report.seen.get(&1).is_some_and(|seen| seen.received > 50)
-        })
-        .seen[&1];
+    let seen = next.until_seen("it flows again", |seen| seen.received > 50).seen[&1];
     assert_eq!((seen.missing, seen.backwards), (0, 0));
 }
 

@@ -1,6 +1,8 @@
 //! Whatever a program can publish arrives byte for byte on the other host, as the same type.
 
-use busway_tests::{Bus, Rig, eventually, on_each_bus};
+use busway_tests::{
+    Bus, Rig, arrives, name, on_each_bus, publisher, received, service, subscriber, subscribers_become,
+};
 use iceoryx2::port::publisher::Publisher;
 use iceoryx2::prelude::*;
 use iceoryx2::service::ipc::Service;
@@ -19,33 +21,9 @@ struct Stamp {
     weight: f32,
 }
 
-fn name(text: &str) -> ServiceName {
-    text.try_into().expect("a service name")
-}
-
-/// Waits until the gateway stands in for the remote subscriber, so that the next message arrives.
-macro_rules! joined {
-    ($home:expr) => {
-        eventually("the home gateway subscribes", || {
-            ($home.dynamic_config().number_of_subscribers() == 1).then_some(())
-        })
-    };
-}
-
-macro_rules! receive {
-    ($subscriber:expr) => {
-        eventually("the message arrives", || {
-            $subscriber.receive().expect("the subscriber works")
-        })
-    };
-}
-
 macro_rules! nothing_else {
     ($subscriber:expr) => {
-        assert!(
-            $subscriber.receive().expect("the subscriber works").is_none(),
-            "a message came twice"
-        )
+        assert!(received!($subscriber).is_none(), "a message came twice")
     };
 }
 
@@ -59,22 +37,14 @@ fn each_direction(bus: Bus, test: impl Fn(&Node<Service>, &Node<Service>, &str))
 
 fn primitive_types_arrive_unchanged(bus: Bus) {
     each_direction(bus, |from, to, way| {
-        let service = from
-            .service_builder(&name(&format!("number/{way}")))
-            .publish_subscribe::<u64>()
-            .create()
-            .expect("new");
-        let publisher = service.publisher_builder().create().expect("a publisher");
-        let there = to
-            .service_builder(&name(&format!("number/{way}")))
-            .publish_subscribe::<u64>()
-            .open_or_create()
-            .expect("same");
-        let subscriber = there.subscriber_builder().create().expect("a subscriber");
-        joined!(service);
+        let service = service!(from, name(&format!("number/{way}")), u64);
+        let publisher = publisher!(service);
+        let there = service!(to, name(&format!("number/{way}")), u64);
+        let subscriber = subscriber!(there);
+        subscribers_become!(service, 1);
         for number in [0, 1, u64::MAX, 0x0102_0304_0506_0708] {
             publisher.send_copy(number).expect("sent");
-            assert_eq!(*receive!(subscriber), number);
+            assert_eq!(*arrives!(subscriber), number);
         }
         nothing_else!(subscriber);
     });
@@ -82,25 +52,17 @@ fn primitive_types_arrive_unchanged(bus: Bus) {
 
 fn struct_of_4_kib_arrives_unchanged(bus: Bus) {
     each_direction(bus, |from, to, way| {
-        let service = from
-            .service_builder(&name(&format!("page/{way}")))
-            .publish_subscribe::<Page>()
-            .create()
-            .expect("new");
-        let publisher = service.publisher_builder().create().expect("a publisher");
-        let there = to
-            .service_builder(&name(&format!("page/{way}")))
-            .publish_subscribe::<Page>()
-            .open_or_create()
-            .expect("same");
-        let subscriber = there.subscriber_builder().create().expect("a subscriber");
-        joined!(service);
+        let service = service!(from, name(&format!("page/{way}")), Page);
+        let publisher = publisher!(service);
+        let there = service!(to, name(&format!("page/{way}")), Page);
+        let subscriber = subscriber!(there);
+        subscribers_become!(service, 1);
         for number in 0..20u64 {
             let page = Page {
                 words: std::array::from_fn(|i| (i as u64).wrapping_mul(number ^ 0x9E37_79B9_7F4A_7C15)),
             };
             publisher.send_copy(page).expect("sent");
-            assert_eq!(*receive!(subscriber), page);
+            assert_eq!(*arrives!(subscriber), page);
         }
     });
 }
@@ -136,29 +98,20 @@ fn slices_of_any_length_arrive(bus: Bus) {
         100,
     ];
     each_direction(bus, |from, to, way| {
-        let service = from
-            .service_builder(&name(&format!("slice/{way}")))
-            .publish_subscribe::<[u8]>()
-            .create()
-            .expect("new");
+        let service = service!(from, name(&format!("slice/{way}")), [u8]);
         // The segment grows as longer messages come: ports must follow.
-        let publisher = service
-            .publisher_builder()
-            .initial_max_slice_len(16)
-            .allocation_strategy(AllocationStrategy::PowerOfTwo)
-            .create()
-            .expect("a publisher");
-        let there = to
-            .service_builder(&name(&format!("slice/{way}")))
-            .publish_subscribe::<[u8]>()
-            .open_or_create()
-            .expect("same");
-        let subscriber = there.subscriber_builder().create().expect("a subscriber");
-        joined!(service);
+        let publisher = publisher!(
+            service,
+            initial_max_slice_len(16),
+            allocation_strategy(AllocationStrategy::PowerOfTwo)
+        );
+        let there = service!(to, name(&format!("slice/{way}")), [u8]);
+        let subscriber = subscriber!(there);
+        subscribers_become!(service, 1);
         for length in LENGTHS {
             let content = bytes(length);
             send_slice(&publisher, &content);
-            let sample = receive!(subscriber);
+            let sample = arrives!(subscriber);
             assert_eq!(sample.len(), length);
             assert!(*sample == *content, "{length} bytes arrived changed");
         }
@@ -174,18 +127,14 @@ fn user_headers_arrive_with_their_messages(bus: Bus) {
             .user_header::<Stamp>()
             .create()
             .expect("new");
-        let publisher = service
-            .publisher_builder()
-            .initial_max_slice_len(64)
-            .create()
-            .expect("a publisher");
+        let publisher = publisher!(service, initial_max_slice_len(64));
         let there = to
             .service_builder(&name(&format!("stamped/{way}")))
             .publish_subscribe::<[u32]>()
             .user_header::<Stamp>();
         let there = there.open_or_create().expect("same");
-        let subscriber = there.subscriber_builder().create().expect("a subscriber");
-        joined!(service);
+        let subscriber = subscriber!(there);
+        subscribers_become!(service, 1);
         for number in 0..64 {
             let stamp = Stamp {
                 number: number as u64 + 1,
@@ -198,7 +147,7 @@ fn user_headers_arrive_with_their_messages(bus: Bus) {
                 .write_from_fn(|i| (i * number) as u32)
                 .send()
                 .expect("sent");
-            let sample = receive!(subscriber);
+            let sample = arrives!(subscriber);
             assert_eq!(*sample.user_header(), stamp);
             assert_eq!(
                 *sample,
@@ -218,18 +167,14 @@ fn payload_alignment_is_kept(bus: Bus) {
                 builder.payload_alignment(asked).open_or_create().expect("same")
             };
             let service = builder(from);
-            let publisher = service
-                .publisher_builder()
-                .initial_max_slice_len(10_000)
-                .create()
-                .expect("a publisher");
+            let publisher = publisher!(service, initial_max_slice_len(10_000));
             let there = builder(to);
-            let subscriber = there.subscriber_builder().create().expect("a subscriber");
-            joined!(service);
+            let subscriber = subscriber!(there);
+            subscribers_become!(service, 1);
             for length in [1, 63, 64, 65, 4095, 4096, 4097, 10_000] {
                 let content = bytes(length);
                 send_slice(&publisher, &content);
-                let sample = receive!(subscriber);
+                let sample = arrives!(subscriber);
                 assert_eq!(sample.payload().as_ptr() as usize % alignment, 0);
                 assert!(*sample == *content, "{length} bytes arrived changed");
             }

@@ -14,7 +14,7 @@ use busway_system::System;
 use busway_tests::program::Program;
 use busway_tests::rig::{PortStatus, beside_the_test};
 use busway_tests::skip::skipped;
-use busway_tests::{Bus, Rig, eventually};
+use busway_tests::{Bus, Rig, eventually, publisher, received, service, subscriber, subscribers_become};
 use iceoryx2::prelude::*;
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -380,22 +380,11 @@ fn an_iceoryx2_program_on_another_host_talks_with_a_core(under: Under) {
         .args(["application", "WORK_OUT", "core/work", "DONE_IN", "core/done"]);
     let _bridge = Program::start(bridge, "core_bridge");
     let node = product.rig.node(1);
-    let service = |name: &str| {
-        node.service_builder(&name.try_into().expect("a name"))
-            .publish_subscribe::<[u8]>()
-            .open_or_create()
-            .expect("the service")
-    };
+    let service = |name: &str| service!(node, name.try_into().expect("a name"), [u8]);
     let (work, done) = (service("core/work"), service("core/done"));
-    let publisher = work
-        .publisher_builder()
-        .initial_max_slice_len(256)
-        .create()
-        .expect("a publisher");
-    let subscriber = done.subscriber_builder().create().expect("a subscriber");
-    eventually("the gateway of b subscribes", || {
-        (work.dynamic_config().number_of_subscribers() == 1).then_some(())
-    });
+    let publisher = publisher!(work, initial_max_slice_len(256));
+    let subscriber = subscriber!(done);
+    subscribers_become!(work, 1);
     eventually("the gateway of b publishes", || {
         (done.dynamic_config().number_of_publishers() == 1).then_some(())
     });
@@ -408,7 +397,7 @@ fn an_iceoryx2_program_on_another_host_talks_with_a_core(under: Under) {
         sample.send().expect("sent");
     };
     let answer = || {
-        let sample = subscriber.receive().expect("the subscriber works");
+        let sample = received!(subscriber);
         sample.map(|sample| sample.payload().to_vec())
     };
     // What is sent before all four channels stand may be lost: the first question is asked until it

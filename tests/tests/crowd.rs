@@ -8,11 +8,7 @@ use busway_tests::role::{Role, Runner, Settings};
 use busway_tests::stream::{flows, stream};
 use busway_tests::{Bus, Rig, eventually, on_each_bus};
 
-const STRICT: Settings = Settings {
-    safe_overflow: Some(false),
-    history: None,
-    buffer: Some(16),
-};
+const STRICT: Settings = Settings::lossless(16);
 
 /// These tests keep all cores busy: one at a time, so that each measures itself and not the others.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -71,7 +67,7 @@ fn two_hundred_active_services_are_carried(bus: Bus) {
     services_become(&rig, "all 200 are carried", 200, |service| {
         service.counter("received") > 0
     });
-    flows(&publisher, &subscriber, 1, "beside 200 services");
+    flows(&publisher, &subscriber, "beside 200 services");
     for holder in holders {
         holder.finish();
     }
@@ -86,11 +82,9 @@ fn stream_beside_thousand_idle_services_loses_nothing(bus: Bus) {
     services_become(&rig, "all 1,000 have a channel", 1_000, |service| {
         service.receives_from == ["a"]
     });
-    flows(&publisher, &subscriber, 1, "beside 1,000 services");
+    flows(&publisher, &subscriber, "beside 1,000 services");
     let published = publisher.finish().sent;
-    let report = subscriber.until("the last message arrives", |report| {
-        report.seen[&1].last == published
-    });
+    let report = subscriber.until_seen("the last message arrives", |seen| seen.last == published);
     let seen = report.seen[&1];
     assert_eq!(
         (seen.first, seen.received, seen.backwards, report.corrupt),

@@ -3,18 +3,14 @@
 
 use busway_tests::role::Settings;
 use busway_tests::stream::{flows, stream};
-use busway_tests::{Bus, Rig, eventually, on_each_bus};
+use busway_tests::{Bus, Rig, eventually, on_each_bus, publisher, service};
 use iceoryx2::node::NodeState;
 use iceoryx2::prelude::*;
 use iceoryx2::service::Service as _;
 use iceoryx2::service::ipc::Service;
 use rustix::process::Signal;
 
-const SETTINGS: Settings = Settings {
-    safe_overflow: None,
-    history: None,
-    buffer: Some(16),
-};
+const SETTINGS: Settings = Settings::overwriting(16);
 
 fn exists(rig: &Rig, host: usize, service: &ServiceName) -> bool {
     Service::does_exist(service, &rig.config(host), MessagingPattern::PublishSubscribe)
@@ -42,12 +38,8 @@ fn ends(bus: Bus, signal: Signal) {
         // A service that is on this host only as the mirror of another one.
         let name: ServiceName = format!("mirrored-on-{host}").as_str().try_into().expect("a name");
         let other = rig.node(1 - host);
-        let origin = other
-            .service_builder(&name)
-            .publish_subscribe::<u64>()
-            .create()
-            .expect("new");
-        let _port = origin.publisher_builder().create().expect("a publisher");
+        let origin = service!(other, name, u64);
+        let _port = publisher!(origin);
         eventually("it is mirrored", || exists(&rig, host, &name).then_some(()));
         rig.gateway(host).signal(signal);
         let status = rig.gateway(host).wait();
@@ -78,12 +70,7 @@ fn ends(bus: Bus, signal: Signal) {
             "the other gateway goes on"
         );
         rig.start_gateway(host);
-        flows(
-            &publisher,
-            &subscriber,
-            1,
-            &format!("once gateway {host} is back"),
-        );
+        flows(&publisher, &subscriber, &format!("once gateway {host} is back"));
         eventually("it is mirrored again", || exists(&rig, host, &name).then_some(()));
     }
 }

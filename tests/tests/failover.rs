@@ -27,7 +27,6 @@ fn lost_link_fails_over_and_every_loss_is_counted(preferred: Bus) {
         flows(
             &publisher,
             &subscriber,
-            1,
             &format!("over the link that is left, cut {cut}"),
         );
         outage.end(&rig);
@@ -35,7 +34,6 @@ fn lost_link_fails_over_and_every_loss_is_counted(preferred: Bus) {
         flows(
             &publisher,
             &subscriber,
-            1,
             &format!("with both links again, cut {cut}"),
         );
     }
@@ -54,7 +52,7 @@ fn bus_with_dropped_datagrams_fails_over_and_is_used_again() {
         goes_over(&rig, SERVICE, &[Bus::Udp]);
         let outage = Outage::of_datagrams(&rig);
         goes_over(&rig, SERVICE, &[Bus::Tcp]);
-        flows(&publisher, &subscriber, 1, &format!("over TCP, cut {cut}"));
+        flows(&publisher, &subscriber, &format!("over TCP, cut {cut}"));
         let status = rig.status(1).expect("it runs");
         let reason = status.links[0].reason.as_deref().unwrap_or_default();
         assert!(reason.contains("does a firewall keep UDP out?"), "{reason}");
@@ -64,31 +62,21 @@ fn bus_with_dropped_datagrams_fails_over_and_is_used_again() {
     losses_are_accounted_for(&rig, SERVICE, published, &seen);
 }
 
-/// The memory link comes and goes, and TCP beside it stays.
-fn losses_are_counted_while_a_bus_comes_and_goes(settings: Settings, period: Duration, times: usize) {
-    let mut rig = Rig::pair_with_one_link([Bus::Memory, Bus::Tcp], "");
-    start(&mut rig);
-    let (publisher, subscriber) = stream(&rig, SERVICE, settings);
-    comes_and_goes(&rig, period, times);
-    goes_over(&rig, SERVICE, &[Bus::Memory]);
-    flows(&publisher, &subscriber, 1, "when the bus stays");
-    let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
-    losses_are_accounted_for(&rig, SERVICE, published, &seen);
-}
-
 #[test]
 fn flapping_bus_accounts_for_every_lost_message() {
-    for settings in [DEEP, STRICT] {
-        losses_are_counted_while_a_bus_comes_and_goes(settings, Duration::from_millis(20), 50);
-    }
-}
-
-#[test]
-fn briefly_lost_bus_accounts_for_every_lost_message() {
-    // Longer than what a link must stand to be trusted again: the channel moves twice each time,
-    // and the second move begins before the first is done.
-    for settings in [DEEP, STRICT] {
-        losses_are_counted_while_a_bus_comes_and_goes(settings, Duration::from_millis(1_200), 8);
+    // The second period is longer than what a link must stand to be trusted again: the channel
+    // moves twice each time, and the second move begins before the first is done.
+    for (period_ms, times) in [(20, 50), (1_200, 8)] {
+        for settings in [DEEP, STRICT] {
+            let mut rig = Rig::pair_with_one_link([Bus::Memory, Bus::Tcp], "");
+            start(&mut rig);
+            let (publisher, subscriber) = stream(&rig, SERVICE, settings);
+            comes_and_goes(&rig, Duration::from_millis(period_ms), times);
+            goes_over(&rig, SERVICE, &[Bus::Memory]);
+            flows(&publisher, &subscriber, "when the bus stays");
+            let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
+            losses_are_accounted_for(&rig, SERVICE, published, &seen);
+        }
     }
 }
 
@@ -112,39 +100,6 @@ fn channel_without_room_uses_next_link() {
 }
 
 #[test]
-fn best_available_of_three_buses_is_used_in_any_order_of_failure() {
-    let buses = [Bus::Memory, Bus::Udp, Bus::Tcp];
-    let Some(mut rig) = links_over(buses, "") else {
-        return;
-    };
-    start(&mut rig);
-    let (publisher, subscriber) = stream(&rig, SERVICE, DEEP);
-    let goes = |bus: Bus| {
-        goes_over(&rig, SERVICE, &[bus]);
-        flows(&publisher, &subscriber, 1, &format!("over {bus:?}"));
-    };
-    goes(Bus::Memory);
-    let memory = Outage::begin(&rig, 0, Bus::Memory);
-    goes(Bus::Udp);
-    let datagrams = Outage::of_datagrams(&rig);
-    goes(Bus::Tcp);
-    memory.mend(&rig);
-    goes(Bus::Memory);
-    datagrams.mend(&rig);
-    rig.links_up(0);
-    goes(Bus::Memory);
-    let datagrams = Outage::of_datagrams(&rig);
-    let memory = Outage::begin(&rig, 0, Bus::Memory);
-    goes(Bus::Tcp);
-    datagrams.mend(&rig);
-    goes(Bus::Udp);
-    memory.end(&rig);
-    goes(Bus::Memory);
-    let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
-    losses_are_accounted_for(&rig, SERVICE, published, &seen);
-}
-
-#[test]
 fn messages_lost_before_return_to_better_bus_are_counted() {
     // Of all buses UDP alone can lose what it carries while its conversation, by which the move is
     // agreed on, stands.
@@ -163,39 +118,7 @@ fn messages_lost_before_return_to_better_bus_are_counted() {
     losses_are_accounted_for(&rig, SERVICE, published, &seen);
 }
 
-fn losing_unused_link_loses_nothing(preferred: Bus) {
-    let Some(mut rig) = two_links(preferred, "") else {
-        return;
-    };
-    start(&mut rig);
-    let (publisher, subscriber) = stream(&rig, SERVICE, STRICT);
-    let outage = Outage::begin(&rig, 1, other(preferred));
-    flows(&publisher, &subscriber, 1, "over the link that is left");
-    outage.end(&rig);
-    flows(&publisher, &subscriber, 1, "with both links again");
-    let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
-    assert_eq!((seen.first, seen.received), (1, published), "{seen:?}");
-}
-
-fn returning_link_loses_nothing_without_overflow(preferred: Bus) {
-    let Some(mut rig) = two_links(preferred, "") else {
-        return;
-    };
-    let outage = Outage::from_the_start(&rig, 0, preferred);
-    rig.start_gateways();
-    let (publisher, subscriber) = stream(&rig, SERVICE, STRICT);
-    assert_ne!(rig.is_up(1, preferred), Some(true));
-    outage.end(&rig);
-    flows(&publisher, &subscriber, 1, "with both links");
-    let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
-    assert_eq!((seen.first, seen.received), (1, published), "{seen:?}");
-}
-
-const PATIENT: Settings = Settings {
-    safe_overflow: Some(false),
-    history: None,
-    buffer: Some(1_000),
-};
+const PATIENT: Settings = Settings::lossless(1_000);
 
 /// A slow stream over the link that is left while the preferred one is down.
 fn slow_stream_over_the_other(rig: &mut Rig, preferred: Bus) -> (Outage, Runner, Runner) {
@@ -215,7 +138,7 @@ fn losses_of_overwritten_channel_memory_are_counted() {
     eventually("the channel fails", || {
         rig.log(1).contains("channel from \"a\" failed").then_some(())
     });
-    flows(&publisher, &subscriber, 1, "over the next one");
+    flows(&publisher, &subscriber, "over the next one");
     let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
     losses_are_accounted_for(&rig, SERVICE, published, &seen);
 }
@@ -227,7 +150,7 @@ fn returning_link_loses_nothing_for_slow_reader_without_overflow(preferred: Bus)
     let (outage, publisher, subscriber) = slow_stream_over_the_other(&mut rig, preferred);
     outage.end(&rig);
     goes_over(&rig, SERVICE, &[preferred]);
-    flows(&publisher, &subscriber, 1, "over the preferred link");
+    flows(&publisher, &subscriber, "over the preferred link");
     let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
     assert_eq!((seen.first, seen.received), (1, published), "{seen:?}");
 }
@@ -258,12 +181,7 @@ fn service_uses_buses_in_order_of_its_rule(first: Bus) {
     start(&mut rig);
     let (publisher, subscriber) = stream(&rig, SERVICE, STRICT);
     let outage = Outage::begin(&rig, 0, other(first));
-    flows(
-        &publisher,
-        &subscriber,
-        1,
-        "over the bus that the rule names first",
-    );
+    flows(&publisher, &subscriber, "over the bus that the rule names first");
     outage.end(&rig);
     let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
     assert_eq!((seen.first, seen.received), (1, published), "{seen:?}");
@@ -285,7 +203,7 @@ fn service_waits_for_only_bus_of_its_rule(only: Bus) {
         status.is_none_or(|status| !status.over.iter().any(|bus| bus == other))
     });
     outage.end(&rig);
-    flows(&publisher, &subscriber, 1, "once the bus is back");
+    flows(&publisher, &subscriber, "once the bus is back");
     conclude(&rig, SERVICE, publisher, &subscriber);
 }
 
@@ -297,7 +215,7 @@ fn large_messages_use_their_bus_and_fail_over_to_next() {
     let streams = [("small", 64), ("large", 4096)].map(|(service, length_bytes)| {
         let subscriber = rig.run(1, &Role::subscribe(service, DEEP)).ready();
         let publisher = rig.run(0, &Role::publish_of(service, DEEP, 1, length_bytes));
-        flows(&publisher, &subscriber, 1, service);
+        flows(&publisher, &subscriber, service);
         (publisher, subscriber)
     });
     let take = |buses: [&[Bus]; 2]| {
@@ -305,7 +223,7 @@ fn large_messages_use_their_bus_and_fail_over_to_next() {
             goes_over(&rig, service, buses);
         }
         for (publisher, subscriber) in &streams {
-            flows(publisher, subscriber, 1, &format!("over {buses:?}"));
+            flows(publisher, subscriber, &format!("over {buses:?}"));
         }
     };
     // A service of slices may have short messages as well, for which it keeps the other channel.
@@ -321,8 +239,6 @@ on_each_bus!(
     service_uses_buses_in_order_of_its_rule,
     service_waits_for_only_bus_of_its_rule,
     lost_link_fails_over_and_every_loss_is_counted,
-    losing_unused_link_loses_nothing,
-    returning_link_loses_nothing_without_overflow,
     returning_link_loses_nothing_for_slow_reader_without_overflow,
     slow_reader_leaving_during_move_blocks_nobody,
 );

@@ -5,10 +5,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use busway_port::apex::{OperatingMode, Validity, set_partition_mode};
-use busway_port::{Discipline, Partition, QueuingDestination};
+use busway_port::QueuingDestination;
+use busway_port::apex::Validity;
 use busway_tests::outage::{Outage, comes_and_goes, cuts, other, start, two_links};
-use busway_tests::ports::{Task, join, read, receive, run};
+use busway_tests::ports::{Task, join, normal, queue_in, read, receive, run};
 use busway_tests::{Bus, Rig, eventually, on_each_bus};
 
 /// A second: far more than a message takes, far less than a test waits.
@@ -40,10 +40,6 @@ name = "variable"
 source = "newest/OUT"
 destinations = ["reader/IN"]
 "#;
-
-fn normal(partition: &Partition) {
-    set_partition_mode(partition, OperatingMode::Normal).expect("it was starting");
-}
 
 /// What a queue delivers, taken out as it comes: each message must be the one after the last.
 struct Taken {
@@ -104,9 +100,7 @@ fn takes(rig: &Rig, channel: &str, bus: Bus) {
 fn through_the_queue(rig: &mut Rig, disturb: impl FnOnce(&Rig, &Taken)) {
     start(rig);
     let sink = join(&rig.system, "sink");
-    let port = sink
-        .queuing_destination("IN", Discipline::Fifo)
-        .expect("configured");
+    let port = queue_in(&sink, "IN");
     normal(&sink);
     let forever = Task::Send {
         from: 1,

@@ -3,7 +3,9 @@
 #![allow(unsafe_code)] // `Follow`, as `flatc` generates it for each table.
 
 use busway_tests::rig::Rig;
-use busway_tests::{Bus, eventually, on_each_bus};
+use busway_tests::{
+    Bus, arrives, eventually, on_each_bus, publisher, received, subscriber, subscribers_become,
+};
 use flatbuffers::{
     Follow, ForwardsUOffset, InvalidFlatbuffer, Table, VOffsetT, Vector, Verifiable, Verifier, WIPOffset,
 };
@@ -82,17 +84,11 @@ fn flatbuffers_of_any_length_arrive_whole(bus: Bus) {
         let home = readings(&rig, &nodes[from], &name, "schema")
             .create()
             .expect("new");
-        let publisher = home
-            .publisher_builder()
-            .allocation_strategy(AllocationStrategy::PowerOfTwo)
-            .create()
-            .expect("a publisher");
+        let publisher = publisher!(home, allocation_strategy(AllocationStrategy::PowerOfTwo));
         let there = readings(&rig, &nodes[to], &name, "schema");
         let there = there.open_or_create().expect("the same service");
-        let subscriber = there.subscriber_builder().create().expect("a subscriber");
-        eventually("the home gateway subscribes", || {
-            (home.dynamic_config().number_of_subscribers() == 1).then_some(())
-        });
+        let subscriber = subscriber!(there);
+        subscribers_become!(home, 1);
         for (number, length) in (1..).zip(LENGTHS) {
             let content = content(number, length);
             let mut sample = publisher.loan_flatbuffer().expect("a loan");
@@ -106,14 +102,12 @@ fn flatbuffers_of_any_length_arrive_whole(bus: Bus) {
                 .assume_init(WIPOffset::new(root.value()))
                 .send()
                 .expect("sent");
-            let sample = eventually("the message arrives", || {
-                subscriber.receive().expect("the subscriber works")
-            });
+            let sample = arrives!(subscriber);
             let reading = flatbuffers::root::<Reading<'_>>(sample.payload_bytes()).expect("a reading");
             assert_eq!((reading.number(), reading.content().len()), (number, length));
             assert!(reading.content() == content, "{length} bytes arrived changed");
         }
-        assert!(subscriber.receive().expect("the subscriber works").is_none());
+        assert!(received!(subscriber).is_none());
     }
 }
 
@@ -135,10 +129,7 @@ fn services_with_different_schemas_are_not_joined(bus: Bus) {
     let far = readings(&rig, &b, "differs", "another-schema")
         .create()
         .expect("new");
-    let _ports = (
-        home.publisher_builder().create().expect("a publisher"),
-        far.subscriber_builder().create().expect("a subscriber"),
-    );
+    let _ports = (publisher!(home), subscriber!(far));
     rig.start_gateways();
     let complaint = eventually("a gateway says so", || {
         [0, 1]

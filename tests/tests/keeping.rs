@@ -7,11 +7,7 @@ use busway_tests::role::{Role, Runner, Settings};
 use busway_tests::wait::DEADLINE;
 use busway_tests::{Bus, Rig, on_each_bus};
 
-const WIDE: Settings = Settings {
-    safe_overflow: None,
-    history: None,
-    buffer: Some(64),
-};
+const WIDE: Settings = Settings::overwriting(64);
 
 /// A burst of large messages, far more than the way holds, and a subscriber that is slower.
 struct Burst {
@@ -58,9 +54,8 @@ impl Burst {
     }
 
     fn newest_arrives(&self) {
-        self.subscriber.until("the newest message arrives", |report| {
-            report.seen.get(&1).is_some_and(|seen| seen.last == COUNT)
-        });
+        self.subscriber
+            .until_seen("the newest message arrives", |seen| seen.last == COUNT);
     }
 
     /// Waits until the counters of both gateways, that of the sending one first, are as wanted, and

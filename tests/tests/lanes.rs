@@ -8,18 +8,14 @@ use busway_tests::skip::skipped;
 use busway_tests::stream::{flows, stream};
 use busway_tests::{Bus, Rig, eventually, on_each_bus};
 
-const STRICT: Settings = Settings {
-    safe_overflow: Some(false),
-    history: None,
-    buffer: Some(16),
-};
+const STRICT: Settings = Settings::lossless(16);
 
 fn every_wait_strategy_carries_without_loss(bus: Bus) {
     for wait in ["spin", "adaptive", "event"] {
         let lane = format!("[[lane]]\nname = \"chosen\"\nservices = [\"chosen/*\"]\nwait = \"{wait}\"\n");
         let rig = Rig::pair_with(bus, &lane);
         let (publisher, subscriber) = stream(&rig, "chosen/one", STRICT);
-        flows(&publisher, &subscriber, 1, wait);
+        flows(&publisher, &subscriber, wait);
         let seen = subscriber.seen(1);
         assert_eq!((seen.missing, seen.backwards), (0, 0), "{wait}: {seen:?}");
     }

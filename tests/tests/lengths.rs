@@ -6,7 +6,7 @@ use busway_tests::own_network::{in_own_network, sent};
 use busway_tests::role::{Role, Runner, Settings};
 use busway_tests::skip::skipped;
 use busway_tests::stream::{DEEP, STRICT, conclude, flows, goes_over, losses_are_accounted_for};
-use busway_tests::{Bus, Rig, eventually};
+use busway_tests::{Bus, Rig, eventually, publisher, subscriber};
 use iceoryx2::prelude::*;
 
 const SERVICE: &str = "mixed";
@@ -42,7 +42,7 @@ fn mixed(rig: &Rig, settings: Settings, gap_us: u64, reader_gap_us: u64) -> (Run
             subscribers: 1,
         },
     );
-    flows(&publisher, &subscriber, 1, "at first");
+    flows(&publisher, &subscriber, "at first");
     (publisher, subscriber)
 }
 
@@ -55,7 +55,7 @@ fn on_the_network(small: Bus, large: Bus) -> f64 {
     let (publisher, subscriber) = mixed(&rig, STRICT, 200, 0);
     goes_over(&rig, SERVICE, &buses);
     let before = (publisher.report().sent, sent().0);
-    subscriber.until("500 more", |report| report.seen[&1].last > before.0 + 500);
+    subscriber.until_seen("500 more", |seen| seen.last > before.0 + 500);
     let (messages, bytes) = (subscriber.seen(1).last - before.0, sent().0 - before.1);
     let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
     assert_eq!((seen.first, seen.received), (1, published), "{seen:?}");
@@ -86,7 +86,7 @@ fn nothing_is_lost_where_the_reader_is_slow(small: Bus, large: Bus) {
     // As fast as it can: both channels are full most of the time.
     let (publisher, subscriber) = mixed(&rig, STRICT, 0, 300);
     goes_over(&rig, SERVICE, &buses);
-    subscriber.until("2000 more", |report| report.seen[&1].received > 2000);
+    subscriber.until_seen("2000 more", |seen| seen.received > 2000);
     let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
     assert_eq!((seen.first, seen.received), (1, published), "{seen:?}");
 }
@@ -106,8 +106,8 @@ fn keep_latest_delivers_only_newer_messages() {
     start(&mut rig);
     let (publisher, subscriber) = mixed(&rig, DEEP, 100, 0);
     goes_over(&rig, SERVICE, &buses);
-    flows(&publisher, &subscriber, 1, "over both");
-    subscriber.until("1000 more", |report| report.seen[&1].received > 1000);
+    flows(&publisher, &subscriber, "over both");
+    subscriber.until_seen("1000 more", |seen| seen.received > 1000);
     let report = publisher.finish();
     let seen = subscriber.seen(1);
     assert_eq!(seen.backwards, 0, "{seen:?}");
@@ -130,13 +130,12 @@ fn either_bus_is_lost_under_load_and_every_loss_is_counted(small: Bus, large: Bu
         flows(
             &publisher,
             &subscriber,
-            1,
             &format!("over the bus that is left, cut {cut}"),
         );
         goes_over(&rig, SERVICE, &[buses[1 - link]]);
         outage.end(&rig);
         goes_over(&rig, SERVICE, &buses);
-        flows(&publisher, &subscriber, 1, &format!("by length again, cut {cut}"));
+        flows(&publisher, &subscriber, &format!("by length again, cut {cut}"));
     }
     let (published, seen) = conclude(&rig, SERVICE, publisher, &subscriber);
     losses_are_accounted_for(&rig, SERVICE, published, &seen);
@@ -167,9 +166,9 @@ fn restarted_gateway_uses_both_buses_again() {
     for host in [1, 0] {
         rig.gateway(host).kill();
         rig.start_gateway(host);
-        flows(&publisher, &subscriber, 1, "with another gateway");
+        flows(&publisher, &subscriber, "with another gateway");
         goes_over(&rig, SERVICE, &buses);
-        flows(&publisher, &subscriber, 1, "over both buses");
+        flows(&publisher, &subscriber, "over both buses");
     }
 }
 
@@ -185,8 +184,8 @@ fn fixed_size_service_uses_one_bus() {
         builder.open_or_create().expect("opened")
     };
     let (there, here) = (open(&from), open(&to));
-    let subscriber = here.subscriber_builder().create().expect("a subscriber");
-    let publisher = there.publisher_builder().create().expect("a publisher");
+    let subscriber = subscriber!(here);
+    let publisher = publisher!(there);
     goes_over(&rig, SERVICE, &[Bus::Memory]);
     eventually("a message arrives", || {
         publisher.send_copy([7; 20_000]).expect("sent");

@@ -3,7 +3,7 @@
 //! count.
 
 use busway_tests::role::{Role, Runner, Seen};
-use busway_tests::stream::{DEEP, accounts, flows, kept_back, stream, taken};
+use busway_tests::stream::{DEEP, accounts, flows, flows_of, kept_back, stream, taken};
 use busway_tests::{Bus, Rig, eventually, on_each_bus};
 use rustix::process::Signal;
 
@@ -13,9 +13,7 @@ const SERVICE: &str = "counted";
 /// subscriber has seen of them.
 fn conclude(publisher: Runner, subscriber: &Runner) -> (u64, Seen) {
     let published = publisher.finish().sent;
-    let report = subscriber.until("the last message arrives", |report| {
-        report.seen.get(&1).is_some_and(|seen| seen.last == published)
-    });
+    let report = subscriber.until_seen("the last message arrives", |seen| seen.last == published);
     let seen = report.seen[&1];
     assert_eq!((report.corrupt, seen.backwards), (0, 0), "{report:?}");
     (published, seen)
@@ -38,7 +36,7 @@ fn samples_taken_from_killed_publisher_are_not_lost(bus: Bus) {
         rig.service(0, SERVICE).filter(|here| here.sends_to.is_empty())
     });
     let next = rig.run(0, &Role::publish(SERVICE, DEEP, 2));
-    flows(&next, &subscriber, 2, "after the publisher was killed");
+    flows_of(2, &next, &subscriber, "after the publisher was killed");
     let published = next.finish().sent;
     let report = subscriber.until("the last message arrives", |report| {
         report.seen[&2].last == published
@@ -71,7 +69,7 @@ fn losses_of_killed_sending_gateway_end_at_its_restart(bus: Bus) {
     });
     assert_eq!(before.missing, lost_before, "{before:?}");
     rig.start_gateway(0);
-    flows(&publisher, &subscriber, 1, "after the sending gateway was killed");
+    flows(&publisher, &subscriber, "after the sending gateway was killed");
     let (published, seen) = conclude(publisher, &subscriber);
     let receiving = eventually("all that arrived is accounted for", || {
         rig.service(1, SERVICE)
@@ -95,12 +93,7 @@ fn sender_counts_losses_of_killed_receiving_gateway(bus: Bus) {
     eventually("the link is seen to be down", || is_up(&rig, 0).filter(|up| !up));
     goes_on_alone(&publisher);
     rig.start_gateway(1);
-    flows(
-        &publisher,
-        &subscriber,
-        1,
-        "after the receiving gateway was killed",
-    );
+    flows(&publisher, &subscriber, "after the receiving gateway was killed");
     let (published, seen) = conclude(publisher, &subscriber);
     // Exact: each message that was published is accounted for by the surviving gateway.
     let sending = eventually("all are accounted for", || {
@@ -121,10 +114,10 @@ fn killed_subscriber_costs_other_subscribers_no_message(bus: Bus) {
     let rig = Rig::pair(bus);
     let mut dies = rig.run(1, &Role::subscribe(SERVICE, DEEP)).ready();
     let (publisher, neighbour) = stream(&rig, SERVICE, DEEP);
-    flows(&publisher, &dies, 1, "to the one that dies");
+    flows(&publisher, &dies, "to the one that dies");
     dies.0.kill();
     let successor = rig.run(1, &Role::subscribe(SERVICE, DEEP)).ready();
-    flows(&publisher, &successor, 1, "to its successor");
+    flows(&publisher, &successor, "to its successor");
     let (published, seen) = conclude(publisher, &neighbour);
     // Exact on both sides: no gateway and no link was lost. What is missing, if anything, is what a
     // channel had no room for while iceoryx2 connected the new subscriber.
@@ -134,8 +127,8 @@ fn killed_subscriber_costs_other_subscribers_no_message(bus: Bus) {
         (kept_back(&sending), receiving.counter("lost")),
         (seen.missing, seen.missing)
     );
-    let report = successor.until("the last message arrives there too", |report| {
-        report.seen[&1].last == published
+    let report = successor.until_seen("the last message arrives there too", |seen| {
+        seen.last == published
     });
     let successor = report.seen[&1];
     assert_eq!(successor.backwards, 0, "{successor:?}");
@@ -153,7 +146,7 @@ fn losses_while_a_gateway_stands_still(bus: Bus, stopped: usize) {
     });
     goes_on_alone(&publisher);
     rig.gateway(stopped).signal(Signal::CONT);
-    flows(&publisher, &subscriber, 1, "after the gateway stood still");
+    flows(&publisher, &subscriber, "after the gateway stood still");
     let (published, seen) = conclude(publisher, &subscriber);
     // Both gateways lived through it, so both know everything: the sending one each message, the
     // receiving one each gap.

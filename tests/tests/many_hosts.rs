@@ -5,11 +5,7 @@ use busway_tests::outage::other;
 use busway_tests::role::{Role, Settings};
 use busway_tests::{Bus, Rig, eventually, on_each_bus};
 
-const LOSSLESS: Settings = Settings {
-    safe_overflow: Some(false),
-    history: None,
-    buffer: Some(16),
-};
+const LOSSLESS: Settings = Settings::lossless(16);
 const COUNT: u64 = 1_500;
 
 fn triangle_delivers_each_message_once_to_each_host(bus: Bus) {
@@ -72,9 +68,7 @@ fn parallel_links_duplicate_nothing(bus: Bus) {
     rig.links_up(0);
     let reader = rig.run(1, &Role::subscribe("parallel", LOSSLESS)).ready();
     let publisher = rig.run(0, &Role::publish("parallel", LOSSLESS, 1));
-    reader.until("it flows", |report| {
-        report.seen.get(&1).is_some_and(|seen| seen.received > 1_000)
-    });
+    reader.until_seen("it flows", |seen| seen.received > 1_000);
     let seen = reader.seen(1);
     assert_eq!((seen.missing, seen.backwards), (0, 0), "{seen:?}");
     // A status is up to a second old: the first one that has the channel decides.

@@ -3,15 +3,14 @@
 
 use std::time::Duration;
 
-use busway_tests::{Bus, Rig, eventually, holds_for, on_each_bus};
+use busway_tests::{
+    Bus, Rig, arrives, eventually, existing_service, holds_for, name, on_each_bus, publisher, received,
+    service, subscriber, subscribers_become,
+};
 use iceoryx2::port::update_connections::UpdateConnections;
 use iceoryx2::prelude::*;
 use iceoryx2::service::Service as _;
 use iceoryx2::service::ipc::Service;
-
-fn name(text: &str) -> ServiceName {
-    text.try_into().expect("a service name")
-}
 
 fn exists(node: &Node<Service>, service: &str) -> bool {
     Service::does_exist(&name(service), node.config(), MessagingPattern::PublishSubscribe)
@@ -68,12 +67,8 @@ fn remote_service_opens_with_exact_requirements(bus: Bus) {
 fn unused_mirror_vanishes_with_last_program(bus: Bus) {
     let rig = Rig::pair(bus);
     let (a, b) = (rig.node(0), rig.node(1));
-    let home = a
-        .service_builder(&name("brief"))
-        .publish_subscribe::<u64>()
-        .create()
-        .expect("new");
-    let publisher = home.publisher_builder().create().expect("a publisher");
+    let home = service!(a, name("brief"), u64);
+    let publisher = publisher!(home);
     appears(&b, "brief");
     drop((publisher, home));
     eventually("the service vanishes there", || {
@@ -85,26 +80,14 @@ fn unused_mirror_vanishes_with_last_program(bus: Bus) {
 fn carried_mirror_vanishes_with_last_program(bus: Bus) {
     let rig = Rig::pair(bus);
     let (a, b) = (rig.node(0), rig.node(1));
-    let home = a
-        .service_builder(&name("carried"))
-        .publish_subscribe::<u64>()
-        .create()
-        .expect("new");
-    let publisher = home.publisher_builder().create().expect("a publisher");
+    let home = service!(a, name("carried"), u64);
+    let publisher = publisher!(home);
     appears(&b, "carried");
-    let far = b
-        .service_builder(&name("carried"))
-        .publish_subscribe::<u64>()
-        .open()
-        .expect("mirrored");
-    let subscriber = far.subscriber_builder().create().expect("a subscriber");
-    eventually("the gateway subscribes", || {
-        (home.dynamic_config().number_of_subscribers() == 1).then_some(())
-    });
+    let far = existing_service!(b, name("carried"), u64);
+    let subscriber = subscriber!(far);
+    subscribers_become!(home, 1);
     publisher.send_copy(7).expect("sent");
-    eventually("it arrives", || {
-        subscriber.receive().expect("the subscriber works")
-    });
+    arrives!(subscriber);
     drop((publisher, home, subscriber, far));
     for (node, host) in [(&a, "a"), (&b, "b")] {
         eventually(&format!("the service vanishes on {host}"), || {
@@ -116,14 +99,14 @@ fn carried_mirror_vanishes_with_last_program(bus: Bus) {
 fn late_joiners_receive_history(bus: Bus) {
     let rig = Rig::running(&["a", "b", "c"], &[(0, 1, bus), (0, 2, bus)], "");
     let (a, b, c) = (rig.node(0), rig.node(1), rig.node(2));
-    let home = a
-        .service_builder(&name("history"))
-        .publish_subscribe::<u64>()
-        .history_size(4)
-        .subscriber_max_buffer_size(8)
-        .create()
-        .expect("new");
-    let publisher = home.publisher_builder().create().expect("a publisher");
+    let home = service!(
+        a,
+        name("history"),
+        u64,
+        history_size(4),
+        subscriber_max_buffer_size(8)
+    );
+    let publisher = publisher!(home);
     for number in 1..=10 {
         publisher.send_copy(number).expect("sent");
     }
@@ -138,7 +121,7 @@ fn late_joiners_receive_history(bus: Bus) {
             .subscriber_max_buffer_size(8)
             .open()
             .expect("the far service has a history");
-        let subscriber = far.subscriber_builder().create().expect("a subscriber");
+        let subscriber = subscriber!(far);
         let mut got = Vec::new();
         while got.len() < 4 {
             // A late joiner gets the history when a publisher looks at its connections; ours sends
@@ -146,23 +129,18 @@ fn late_joiners_receive_history(bus: Bus) {
             publisher.update_connections().expect("connected");
             got.push(eventually("the history arrives", || {
                 publisher.update_connections().expect("connected");
-                subscriber
-                    .receive()
-                    .expect("the subscriber works")
-                    .map(|sample| *sample)
+                received!(subscriber).map(|sample| *sample)
             }));
         }
         assert_eq!(got, [7, 8, 9, 10], "late joiner {}", joined.len());
         holds_for(Duration::from_millis(100), "nothing comes twice", || {
-            subscriber.receive().expect("the subscriber works").is_none()
+            received!(subscriber).is_none()
         });
         joined.push((far, subscriber));
     }
     publisher.send_copy(11).expect("sent");
     for (_, subscriber) in &joined {
-        let next = eventually("the next message arrives", || {
-            subscriber.receive().expect("the subscriber works")
-        });
+        let next = arrives!(subscriber);
         assert_eq!(*next, 11);
     }
 }
@@ -180,18 +158,14 @@ fn smallest_service_works_across_hosts(bus: Bus) {
             .expect("same")
     };
     let home = open(&a);
-    let publisher = home.publisher_builder().create().expect("the one publisher");
+    let publisher = publisher!(home);
     appears(&b, "narrow");
     let far = open(&b);
-    let subscriber = far.subscriber_builder().create().expect("the one subscriber");
-    eventually("the gateway takes the place of the far one", || {
-        (home.dynamic_config().number_of_subscribers() == 1).then_some(())
-    });
+    let subscriber = subscriber!(far);
+    subscribers_become!(home, 1);
     for number in 1..=5 {
         publisher.send_copy(number).expect("sent");
-        let got = eventually("the message arrives", || {
-            subscriber.receive().expect("the subscriber works")
-        });
+        let got = arrives!(subscriber);
         assert_eq!(*got, number);
     }
 }
@@ -213,18 +187,12 @@ fn full_local_service_is_not_disturbed(bus: Bus) {
     let home = open(&a);
     appears(&b, "full");
     // The gateway knows the service and has told of it; every place is still free for programs.
-    let publisher = home.publisher_builder().create().expect("the one publisher");
+    let publisher = publisher!(home);
     let other = open(&second);
-    let subscriber = other.subscriber_builder().create().expect("the one subscriber");
+    let subscriber = subscriber!(other);
     for number in 1..=100 {
         publisher.send_copy(number).expect("sent");
-        assert_eq!(
-            *subscriber
-                .receive()
-                .expect("the subscriber works")
-                .expect("at once"),
-            number
-        );
+        assert_eq!(*received!(subscriber).expect("at once"), number);
     }
     assert_eq!(home.dynamic_config().number_of_subscribers(), 1);
     assert_eq!(home.dynamic_config().number_of_publishers(), 1);
@@ -234,12 +202,8 @@ fn full_local_service_is_not_disturbed(bus: Bus) {
 fn unwanted_services_do_not_cross(bus: Bus) {
     let rig = Rig::pair(bus);
     let (a, b) = (rig.node(0), rig.node(1));
-    let home = a
-        .service_builder(&name("unheard"))
-        .publish_subscribe::<u64>()
-        .create()
-        .expect("new");
-    let publisher = home.publisher_builder().create().expect("a publisher");
+    let home = service!(a, name("unheard"), u64);
+    let publisher = publisher!(home);
     appears(&b, "unheard");
     for number in 0..200 {
         publisher.send_copy(number).expect("sent");
@@ -250,23 +214,13 @@ fn unwanted_services_do_not_cross(bus: Bus) {
     let status = eventually("the gateway's status", || rig.service(0, "unheard"));
     assert_eq!((status.counter("sent"), status.sends_to.len()), (0, 0));
     // Wanted: it crosses. No longer wanted: the gateway leaves again.
-    let far = b
-        .service_builder(&name("unheard"))
-        .publish_subscribe::<u64>()
-        .open()
-        .expect("mirrored");
-    let subscriber = far.subscriber_builder().create().expect("a subscriber");
-    eventually("the gateway subscribes", || {
-        (home.dynamic_config().number_of_subscribers() == 1).then_some(())
-    });
+    let far = existing_service!(b, name("unheard"), u64);
+    let subscriber = subscriber!(far);
+    subscribers_become!(home, 1);
     publisher.send_copy(7).expect("sent");
-    eventually("it arrives", || {
-        subscriber.receive().expect("the subscriber works")
-    });
+    arrives!(subscriber);
     drop(subscriber);
-    eventually("the gateway leaves", || {
-        (home.dynamic_config().number_of_subscribers() == 0).then_some(())
-    });
+    subscribers_become!(home, 0);
     eventually("its publisher too", || {
         (far.dynamic_config().number_of_publishers() == 0).then_some(())
     });

@@ -33,10 +33,10 @@ fn host_with_killed_gateway_recovers_and_other_host_loses_nothing() {
         let mut fan = Fan::flowing(2, GROUP, 4096, 500);
         fan.rig.gateway(2).kill();
         let before = fan.readers[0].seen(1).received;
-        fan.readers[0].until("it goes on", |report| report.seen[&1].received > before + 2000);
+        fan.readers[0].until_seen("it goes on", |seen| seen.received > before + 2000);
         fan.rig.start_gateway(2);
         let before = fan.readers[1].seen(1).received;
-        fan.readers[1].until("it comes back", |report| report.seen[&1].received > before + 2000);
+        fan.readers[1].until_seen("it comes back", |seen| seen.received > before + 2000);
         let seen = fan.readers[0].seen(1);
         assert_eq!((seen.missing, seen.backwards), (0, 0), "{seen:?}");
         assert_eq!(fan.readers[1].seen(1).backwards, 0);

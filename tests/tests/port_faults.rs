@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
-use busway_port::apex::{OperatingMode, Validity, get_queuing_port_status, get_time, set_partition_mode};
-use busway_port::{Discipline, Partition, PortRef, SamplingDestination};
+use busway_port::apex::{Validity, get_queuing_port_status, get_time};
+use busway_port::{PortRef, SamplingDestination};
 use busway_system::System;
-use busway_tests::ports::{TORTURE_BYTES, Task, join, read, receive, run};
+use busway_tests::ports::{
+    TORTURE_BYTES, Task, join, next_is, normal, queue_in, queue_out, read, receive, run,
+};
 use busway_tests::skip::skipped;
 use busway_tests::{Bus, Rig, eventually, holds_for, on_each_bus};
 use rustix::process::Signal;
@@ -78,10 +80,6 @@ impl Outage {
     }
 }
 
-fn normal(partition: &Partition) {
-    set_partition_mode(partition, OperatingMode::Normal).expect("it was starting");
-}
-
 /// Reads a port whose messages are the times of their writing, and checks that none is valid for
 /// longer than the refresh period.
 fn look(port: SamplingDestination<'_>) -> Option<(i64, Validity)> {
@@ -149,12 +147,8 @@ fn one_sided_port_stays_valid_without_gateways_and_queues_wait() {
     let mut rig = Rig::pair_with(Bus::Memory, PORTS);
     let (source, sink) = (join(&rig.system, "source"), join(&rig.system, "sink"));
     let far = sink.sampling_destination("IN", REFRESH_NS).expect("configured");
-    let out = source
-        .queuing_source("QUEUE", Discipline::Fifo)
-        .expect("configured");
-    let queue = sink
-        .queuing_destination("QUEUE", Discipline::Fifo)
-        .expect("configured");
+    let out = queue_out(&source, "QUEUE");
+    let queue = queue_in(&sink, "QUEUE");
     normal(&sink);
     let _writer = run(&rig, 0, "source", "OUT", Task::WriteTime);
     let mut sent = 0_u64;
@@ -170,8 +164,7 @@ fn one_sided_port_stays_valid_without_gateways_and_queues_wait() {
         }
         outage.end(&mut rig);
         for message in sent + 1..=sent + 4 {
-            let next = eventually("the next message", || receive(queue, Duration::from_secs(1)));
-            assert_eq!(next, (message, false));
+            next_is(queue, message);
         }
         sent += 4;
         valid(far, get_time(), &format!("after {outage:?}"));
@@ -186,31 +179,17 @@ fn one_sided_port_stays_valid_without_gateways_and_queues_wait() {
 fn queue_of_killed_source_delivers_sent_messages_and_continues(bus: Bus) {
     let rig = Rig::pair_with(bus, PORTS);
     let sink = join(&rig.system, "sink");
-    let port = sink
-        .queuing_destination("QUEUE", Discipline::Fifo)
-        .expect("configured");
+    let port = queue_in(&sink, "QUEUE");
     normal(&sink);
     let system = System::load(&rig.system).expect("the test's own");
     // What the other host is not known to have stays there.
     let left = busway_tests::quiet::look(&system, "a", &PortRef::new("source", "QUEUE"));
     let mut last = 0;
     for _ in 0..3 {
-        let mut source = run(
-            &rig,
-            0,
-            "source",
-            "QUEUE",
-            Task::Send {
-                from: last + 1,
-                to: u64::MAX,
-            },
-        );
-        let next = |last: u64| {
-            let (number, lost) = eventually("the next message", || receive(port, Duration::from_secs(1)));
-            assert_eq!((number, lost), (last + 1, false));
-            number
-        };
-        last = (0..50).fold(last, |last, _| next(last));
+        let (from, to) = (last + 1, u64::MAX);
+        let mut source = run(&rig, 0, "source", "QUEUE", Task::Send { from, to });
+        (from..from + 50).for_each(|expected| next_is(port, expected));
+        last += 50;
         source.kill();
         let mut take_all = || {
             while let Some((number, lost)) = receive(port, Duration::ZERO) {
@@ -236,13 +215,9 @@ fn ports_recover_after_cut_cable() {
     let (sink, near) = (join(&rig.system, "sink"), join(&rig.system, "near"));
     let far = sink.sampling_destination("IN", REFRESH_NS).expect("configured");
     let near = near.sampling_destination("IN", REFRESH_NS).expect("configured");
-    let queue = sink
-        .queuing_destination("QUEUE", Discipline::Fifo)
-        .expect("configured");
+    let queue = queue_in(&sink, "QUEUE");
     let source = join(&rig.system, "source");
-    let out = source
-        .queuing_source("QUEUE", Discipline::Fifo)
-        .expect("configured");
+    let out = queue_out(&source, "QUEUE");
     let _writer = run(&rig, 0, "source", "OUT", Task::WriteTime);
     normal(&sink);
     let (mut sent, mut received) = (0_u64, 0_u64);

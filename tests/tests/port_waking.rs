@@ -3,11 +3,9 @@
 
 use std::time::Duration;
 
-use busway_port::Discipline;
-use busway_port::apex::{OperatingMode, set_partition_mode};
 use busway_port::system::crossings_of;
 use busway_system::{Carrier, System};
-use busway_tests::ports::{join, read, receive};
+use busway_tests::ports::{join, normal, queue_in, queue_out, read, receive};
 use busway_tests::{Bus, Rig, eventually, on_each_bus};
 
 on_each_bus!(
@@ -62,16 +60,11 @@ fn single_message_wakes_idle_gateway(bus: Bus) {
     let rig = Rig::pair_with(bus, SYSTEM);
     let (source, sink) = (join(&rig.system, "source"), join(&rig.system, "sink"));
     let latest = source.sampling_source("LATEST").expect("configured");
-    let queue = source
-        .queuing_source("QUEUE", Discipline::Fifo)
-        .expect("configured");
+    let queue = queue_out(&source, "QUEUE");
     let latest_in = sink.sampling_destination("LATEST", i64::MAX).expect("configured");
-    let queue_in = sink
-        .queuing_destination("QUEUE", Discipline::Fifo)
-        .expect("configured");
-    for partition in [&source, &sink] {
-        set_partition_mode(partition, OperatingMode::Normal).expect("it was starting");
-    }
+    let queue_in = queue_in(&sink, "QUEUE");
+    normal(&source);
+    normal(&sink);
     let system = System::load(&rig.system).expect("the test's own");
     let moved = crossings_of(&system, "a")
         .into_iter()
@@ -113,15 +106,10 @@ fn most_are_rung_for(mut round: impl FnMut(u64) -> u64) {
 fn room_in_full_queue_wakes_waiting_gateway(bus: Bus) {
     let rig = Rig::pair_with(bus, SYSTEM);
     let (source, sink) = (join(&rig.system, "source"), join(&rig.system, "sink"));
-    let queue = source
-        .queuing_source("QUEUE", Discipline::Fifo)
-        .expect("configured");
-    let queue_in = sink
-        .queuing_destination("QUEUE", Discipline::Fifo)
-        .expect("configured");
-    for partition in [&source, &sink] {
-        set_partition_mode(partition, OperatingMode::Normal).expect("it was starting");
-    }
+    let queue = queue_out(&source, "QUEUE");
+    let queue_in = queue_in(&sink, "QUEUE");
+    normal(&source);
+    normal(&sink);
     // Four fill the queue over there, four the one here.
     let mut sent = 0_u64;
     while sent < 8 {

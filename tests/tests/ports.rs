@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use busway_port::apex::{OperatingMode, Validity, get_queuing_port_status, set_partition_mode};
-use busway_port::{Discipline, Partition};
-use busway_tests::ports::{Task, join, read, receive, run};
+use busway_port::apex::{Validity, get_queuing_port_status};
+
+use busway_tests::ports::{Task, join, next_is, normal, queue_in, queue_out, read, receive, run};
 use busway_tests::{Bus, Rig, eventually, on_each_bus};
 use rustix::process::Signal;
 
@@ -25,40 +25,34 @@ on_each_bus!(
 /// A second: far more than a message takes, far less than a test waits.
 const REFRESH_NS: i64 = 1_000_000_000;
 
-const SAMPLING: &str = r#"
+fn system(kind: &str, refresh: &str) -> String {
+    format!(
+        r#"
 [[partition]]
 name = "source"
 host = "a"
-ports = [{ name = "OUT", kind = "sampling", direction = "source", max_size = 8 }]
+ports = [{{ name = "OUT", {kind}, direction = "source", max_size = 8 }}]
 [[partition]]
 name = "sink"
 host = "b"
-ports = [{ name = "IN", kind = "sampling", direction = "destination", max_size = 8, refresh_period = "1s" }]
+ports = [{{ name = "IN", {kind}, direction = "destination", max_size = 8{refresh} }}]
 [[channel]]
 source = "source/OUT"
 destinations = ["sink/IN"]
-"#;
+"#
+    )
+}
 
-const QUEUING: &str = r#"
-[[partition]]
-name = "source"
-host = "a"
-ports = [{ name = "OUT", kind = "queuing", direction = "source", max_size = 8, max_messages = 4 }]
-[[partition]]
-name = "sink"
-host = "b"
-ports = [{ name = "IN", kind = "queuing", direction = "destination", max_size = 8, max_messages = 4 }]
-[[channel]]
-source = "source/OUT"
-destinations = ["sink/IN"]
-"#;
+fn sampling() -> String {
+    system("kind = \"sampling\"", ", refresh_period = \"1s\"")
+}
 
-fn normal(partition: &Partition) {
-    set_partition_mode(partition, OperatingMode::Normal).expect("it was starting");
+fn queuing() -> String {
+    system("kind = \"queuing\", max_messages = 4", "")
 }
 
 fn remote_message_is_valid_until_its_source_is_killed(bus: Bus) {
-    let rig = Rig::pair_with(bus, SAMPLING);
+    let rig = Rig::pair_with(bus, &sampling());
     let sink = join(&rig.system, "sink");
     let port = sink.sampling_destination("IN", REFRESH_NS).expect("configured");
     normal(&sink);
@@ -121,46 +115,37 @@ destinations = ["near/IN", "far/IN", "far/TOO", "distant/IN"]
     }
 }
 
-fn slow_receiver_gets_whole_queue_in_order(bus: Bus) {
-    const COUNT: u64 = 400;
-    let rig = Rig::pair_with(bus, QUEUING);
+/// Sends 1 to `count` through a queue, takes each and does `between`: none is lost or repeated.
+fn queue_is_whole(rig: &mut Rig, count: u64, mut between: impl FnMut(&mut Rig, u64)) {
     let sink = join(&rig.system, "sink");
-    let port = sink
-        .queuing_destination("IN", Discipline::Fifo)
-        .expect("configured");
+    let port = queue_in(&sink, "IN");
     normal(&sink);
-    let _source = run(&rig, 0, "source", "OUT", Task::Send { from: 1, to: COUNT });
-    for expected in 1..=COUNT {
-        let (number, lost) = eventually("the next message", || receive(port, Duration::from_secs(1)));
-        assert_eq!((number, lost), (expected, false));
-        std::thread::sleep(Duration::from_millis(1));
+    let _source = run(rig, 0, "source", "OUT", Task::Send { from: 1, to: count });
+    for expected in 1..=count {
+        next_is(port, expected);
+        between(rig, expected);
     }
     assert_eq!(receive(port, Duration::from_millis(200)), None);
+}
+
+fn slow_receiver_gets_whole_queue_in_order(bus: Bus) {
+    let mut rig = Rig::pair_with(bus, &queuing());
+    queue_is_whole(&mut rig, 400, |_, _| std::thread::sleep(Duration::from_millis(1)));
 }
 
 fn killed_gateways_lose_and_repeat_nothing_of_a_queue(bus: Bus) {
-    const COUNT: u64 = 600;
-    let mut rig = Rig::pair_with(bus, QUEUING);
-    let sink = join(&rig.system, "sink");
-    let port = sink
-        .queuing_destination("IN", Discipline::Fifo)
-        .expect("configured");
-    normal(&sink);
-    let _source = run(&rig, 0, "source", "OUT", Task::Send { from: 1, to: COUNT });
-    let deaths = BTreeSet::from([(100, 0), (200, 1), (300, 0), (400, 1)]);
-    for expected in 1..=COUNT {
-        let (number, lost) = eventually("the next message", || receive(port, Duration::from_secs(1)));
-        assert_eq!((number, lost), (expected, false));
-        for (_, host) in deaths.iter().filter(|(at, _)| *at == expected) {
-            rig.gateway(*host).kill();
-            rig.start_gateway(*host);
+    let mut rig = Rig::pair_with(bus, &queuing());
+    queue_is_whole(&mut rig, 600, |rig, received| {
+        let deaths = [(100, 0), (200, 1), (300, 0), (400, 1)];
+        for (_, host) in deaths.into_iter().filter(|(at, _)| *at == received) {
+            rig.gateway(host).kill();
+            rig.start_gateway(host);
         }
-    }
-    assert_eq!(receive(port, Duration::from_millis(200)), None);
+    });
 }
 
 fn sampling_port_receives_newest_message_after_gateway_restart(bus: Bus) {
-    let mut rig = Rig::pair_with(bus, SAMPLING);
+    let mut rig = Rig::pair_with(bus, &sampling());
     let (source, sink) = (join(&rig.system, "source"), join(&rig.system, "sink"));
     let out = source.sampling_source("OUT").expect("configured");
     let port = sink.sampling_destination("IN", REFRESH_NS).expect("configured");
@@ -180,14 +165,10 @@ fn sampling_port_receives_newest_message_after_gateway_restart(bus: Bus) {
 }
 
 fn full_remote_queue_blocks_sender(bus: Bus) {
-    let rig = Rig::pair_with(bus, QUEUING);
+    let rig = Rig::pair_with(bus, &queuing());
     let (source, sink) = (join(&rig.system, "source"), join(&rig.system, "sink"));
-    let out = source
-        .queuing_source("OUT", Discipline::Fifo)
-        .expect("configured");
-    let port = sink
-        .queuing_destination("IN", Discipline::Fifo)
-        .expect("configured");
+    let out = queue_out(&source, "OUT");
+    let port = queue_in(&sink, "IN");
     normal(&source);
     normal(&sink);
     let mut sent = 0_u64;
@@ -209,56 +190,32 @@ fn full_remote_queue_blocks_sender(bus: Bus) {
 }
 
 fn messages_sent_during_outage_arrive_afterwards(bus: Bus) {
-    const COUNT: u64 = 300;
-    let mut rig = Rig::pair_with(bus, QUEUING);
-    let sink = join(&rig.system, "sink");
-    let port = sink
-        .queuing_destination("IN", Discipline::Fifo)
-        .expect("configured");
-    normal(&sink);
-    let _source = run(&rig, 0, "source", "OUT", Task::Send { from: 1, to: COUNT });
-    let next = |expected: u64| {
-        let (number, lost) = eventually("the next message", || receive(port, Duration::from_secs(1)));
-        assert_eq!((number, lost), (expected, false));
-    };
-    (1..=100).for_each(next);
-    // As if the cable were cut: the gateway neither sends nor takes anything, until its peer gives
-    // the link up.
-    rig.gateway(1).signal(Signal::STOP);
-    eventually("the link is down", || {
-        (rig.is_up(0, bus) == Some(false)).then_some(())
+    let mut rig = Rig::pair_with(bus, &queuing());
+    queue_is_whole(&mut rig, 300, |rig, received| {
+        if received != 100 {
+            return;
+        }
+        // As if the cable were cut: the gateway neither sends nor takes anything, until its peer
+        // declares the link down.
+        rig.gateway(1).signal(Signal::STOP);
+        eventually("the link is down", || {
+            (rig.is_up(0, bus) == Some(false)).then_some(())
+        });
+        rig.gateway(1).signal(Signal::CONT);
     });
-    rig.gateway(1).signal(Signal::CONT);
-    (101..=COUNT).for_each(next);
-    assert_eq!(receive(port, Duration::from_millis(200)), None);
 }
 
 fn channel_on_own_lane_arrives_whole_and_in_order(bus: Bus) {
-    const COUNT: u64 = 200;
-    let own = format!("[[lane]]\nname = \"fast\"\n{QUEUING}lane = \"fast\"\n");
-    let rig = Rig::pair_with(bus, &own);
-    let sink = join(&rig.system, "sink");
-    let port = sink
-        .queuing_destination("IN", Discipline::Fifo)
-        .expect("configured");
-    normal(&sink);
-    let _source = run(&rig, 0, "source", "OUT", Task::Send { from: 1, to: COUNT });
-    for expected in 1..=COUNT {
-        let next = eventually("the next message", || receive(port, Duration::from_secs(1)));
-        assert_eq!(next, (expected, false));
-    }
+    let own = format!("[[lane]]\nname = \"fast\"\n{}lane = \"fast\"\n", queuing());
+    queue_is_whole(&mut Rig::pair_with(bus, &own), 200, |_, _| ());
 }
 
 fn overflowing_channel_counts_losses_and_notifies_receiver(bus: Bus) {
     const COUNT: u64 = 100;
-    let rig = Rig::pair_with(bus, &format!("{QUEUING}when_full = \"overflow\"\n"));
+    let rig = Rig::pair_with(bus, &(queuing() + "when_full = \"overflow\"\n"));
     let (source, sink) = (join(&rig.system, "source"), join(&rig.system, "sink"));
-    let out = source
-        .queuing_source("OUT", Discipline::Fifo)
-        .expect("configured");
-    let port = sink
-        .queuing_destination("IN", Discipline::Fifo)
-        .expect("configured");
+    let out = queue_out(&source, "OUT");
+    let port = queue_in(&sink, "IN");
     normal(&source);
     normal(&sink);
     for number in 1..=COUNT {
@@ -289,7 +246,7 @@ fn overflowing_channel_counts_losses_and_notifies_receiver(bus: Bus) {
 }
 
 fn synchronized_hosts_need_no_clock_estimate(bus: Bus) {
-    let mut rig = Rig::stopped(&["a", "b"], &[(0, 1, bus)], SAMPLING);
+    let mut rig = Rig::stopped(&["a", "b"], &[(0, 1, bus)], &sampling());
     let text = std::fs::read_to_string(&rig.system).expect("written by the rig");
     let text = text.replace("[[link]]", "[[link]]\nclock = \"ptp\"");
     std::fs::write(&rig.system, text).expect("the directory is ours");
@@ -308,7 +265,7 @@ fn synchronized_hosts_need_no_clock_estimate(bus: Bus) {
 
 #[test]
 fn port_commands_read_running_system_without_disturbing_partitions() {
-    let rig = Rig::pair_with(Bus::Memory, SAMPLING);
+    let rig = Rig::pair_with(Bus::Memory, &sampling());
     let source = join(&rig.system, "source");
     let sink = join(&rig.system, "sink");
     let out = source.sampling_source("OUT").expect("configured");

@@ -8,7 +8,7 @@ use std::process::Command;
 use busway_bench::hosts::find_on_path;
 use busway_tests::program::Program;
 use busway_tests::skip::skipped;
-use busway_tests::{Bus, Rig, eventually, on_each_bus};
+use busway_tests::{Bus, Rig, arrives, eventually, on_each_bus, publisher, subscriber, subscribers_become};
 use iceoryx2::prelude::*;
 use iceoryx2::service::ipc::Service;
 
@@ -127,12 +127,10 @@ fn python_to_rust(bus: Bus) {
     let rig = Rig::pair(bus);
     let node: Node<Service> = rig.node(1);
     let service = stamped!(node);
-    let subscriber = service.subscriber_builder().create().expect("a subscriber");
+    let subscriber = subscriber!(service);
     let mut publisher = run(&rig, &python, 0, "publish", "stamped", "stamped");
     for number in 0..COUNT {
-        let sample = eventually("the message arrives", || {
-            subscriber.receive().expect("the subscriber works")
-        });
+        let sample = arrives!(subscriber);
         assert_eq!(
             *sample.user_header(),
             Stamp {
@@ -152,14 +150,8 @@ fn rust_to_python(bus: Bus) {
     says(&mut program, "ready");
     let node: Node<Service> = rig.node(0);
     let service = stamped!(node);
-    let publisher = service
-        .publisher_builder()
-        .initial_max_slice_len(100_000)
-        .create()
-        .expect("a publisher");
-    eventually("the gateway subscribes", || {
-        (service.dynamic_config().number_of_subscribers() == 1).then_some(())
-    });
+    let publisher = publisher!(service, initial_max_slice_len(100_000));
+    subscribers_become!(service, 1);
     for number in 0..COUNT {
         let content = content(number);
         let mut sample = publisher.loan_slice_uninit(content.len()).expect("a loan");
@@ -181,13 +173,11 @@ fn structs_with_default_settings_from_python_to_rust(bus: Bus) {
         .publish_subscribe::<Reading>()
         .open_or_create()
         .expect("default");
-    let subscriber = service.subscriber_builder().create().expect("a subscriber");
+    let subscriber = subscriber!(service);
     let mut publisher = run(&rig, &python, 0, "publish", "reading", "reading");
     let mut last = 0;
     for _ in 0..COUNT {
-        let reading = eventually("the next message arrives", || {
-            subscriber.receive().expect("the subscriber works")
-        });
+        let reading = arrives!(subscriber);
         assert!(reading.number > last, "{} came after {last}", reading.number);
         last = reading.number;
         assert_eq!(*reading, Reading::new(last));
@@ -204,13 +194,11 @@ fn slices_of_structs_with_default_settings_from_python_to_rust(bus: Bus) {
         .publish_subscribe::<[Reading]>()
         .open_or_create()
         .expect("default");
-    let subscriber = service.subscriber_builder().create().expect("a subscriber");
+    let subscriber = subscriber!(service);
     let mut publisher = run(&rig, &python, 0, "publish", "readings", "readings");
     let (mut last, mut received) = (0, 0);
     while received < COUNT {
-        let sample = eventually("the next message arrives", || {
-            subscriber.receive().expect("the subscriber works")
-        });
+        let sample = arrives!(subscriber);
         // Each eighth is empty and says nothing of its number.
         let Some(first) = sample.first() else { continue };
         assert!(first.number > last, "{} came after {last}", first.number);
@@ -229,17 +217,13 @@ fn structs_with_default_settings_from_rust_to_python(bus: Bus) {
         .publish_subscribe::<Reading>()
         .open_or_create()
         .expect("default");
-    let one = one.publisher_builder().create().expect("a publisher");
+    let one = publisher!(one);
     let many = node.service_builder(&"readings".try_into().expect("a name"));
     let many = many
         .publish_subscribe::<[Reading]>()
         .open_or_create()
         .expect("default");
-    let many = many
-        .publisher_builder()
-        .initial_max_slice_len(7)
-        .create()
-        .expect("a publisher");
+    let many = publisher!(many, initial_max_slice_len(7));
     let mut programs = ["reading", "readings"].map(|kind| run(&rig, &python, 1, "subscribe", kind, kind));
     let mut number = 0;
     let done = format!("done {COUNT}");

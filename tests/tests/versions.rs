@@ -15,11 +15,7 @@ use busway_tests::role::Settings;
 use busway_tests::stream::{flows, stream};
 use busway_tests::{Bus, Rig, eventually, on_each_bus};
 
-const STRICT: Settings = Settings {
-    safe_overflow: Some(false),
-    history: None,
-    buffer: Some(16),
-};
+const STRICT: Settings = Settings::lossless(16);
 
 /// A control frame: "BUSW", kind hello, length 6; the body in postcard: protocol version 2,
 /// little-endian, session 7, host "c", no iceoryx2.
@@ -101,7 +97,7 @@ fn refused(bus: Bus, peer_is_first: bool) {
         })
     });
     assert!(!status.links[1].up && status.links[0].up, "{status:?}");
-    flows(&publisher, &subscriber, 1, "beside a peer of another version");
+    flows(&publisher, &subscriber, "beside a peer of another version");
     // What it wrote to its log may come later than what it wrote to its status afterwards.
     let log = eventually("the log says so", || {
         Some(rig.log(0)).filter(|log| log.contains("version"))
@@ -119,11 +115,9 @@ fn refused(bus: Bus, peer_is_first: bool) {
     );
     rig.start_gateway(2);
     rig.links_up(0);
-    flows(&publisher, &subscriber, 1, "beside the peer once it is updated");
+    flows(&publisher, &subscriber, "beside the peer once it is updated");
     let published = publisher.finish().sent;
-    let report = subscriber.until("the last message arrives", |report| {
-        report.seen[&1].last == published
-    });
+    let report = subscriber.until_seen("the last message arrives", |seen| seen.last == published);
     let seen = report.seen[&1];
     assert_eq!((seen.received, seen.missing), (published, 0), "{seen:?}");
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use busway_tests::{Bus, Rig, eventually, on_each_bus};
+use busway_tests::{Bus, Rig, eventually, on_each_bus, publisher, received, service, subscriber};
 use iceoryx2::prelude::*;
 
 fn companion_event_wakes_remote_subscriber(bus: Bus) {
@@ -13,11 +13,7 @@ fn companion_event_wakes_remote_subscriber(bus: Bus) {
     macro_rules! open {
         ($node:expr) => {
             (
-                $node
-                    .service_builder(&name)
-                    .publish_subscribe::<u64>()
-                    .open_or_create()
-                    .expect("same"),
+                service!($node, name, u64),
                 $node
                     .service_builder(&name)
                     .event()
@@ -27,9 +23,9 @@ fn companion_event_wakes_remote_subscriber(bus: Bus) {
         };
     }
     let ((there, events_there), (home, events_home)) = (open!(b), open!(a));
-    let subscriber = there.subscriber_builder().create().expect("a subscriber");
+    let subscriber = subscriber!(there);
     let listener = events_there.listener_builder().create().expect("a listener");
-    let publisher = home.publisher_builder().create().expect("a publisher");
+    let publisher = publisher!(home);
     let notifier = events_home.notifier_builder().create().expect("a notifier");
     eventually("the gateways are between them", || {
         let ready = home.dynamic_config().number_of_subscribers() == 1
@@ -52,13 +48,7 @@ fn companion_event_wakes_remote_subscriber(bus: Bus) {
             )
             .expect("the listener works");
         assert_eq!(heard, [event], "message {number}");
-        assert_eq!(
-            *subscriber
-                .receive()
-                .expect("the subscriber works")
-                .expect("before its event"),
-            number
-        );
+        assert_eq!(*received!(subscriber).expect("before its event"), number);
     }
 }
 
@@ -69,20 +59,16 @@ fn events_between_publishing_hosts_do_not_loop(bus: Bus) {
     let nodes = [rig.node(0), rig.node(1)];
     let mut ends = Vec::new();
     for node in &nodes {
-        let data = node
-            .service_builder(&name)
-            .publish_subscribe::<u64>()
-            .open_or_create()
-            .expect("same");
+        let data = service!(node, name, u64);
         let events = node
             .service_builder(&name)
             .event()
             .open_or_create()
             .expect("same");
         let ports = (
-            data.subscriber_builder().create().expect("a subscriber"),
+            subscriber!(data),
             events.listener_builder().create().expect("a listener"),
-            data.publisher_builder().create().expect("a publisher"),
+            publisher!(data),
             events.notifier_builder().create().expect("a notifier"),
         );
         ends.push((data, events, ports));
@@ -99,7 +85,7 @@ fn events_between_publishing_hosts_do_not_loop(bus: Bus) {
     let mut heard = [[0u64; 2]; 2];
     let listen = |heard: &mut [[u64; 2]; 2]| {
         for (host, (_, _, (subscriber, listener, ..))) in ends.iter().enumerate() {
-            while subscriber.receive().expect("the subscriber works").is_some() {}
+            while received!(subscriber).is_some() {}
             let note = |activation: EventActivation| heard[host][activation.id.as_value()] += 1;
             listener.try_wait(note).expect("the listener works");
         }
