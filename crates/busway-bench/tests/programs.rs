@@ -23,45 +23,47 @@ use busway_bench::{BenchError, follower, views};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 type Checked = Result<(), Failed>;
+type Named = (&'static str, fn() -> Checked);
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
     if args.get(1).map(String::as_str) == Some("bench-worker") {
         return worker::main(&args[2..]);
     }
-    let tests = vec![
-        Trial::test("a_lossless_iceoryx2_stream_is_whole", || {
+    let tests: [Named; 17] = [
+        ("a_lossless_iceoryx2_stream_is_whole", || {
             streams_are_whole("iceoryx2")
         }),
-        Trial::test("a_lossless_window_stream_is_whole", || streams_are_whole("copy")),
-        Trial::test("a_lossless_tcp_stream_is_whole", || streams_are_whole("tcp")),
-        Trial::test(
+        ("a_lossless_window_stream_is_whole", || streams_are_whole("copy")),
+        ("a_lossless_tcp_stream_is_whole", || streams_are_whole("tcp")),
+        (
             "an_overwriting_stream_counts_what_it_loses",
             overwriting_is_counted,
         ),
-        Trial::test("every_wait_strategy_answers", every_strategy_answers),
-        Trial::test("a_missing_tunnel_is_a_note", missing_tunnel_is_a_note),
-        Trial::test("a_run_that_is_stopped_says_so", stopped_run_says_so),
-        Trial::test("rounds_are_compared_with_the_baseline", baseline_has_an_interval),
-        Trial::test(
+        ("every_wait_strategy_answers", every_strategy_answers),
+        ("a_missing_tunnel_is_a_note", missing_tunnel_is_a_note),
+        ("a_run_that_is_stopped_says_so", stopped_run_says_so),
+        ("rounds_are_compared_with_the_baseline", baseline_has_an_interval),
+        (
             "sampling_counts_overwritten_messages",
             sampling_counts_what_it_overwrites,
         ),
-        Trial::test("intervals_and_calls_of_ports_are_measured", intervals_and_calls),
-        Trial::test("self_test_finds_injected_losses", self_test_counts),
-        Trial::test("a_long_run_is_continued_from_its_file", long_run_is_continued),
-        Trial::test("open_loop_keeps_its_rate", open_loop_rate),
-        Trial::test("a_follower_serves_one_run_after_the_other", follower_serves),
-        Trial::test(
+        ("intervals_and_calls_of_ports_are_measured", intervals_and_calls),
+        ("self_test_finds_injected_losses", self_test_counts),
+        ("a_long_run_is_continued_from_its_file", long_run_is_continued),
+        ("open_loop_keeps_its_rate", open_loop_rate),
+        ("a_follower_serves_one_run_after_the_other", follower_serves),
+        (
             "follower_refuses_malformed_and_foreign_requests",
             follower_refuses,
         ),
-        Trial::test("stopped_follower_leaves_nothing_behind", follower_clears_away),
-        Trial::test(
+        ("stopped_follower_leaves_nothing_behind", follower_clears_away),
+        (
             "run_ends_with_partial_result_when_its_follower_ends",
             run_without_follower,
         ),
     ];
+    let tests = tests.map(|(name, test)| Trial::test(name, test)).into();
     let mut arguments = Arguments::from_args();
     // The runs share two cores and each other's figures do not matter; but what waits for its peer
     // waits longer beside others.

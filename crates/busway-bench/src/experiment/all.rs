@@ -9,11 +9,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{calls, gateway, interference, jitter, latency, self_test, throughput, timeliness};
-
 use super::options::Common;
-
 use super::task::Context;
+use super::{calls, gateway, interference, jitter, latency, self_test, throughput, timeliness};
 use crate::record::Run;
 use crate::views::Output;
 use crate::{BenchError, conditions};

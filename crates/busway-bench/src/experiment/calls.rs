@@ -5,11 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::options::{Common, Quick, sizes_or};
-
 use super::rounds::{Gathered, Plan, conduct};
-
 use super::session::Session;
-
 use super::task::{Context, finish};
 use crate::BenchError;
 use crate::processes::go_on;

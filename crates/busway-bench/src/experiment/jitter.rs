@@ -12,11 +12,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::options::Common;
-
 use super::rounds::conclude;
-
 use super::session::Session;
-
 use super::task::{Context, Task, finish};
 use crate::BenchError;
 use crate::processes::go_on;

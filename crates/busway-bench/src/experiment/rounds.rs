@@ -5,11 +5,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::budget::Budget;
-
 use super::session::Session;
-
 use super::staged::Staged;
-
 use super::task::Task;
 use crate::BenchError;
 use crate::processes::go_on;

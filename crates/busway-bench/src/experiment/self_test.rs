@@ -7,13 +7,9 @@
 //! with all that it kept waiting.
 
 use super::latency;
-
 use super::options::{Common, Quick};
-
 use super::rounds::{Group, Plan, conduct};
-
 use super::session::Session;
-
 use super::task::{Context, Task, finish};
 use crate::BenchError;
 use crate::record::{Distribution, Experiment, Run, Verdict};

@@ -7,11 +7,8 @@
 
 use super::loads::{blank_row, load, percent};
 use super::options::{Common, Quick, sizes_or};
-
 use super::rounds::{Gathered, Plan, conduct};
-
 use super::session::{Exchanged, Session};
-
 use super::task::{Context, finish, merge_times};
 use crate::BenchError;
 use crate::record::{Experiment, Measured, Row, Run, Settings, median};

@@ -3,15 +3,11 @@
 //! After Lee, Kim, Kim and Jin, "RDMA-based Sampling Port of ARINC-653", section IV-C and figure 4:
 //! intervals from 1 µs to 1 ms, 16-byte and 4096-byte messages.
 
-use super::throughput;
-
 use super::options::{Common, Quick, sizes_or};
-
 use super::rounds::{Gathered, Plan, conduct};
-
 use super::session::{Exchanged, Session};
-
 use super::task::{Context, finish, merge_times};
+use super::throughput;
 use crate::BenchError;
 use crate::record::{Experiment, Row, Run};
 use crate::technology::Wait;

@@ -12,13 +12,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{all, with_path};
-
 use super::message::Message;
-
 use super::path::{Description, MeetingPoint, Opening, Path, Side, Stage, User};
-
 use super::wait::Wait;
+use super::{all, with_path};
 use crate::control::{Control, WorkerResult};
 use crate::hosts::Hosts;
 use crate::record::Measured;

@@ -6,7 +6,7 @@
 //! count them.
 
 use super::message::{Message, Received};
-use super::path::{Description, OneWay, Opening, Path, Reach, Stage, User};
+use super::path::{Description, OneWay, Opening, Path, Reach, User};
 use super::shared::{APART_BYTES, Memory, outside, sides};
 use super::wait::Wait;
 use crate::control::WorkerResult;
@@ -16,14 +16,13 @@ const FLAG_BYTES: usize = 8;
 
 pub(super) fn describe() -> [Description; 1] {
     [Description {
-        name: "begin-end-flags".into(),
-        title: "the published RDMA sampling port's register, in shared memory".into(),
         waits: vec![Wait::Spin],
         reach: Reach::Machine,
         one_way: Some(OneWay::Sampling),
-        max_bytes: usize::MAX,
-        stage: Stage::Bare,
-        missing: None,
+        ..Description::new(
+            "begin-end-flags",
+            "the published RDMA sampling port's register, in shared memory",
+        )
     }]
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use zerocopy::IntoBytes;
 
 use super::message::{MIN_MESSAGE_BYTES, Message, Received};
-use super::path::{Description, OneWay, Opening, Path, Reach, Stage, User};
+use super::path::{Description, Opening, Path, Reach, User};
 use super::ring::{Ring, slots_for};
 use super::wait::Wait;
 use crate::control::{Control, WorkerResult};
@@ -27,14 +27,9 @@ pub(super) fn describe() -> [Description; 2] {
         ),
     ];
     names.map(|(name, title)| Description {
-        name: name.into(),
-        title: title.into(),
         waits: vec![Wait::Spin, Wait::Event, Wait::Adaptive],
         reach: Reach::Machine,
-        one_way: Some(OneWay::Lossless),
-        max_bytes: usize::MAX,
-        stage: Stage::Bare,
-        missing: None,
+        ..Description::new(name, title)
     })
 }
 
@@ -61,12 +56,7 @@ pub(super) fn with(name: &str, opening: &Opening<'_>, user: impl User) -> Worker
         }
         ring
     };
-    let (there, back) = (open(0, "there")?, open(1, "back")?);
-    let (to, from) = if opening.answers() {
-        (back, there)
-    } else {
-        (there, back)
-    };
+    let (to, from) = opening.ends(open(0, "there")?, open(1, "back")?);
     let copies_out = name != WITHOUT_COPY_OUT;
     let incoming_bytes = if copies_out {
         opening.payload_bytes

@@ -24,9 +24,7 @@ use libloading::Library;
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 
 use super::message::{Message, Received};
-
-use super::path::{Description, OneWay, Opening, Path, Reach, Stage, User};
-
+use super::path::{Description, Opening, Path, Reach, User};
 use super::wait::Wait;
 use crate::control::WorkerResult;
 use crate::hosts::find_on_path;
@@ -35,15 +33,8 @@ use crate::record::Measured;
 const LIBRARY: &str = "libiceoryx_binding_c.so.2";
 const DAEMON: &str = "iox-roudi";
 /// Where loaders look, besides `LD_LIBRARY_PATH`.
-const DIRECTORIES: [&str; 7] = [
-    "/usr/local/lib",
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib/riscv64-linux-gnu",
-    "/usr/lib64",
-    "/usr/lib",
-    "/lib",
-];
+const DIRECTORIES: &str = "/usr/local/lib:/usr/lib/x86_64-linux-gnu:/usr/lib/aarch64-linux-gnu:\
+    /usr/lib/riscv64-linux-gnu:/usr/lib64:/usr/lib:/lib";
 /// Messages in a queue are no longer than this together, unless four are.
 const QUEUE_BYTES: usize = 1 << 20;
 /// Chunks beside those in queues: loaned, held, kept by a publisher for use once more.
@@ -69,18 +60,14 @@ pub(super) fn describe() -> [Description; 1] {
     let release = library
         .and_then(|path| fs::canonicalize(path).ok())
         .and_then(|path| Some(path.file_name()?.to_str()?.split_once(".so.")?.1.to_owned()));
+    let release = release.as_deref().unwrap_or("2.0");
+    let title = format!("iceoryx {release} publish/subscribe through its C binding");
     [Description {
-        name: "iceoryx1".into(),
-        title: format!(
-            "iceoryx {} publish/subscribe through its C binding",
-            release.as_deref().unwrap_or("2.0")
-        ),
         waits: vec![Wait::Spin],
         reach: Reach::Host,
-        one_way: Some(OneWay::Lossless),
         max_bytes: 16 << 20,
-        stage: Stage::Bare,
         missing,
+        ..Description::new("iceoryx1", title)
     }]
 }
 
@@ -101,7 +88,7 @@ pub(super) fn with(_: &str, opening: &Opening<'_>, user: impl User) -> WorkerRes
 fn find_library() -> Option<PathBuf> {
     let named = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     std::env::split_paths(&named)
-        .chain(DIRECTORIES.iter().map(PathBuf::from))
+        .chain(DIRECTORIES.split(':').map(PathBuf::from))
         .map(|directory| directory.join(LIBRARY))
         .find(|path| path.is_file())
 }
@@ -298,11 +285,7 @@ impl Iceoryx1 {
     fn open(binding: Binding, opening: &Opening<'_>) -> WorkerResult<Self> {
         let service = c_string("busway-bench")?;
         let instance = c_string(&opening.place.name)?;
-        let (to, from) = if opening.answers() {
-            (c"back", c"there")
-        } else {
-            (c"there", c"back")
-        };
+        let (to, from) = opening.ends(c"there", c"back");
         // A program that sends at instants of its own must not wait; its queue is longer than what
         // is under way.
         let policy = if opening.one_way { WAITS } else { DISCARDS_OLDEST };

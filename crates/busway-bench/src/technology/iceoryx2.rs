@@ -24,9 +24,7 @@ use iceoryx2::service::port_factory::event::PortFactory as EventFactory;
 use iceoryx2::service::port_factory::publish_subscribe::PortFactory as PublishSubscribeFactory;
 
 use super::message::{Message, Received};
-
 use super::path::{Description, LOOK_TIMEOUT, OneWay, Opening, Path, Reach, Stage, User, reach_of};
-
 use super::wait::Wait;
 use crate::control::WorkerResult;
 use crate::environment::TUNNEL;
@@ -44,14 +42,9 @@ const ALIGNMENT_BYTES: usize = 8;
 
 pub(super) fn describe() -> Vec<Description> {
     let alone = Description {
-        name: "iceoryx2".into(),
-        title: "iceoryx2 publish/subscribe in one domain".into(),
         waits: vec![Wait::Spin, Wait::Event, Wait::Adaptive],
         reach: Reach::Host,
-        one_way: Some(OneWay::Lossless),
-        max_bytes: usize::MAX,
-        stage: Stage::Bare,
-        missing: None,
+        ..Description::new("iceoryx2", "iceoryx2 publish/subscribe in one domain")
     };
     let mut all = vec![alone.clone()];
     all.extend(BUS_NAMES.iter().map(|bus| Description {
@@ -104,13 +97,8 @@ pub(super) fn with(name: &str, opening: &Opening<'_>, user: impl User) -> Worker
         "iceoryx2" => Some(1),
         _ => Some(MAX_PORTS),
     };
-    let there = Service::open(&node, "there", opening, settings)?;
-    let back = Service::open(&node, "back", opening, settings)?;
-    let (to, from) = if opening.answers() {
-        (back, there)
-    } else {
-        (there, back)
-    };
+    let service = |direction| Service::open(&node, direction, opening, settings);
+    let (to, from) = opening.ends(service("there")?, service("back")?);
     user.exchange(Iceoryx2 {
         publisher: to.publisher(opening)?,
         notifier: to.notifier()?,

@@ -21,9 +21,8 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::message::{Message, Received};
-use super::path::{Description, LOOK_TIMEOUT, OneWay, Opening, Path, Reach, Stage, User};
+use super::path::{Description, LOOK_TIMEOUT, Opening, Path, Reach, User};
 use super::ready::{Room, sleep_until_ready};
-use super::wait::Wait;
 use crate::control::WorkerResult;
 use crate::record::Measured;
 
@@ -41,17 +40,15 @@ const PREFIX: &str = "busway-bench-";
 pub(super) fn describe() -> [Description; 1] {
     let has_queues = FilePath::new(LIMITS).exists();
     [Description {
-        name: "mq".into(),
-        title: format!(
-            "POSIX message queues, in pieces of {} bytes",
-            longest_piece_bytes()
-        ),
-        waits: vec![Wait::Event, Wait::Spin],
         reach: Reach::Host,
-        one_way: Some(OneWay::Lossless),
-        max_bytes: usize::MAX,
-        stage: Stage::Bare,
         missing: (!has_queues).then(|| "a kernel with POSIX message queues (CONFIG_POSIX_MQUEUE)".to_owned()),
+        ..Description::new(
+            "mq",
+            format!(
+                "POSIX message queues, in pieces of {} bytes",
+                longest_piece_bytes()
+            ),
+        )
     }]
 }
 
@@ -102,11 +99,7 @@ impl Queues {
         } else {
             open_made(&names_file, flags)?
         };
-        let (there, back) = if opening.answers() {
-            (second, first)
-        } else {
-            (first, second)
-        };
+        let (there, back) = opening.ends(first, second);
         Ok(Self {
             there,
             back,

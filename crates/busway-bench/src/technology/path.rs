@@ -132,6 +132,21 @@ pub(crate) struct Opening<'a> {
 }
 
 impl Description {
+    /// A socket, as nearly all technologies are in most respects: lossless, between any hosts,
+    /// opened by its programs alone.
+    pub(super) fn new(name: impl Into<String>, title: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            title: title.into(),
+            waits: vec![Wait::Event, Wait::Spin],
+            reach: Reach::Network,
+            one_way: Some(OneWay::Lossless),
+            max_bytes: usize::MAX,
+            stage: Stage::Bare,
+            missing: None,
+        }
+    }
+
     pub fn reaches_another_machine(&self, has_window: bool) -> bool {
         match self.reach {
             _ if self.stage == Stage::Tunnel => false,
@@ -166,6 +181,16 @@ impl Description {
 impl Opening<'_> {
     pub fn answers(&self) -> bool {
         self.side == Side::Answers
+    }
+
+    /// Of the ends from the asking program to the answering one and back: the one to send by, and
+    /// the one to receive by.
+    pub fn ends<T>(&self, there: T, back: T) -> (T, T) {
+        if self.answers() {
+            (back, there)
+        } else {
+            (there, back)
+        }
     }
 
     pub fn blocks(&self) -> bool {

@@ -13,11 +13,9 @@ use busway_port::{
 use busway_system::System;
 
 use super::message::{Message, Received};
-
 use super::path::{
     Description, LOOK_TIMEOUT, MeetingPoint, OneWay, Opening, Path, Reach, Side, Stage, User, reach_of,
 };
-
 use super::wait::Wait;
 use crate::control::WorkerResult;
 use crate::record::Measured;

@@ -1,13 +1,15 @@
 //! Sleeping until a descriptor has something, and what a sender does that finds no room. Used by
 //! the technologies whose ends are descriptors.
 
+use std::fmt::Display;
+use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::path::Opening;
-use crate::control::Control;
+use crate::control::{Control, WorkerResult};
 
 /// Sleeps until `end` can be read, or written too if `writable`, for `at_most` at most. An
 /// interrupted wait is a short one.
@@ -51,4 +53,23 @@ impl Room {
         std::hint::spin_loop();
         Ok(())
     }
+}
+
+/// Waits until somebody connects to a listener that does not block; `None` if the program shall end
+/// before.
+pub(super) fn accepted<S, A>(
+    opening: &Opening<'_>,
+    address: impl Display,
+    mut accept: impl FnMut() -> io::Result<(S, A)>,
+) -> WorkerResult<Option<S>> {
+    while !opening.control.ended() {
+        match accept() {
+            Ok((socket, _)) => return Ok(Some(socket)),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(e) => return Err(format!("accept on {address}: {e}")),
+        }
+    }
+    Ok(None)
 }

@@ -7,14 +7,14 @@
 //! sender's; slots from byte 4096.
 #![allow(unsafe_code)] // the mapping is raw memory
 
-use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::MmapRaw;
 use rustix::thread::futex;
 
+use super::shared::map_file;
 use super::wait::Wait;
 use crate::control::WorkerResult;
 use crate::window::SharedWindow;
@@ -44,22 +44,7 @@ pub(crate) struct Ring {
 impl Ring {
     /// Maps `path`, a ring of `slots` messages; with `create` makes it first, all zero.
     pub(crate) fn open(path: &Path, payload_bytes: usize, slots: usize, create: bool) -> WorkerResult<Self> {
-        let context = |e: std::io::Error| format!("window {}: {e}", path.display());
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create(create)
-            .truncate(create)
-            .open(path)
-            .map_err(context)?;
-        let bytes = (DATA_OFFSET_BYTES + slots * payload_bytes) as u64;
-        if create {
-            file.set_len(bytes).map_err(context)?;
-        }
-        let map = MmapOptions::new()
-            .len(bytes as usize)
-            .map_raw(&file)
-            .map_err(context)?;
+        let map = map_file(path, DATA_OFFSET_BYTES + slots * payload_bytes, create)?;
         Ok(Self::of(map, payload_bytes, slots))
     }
 

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)] // The window into a mapping.
 
 use std::fs::File;
+use std::path::Path;
 
 use busway_core::{Medium, OutOfBounds, Window};
 use memmap2::{MmapOptions, MmapRaw};
@@ -26,23 +27,8 @@ impl Memory {
             return Self::of(shared.map(0, len_bytes)?, len_bytes, opening.answers());
         }
         let path = opening.place.directory.join(&opening.place.name);
-        let context = |e: std::io::Error| format!("shared memory {}: {e}", path.display());
-        let create = opening.answers();
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create(create)
-            .truncate(create)
-            .open(&path)
-            .map_err(context)?;
-        if create {
-            file.set_len(len_bytes as u64).map_err(context)?;
-        }
-        let map = MmapOptions::new()
-            .len(len_bytes)
-            .map_raw(&file)
-            .map_err(context)?;
-        if !create {
+        let map = map_file(&path, len_bytes, opening.answers())?;
+        if !opening.answers() {
             // Both have it mapped, and the memory goes with the programs.
             let _ = std::fs::remove_file(&path);
         }
@@ -64,13 +50,25 @@ impl Memory {
     }
 }
 
+/// Maps a file of memory; with `create` makes it first, all zero.
+pub(super) fn map_file(path: &Path, len_bytes: usize, create: bool) -> WorkerResult<MmapRaw> {
+    let context = |e: std::io::Error| format!("shared memory {}: {e}", path.display());
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create(create)
+        .truncate(create)
+        .open(path)
+        .map_err(context)?;
+    if create {
+        file.set_len(len_bytes as u64).map_err(context)?;
+    }
+    MmapOptions::new().len(len_bytes).map_raw(&file).map_err(context)
+}
+
 /// Where a program writes and where it reads, in bytes: two places `stride_bytes` apart.
 pub(super) fn sides(opening: &Opening<'_>, stride_bytes: usize) -> [usize; 2] {
-    if opening.answers() {
-        [stride_bytes, 0]
-    } else {
-        [0, stride_bytes]
-    }
+    opening.ends(0, stride_bytes).into()
 }
 
 /// An offset that is wrong is a fault of this program.

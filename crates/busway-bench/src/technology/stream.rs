@@ -10,6 +10,22 @@ use super::path::{LOOK_TIMEOUT, Opening, Path};
 use super::ready::{Room, sleep_until_ready};
 use crate::control::WorkerResult;
 
+macro_rules! socket {
+    ($socket:ty) => {
+        impl Socket for $socket {
+            fn set_nonblocking(&self, nonblocking: bool) -> std::io::Result<()> {
+                self.set_nonblocking(nonblocking)
+            }
+
+            fn set_timeout(&self, timeout: Option<Duration>) -> std::io::Result<()> {
+                self.set_read_timeout(timeout)?;
+                self.set_write_timeout(timeout)
+            }
+        }
+    };
+}
+pub(super) use socket;
+
 pub(super) trait Socket: Read + Write + AsFd {
     fn set_nonblocking(&self, nonblocking: bool) -> std::io::Result<()>;
     fn set_timeout(&self, timeout: Option<Duration>) -> std::io::Result<()>;

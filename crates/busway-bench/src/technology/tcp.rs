@@ -3,23 +3,14 @@
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use super::path::{Description, OneWay, Opening, Reach, Stage, User};
-use super::stream::{Socket, Stream};
-use super::wait::Wait;
+use super::path::{Description, Opening, User};
+use super::ready::accepted;
+use super::stream::{Socket, Stream, socket};
 use crate::control::WorkerResult;
 use crate::record::Measured;
 
 pub(super) fn describe() -> [Description; 1] {
-    [Description {
-        name: "tcp".into(),
-        title: "a bare TCP connection".into(),
-        waits: vec![Wait::Event, Wait::Spin],
-        reach: Reach::Network,
-        one_way: Some(OneWay::Lossless),
-        max_bytes: usize::MAX,
-        stage: Stage::Bare,
-        missing: None,
-    }]
+    [Description::new("tcp", "a bare TCP connection")]
 }
 
 /// Opens it. The answering program listens and says where.
@@ -47,25 +38,7 @@ fn accept(address: SocketAddr, opening: &Opening<'_>) -> WorkerResult<Option<Tcp
     });
     let (listener, address) = listening.map_err(|e| format!("listen on {address}: {e}"))?;
     (opening.listening)(Some(address));
-    while !opening.control.ended() {
-        match listener.accept() {
-            Ok((stream, _)) => return Ok(Some(stream)),
-            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            Err(e) => return Err(format!("accept on {address}: {e}")),
-        }
-    }
-    Ok(None)
+    accepted(opening, address, || listener.accept())
 }
 
-impl Socket for TcpStream {
-    fn set_nonblocking(&self, nonblocking: bool) -> std::io::Result<()> {
-        self.set_nonblocking(nonblocking)
-    }
-
-    fn set_timeout(&self, timeout: Option<Duration>) -> std::io::Result<()> {
-        self.set_read_timeout(timeout)?;
-        self.set_write_timeout(timeout)
-    }
-}
+socket!(TcpStream);

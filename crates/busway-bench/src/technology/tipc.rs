@@ -11,9 +11,9 @@ use busway_transport::tipc::address::{AF_TIPC, MAX_MESSAGE_BYTES, ServiceAddress
 use busway_transport::tipc::settings::Scope;
 use socket2::{Domain, Type};
 
-use super::path::{Description, OneWay, Opening, Reach, Stage, User};
-use super::stream::{Socket, Stream};
-use super::wait::Wait;
+use super::path::{Description, Opening, User};
+use super::ready::accepted;
+use super::stream::{Socket, Stream, socket};
 use crate::control::WorkerResult;
 use crate::record::Measured;
 
@@ -24,14 +24,9 @@ const FINDING_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) fn describe() -> [Description; 1] {
     [Description {
-        name: "tipc".into(),
-        title: "a bare TIPC connection (SOCK_SEQPACKET)".into(),
-        waits: vec![Wait::Event, Wait::Spin],
-        reach: Reach::Network,
-        one_way: Some(OneWay::Lossless),
         max_bytes: MAX_MESSAGE_BYTES,
-        stage: Stage::Bare,
         missing: missing("tipc"),
+        ..Description::new("tipc", "a bare TIPC connection (SOCK_SEQPACKET)")
     }]
 }
 
@@ -52,13 +47,13 @@ pub(super) fn with(_: &str, opening: &Opening<'_>, user: impl User) -> WorkerRes
     }
 }
 
-fn socket() -> std::io::Result<socket2::Socket> {
+fn new_socket() -> std::io::Result<socket2::Socket> {
     socket2::Socket::new(Domain::from(i32::from(AF_TIPC)), Type::SEQPACKET, None)
 }
 
 /// `None` if the program shall end before anybody has connected.
 fn accept(address: ServiceAddress, opening: &Opening<'_>) -> WorkerResult<Option<socket2::Socket>> {
-    let listening = socket().and_then(|listener| {
+    let listening = new_socket().and_then(|listener| {
         listener.set_nonblocking(true)?;
         listener.bind(&address.to_socket_address())?;
         listener.listen(1)?;
@@ -66,20 +61,13 @@ fn accept(address: ServiceAddress, opening: &Opening<'_>) -> WorkerResult<Option
     });
     let listener = listening.map_err(|e| format!("listen on {address}: {e}"))?;
     (opening.listening)(None);
-    while !opening.control.ended() {
-        match listener.accept() {
-            Ok((socket, _)) => return Ok(Some(socket)),
-            Err(e) if e.kind() == ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(1)),
-            Err(e) => return Err(format!("accept on {address}: {e}")),
-        }
-    }
-    Ok(None)
+    accepted(opening, address, || listener.accept())
 }
 
 fn connect(address: ServiceAddress, opening: &Opening<'_>) -> WorkerResult<Option<socket2::Socket>> {
     let give_up_at = Instant::now() + FINDING_TIMEOUT;
     while !opening.control.ended() {
-        let connected = socket().and_then(|socket| {
+        let connected = new_socket().and_then(|socket| {
             socket.connect(&address.to_socket_address())?;
             Ok(socket)
         });
@@ -98,13 +86,4 @@ fn connect(address: ServiceAddress, opening: &Opening<'_>) -> WorkerResult<Optio
     Ok(None)
 }
 
-impl Socket for socket2::Socket {
-    fn set_nonblocking(&self, nonblocking: bool) -> std::io::Result<()> {
-        self.set_nonblocking(nonblocking)
-    }
-
-    fn set_timeout(&self, timeout: Option<Duration>) -> std::io::Result<()> {
-        self.set_read_timeout(timeout)?;
-        self.set_write_timeout(timeout)
-    }
-}
+socket!(socket2::Socket);

@@ -2,7 +2,7 @@
 //! cache line of its own, and no payload.
 
 use super::message::{MIN_MESSAGE_BYTES, Message, Received};
-use super::path::{Description, Opening, Path, Reach, Stage, User};
+use super::path::{Description, Opening, Path, Reach, User};
 use super::shared::{APART_BYTES, Memory, outside, sides};
 use super::wait::Wait;
 use crate::control::WorkerResult;
@@ -10,15 +10,12 @@ use crate::record::Measured;
 
 pub(super) fn describe() -> [Description; 1] {
     [Description {
-        name: "two-lines".into(),
-        title: "floor: a bare word each way, no payload".into(),
         waits: vec![Wait::Spin],
         reach: Reach::Machine,
         one_way: None,
         // There is nothing whose size could matter.
         max_bytes: MIN_MESSAGE_BYTES,
-        stage: Stage::Bare,
-        missing: None,
+        ..Description::new("two-lines", "floor: a bare word each way, no payload")
     }]
 }
 

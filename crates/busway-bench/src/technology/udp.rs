@@ -14,9 +14,8 @@ use rustix::net::sockopt;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg};
 
 use super::message::{Message, Received};
-use super::path::{Description, LOOK_TIMEOUT, OneWay, Opening, Path, Reach, Stage, User};
+use super::path::{Description, LOOK_TIMEOUT, OneWay, Opening, Path, User};
 use super::ready::{Room, sleep_until_ready};
-use super::wait::Wait;
 use crate::control::{Control, WorkerResult};
 use crate::record::Measured;
 
@@ -32,14 +31,12 @@ const SOCKET_BUFFER_BYTES: usize = 16 << 20;
 
 pub(super) fn describe() -> [Description; 1] {
     [Description {
-        name: "udp".into(),
-        title: format!("bare UDP, in pieces of {PIECE_BYTES} bytes from {DATAGRAM_BYTES} bytes on"),
-        waits: vec![Wait::Event, Wait::Spin],
-        reach: Reach::Network,
         one_way: Some(OneWay::Lossy),
         max_bytes: SOCKET_BUFFER_BYTES / 2,
-        stage: Stage::Bare,
-        missing: None,
+        ..Description::new(
+            "udp",
+            format!("bare UDP, in pieces of {PIECE_BYTES} bytes from {DATAGRAM_BYTES} bytes on"),
+        )
     }]
 }
 

@@ -4,22 +4,16 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::path::{Description, OneWay, Opening, Reach, Stage, User};
-use super::stream::{Socket, Stream};
-use super::wait::Wait;
+use super::path::{Description, Opening, Reach, User};
+use super::ready::accepted;
+use super::stream::{Socket, Stream, socket};
 use crate::control::WorkerResult;
 use crate::record::Measured;
 
 pub(super) fn describe() -> [Description; 1] {
     [Description {
-        name: "unix".into(),
-        title: "a Unix domain socket (stream)".into(),
-        waits: vec![Wait::Event, Wait::Spin],
         reach: Reach::Host,
-        one_way: Some(OneWay::Lossless),
-        max_bytes: usize::MAX,
-        stage: Stage::Bare,
-        missing: None,
+        ..Description::new("unix", "a Unix domain socket (stream)")
     }]
 }
 
@@ -66,25 +60,7 @@ fn accept(file: &SocketFile, opening: &Opening<'_>) -> WorkerResult<Option<UnixS
         )
     })?;
     (opening.listening)(None);
-    while !opening.control.ended() {
-        match listener.accept() {
-            Ok((stream, _)) => return Ok(Some(stream)),
-            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            Err(e) => return Err(format!("accept on {}: {e}", path.display())),
-        }
-    }
-    Ok(None)
+    accepted(opening, path.display(), || listener.accept())
 }
 
-impl Socket for UnixStream {
-    fn set_nonblocking(&self, nonblocking: bool) -> std::io::Result<()> {
-        self.set_nonblocking(nonblocking)
-    }
-
-    fn set_timeout(&self, timeout: Option<Duration>) -> std::io::Result<()> {
-        self.set_read_timeout(timeout)?;
-        self.set_write_timeout(timeout)
-    }
-}
+socket!(UnixStream);

@@ -45,14 +45,18 @@ impl FromStr for Columns {
             return Ok(Self::All);
         }
         let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
-        match names.iter().find(|name| !NAMES.contains(&name.as_str())) {
+        match names.iter().find(|name| !is_known(name)) {
             None => Ok(Self::Only(names)),
             Some(unknown) => Err(format!(
                 "there is no column {unknown:?}; give `all`, or some of {}",
-                NAMES.join(", ")
+                NAMES.replace(' ', ", ")
             )),
         }
     }
+}
+
+fn is_known(name: &str) -> bool {
+    NAMES.split(' ').any(|known| known == name)
 }
 
 /// One run, or several of the same experiment beside each other, on a terminal of `width` columns;
@@ -172,7 +176,7 @@ fn asked(table: &Table, columns: Option<&Columns>) -> Vec<usize> {
     let is_asked = |head: &Head| match columns {
         None => !head.extra,
         Some(Columns::All) => true,
-        Some(Columns::Only(names)) => names.contains(&head.name) || !NAMES.contains(&head.name.as_str()),
+        Some(Columns::Only(names)) => names.contains(&head.name) || !is_known(&head.name),
     };
     let all = 0..table.heads.len();
     all.filter(|at| is_asked(&table.heads[*at])).collect()

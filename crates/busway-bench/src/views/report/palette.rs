@@ -20,37 +20,15 @@ const LINES: [Entry; 8] = [
 ];
 
 /// Corners of markers around a point, in pixels.
-const MARKERS: [&[(i8, i8)]; 8] = [
-    &[
-        (-1, -3),
-        (1, -3),
-        (3, -1),
-        (3, 1),
-        (1, 3),
-        (-1, 3),
-        (-3, 1),
-        (-3, -1),
-    ],
-    &[(-3, -3), (3, -3), (3, 3), (-3, 3)],
-    &[(0, -4), (4, 3), (-4, 3)],
-    &[(0, -4), (4, 0), (0, 4), (-4, 0)],
-    &[(0, 4), (4, -3), (-4, -3)],
-    &[
-        (0, -2),
-        (3, -4),
-        (4, -3),
-        (2, 0),
-        (4, 3),
-        (3, 4),
-        (0, 2),
-        (-3, 4),
-        (-4, 3),
-        (-2, 0),
-        (-4, -3),
-        (-3, -4),
-    ],
-    &[(-1, -4), (1, -4), (1, 4), (-1, 4)],
-    &[(-4, -1), (4, -1), (4, 1), (-4, 1)],
+const MARKERS: [&str; 8] = [
+    "-1,-3 1,-3 3,-1 3,1 1,3 -1,3 -3,1 -3,-1",
+    "-3,-3 3,-3 3,3 -3,3",
+    "0,-4 4,3 -4,3",
+    "0,-4 4,0 0,4 -4,0",
+    "0,4 4,-3 -4,-3",
+    "0,-2 3,-4 4,-3 2,0 4,3 3,4 0,2 -3,4 -4,3 -2,0 -4,-3 -3,-4",
+    "-1,-4 1,-4 1,4 -1,4",
+    "-4,-1 4,-1 4,1 -4,1",
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +49,12 @@ impl Style {
 
     pub fn marker(self, (x, y): (f64, f64)) -> Option<String> {
         let Self::Line(at) = self else { return None };
-        let corners = MARKERS[(at + at / 8) % 8].iter();
-        let corners = corners.map(|(dx, dy)| format!("{:.1},{:.1}", x + f64::from(*dx), y + f64::from(*dy)));
+        let corner = |corner: &str| {
+            let (dx, dy) = corner.split_once(',')?;
+            let (dx, dy): (f64, f64) = (dx.parse().ok()?, dy.parse().ok()?);
+            Some(format!("{:.1},{:.1}", x + dx, y + dy))
+        };
+        let corners = MARKERS[(at + at / 8) % 8].split(' ').filter_map(corner);
         Some(corners.collect::<Vec<_>>().join(" "))
     }
 }

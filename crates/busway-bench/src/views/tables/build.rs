@@ -31,50 +31,10 @@ pub(in crate::views) struct Head {
 }
 
 /// What `--columns` knows beside `all`.
-pub(in crate::views) const NAMES: [&str; 42] = [
-    "samples",
-    "min",
-    "mean",
-    "p50",
-    "p90",
-    "p99",
-    "p99.9",
-    "p99.99",
-    "max",
-    "ratio",
-    "floor",
-    "tunnel",
-    "run-ratio",
-    "rate",
-    "messages/s",
-    "lost",
-    "lost-%",
-    "corrupt",
-    "received",
-    "sent-p50",
-    "sent-mean",
-    "sent-p99",
-    "sent-max",
-    "seen-p50",
-    "seen-mean",
-    "seen-p99",
-    "seen-max",
-    "seen/sent",
-    "not-seen-%",
-    "saved",
-    "send",
-    "recv",
-    "usr+sys",
-    "gateway",
-    "host-usr",
-    "host-sys",
-    "host-irq",
-    "pkt-out/msg",
-    "pkt-in/msg",
-    "write",
-    "read",
-    "clock",
-];
+pub(in crate::views) const NAMES: &str = "samples min mean p50 p90 p99 p99.9 p99.99 max ratio floor tunnel run-ratio rate messages/s \
+    lost lost-% corrupt received sent-p50 sent-mean sent-p99 sent-max seen-p50 seen-mean \
+    seen-p99 seen-max seen/sent not-seen-% saved send recv usr+sys gateway host-usr host-sys \
+    host-irq pkt-out/msg pkt-in/msg write read clock";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::views) enum Detail {
