@@ -1,8 +1,10 @@
-//! Whether the bus `udp` gives way to TCP: a reliable channel and a TCP connection (CUBIC, Linux's default) from the same host to the same host,
-//! through one bottleneck, a token bucket with a queue (tc-tbf(8)) on a router, all in network namespaces. Needs root, `ip` and `tc`.
+//! Measures how the bus `udp` shares a bottleneck with TCP (CUBIC, Linux's default): a reliable
+//! channel and a TCP connection between the same hosts, through a token bucket with a queue
+//! (tc-tbf(8)) on a router, all in network namespaces. Needs root, `ip` and `tc`.
 //!
-//! `cargo run --release -p busway-transport --example udp_beside_tcp [-- MBIT [QUEUE_MS...]]`; for each length of the queue it prints what each carries
-//! alone and what both carry together, whoever comes first.
+//! `cargo run --release -p busway-transport --example udp_beside_tcp [-- MBIT [QUEUE_MS...]]`
+//! prints for each length of the queue what each carries alone and what both carry together,
+//! whoever starts first.
 #![allow(unsafe_code)] // setns(2) and TCP_CONGESTION
 
 use std::io::{Read, Write};
@@ -15,15 +17,17 @@ use std::time::Duration;
 mod udp_pair;
 use udp_pair::{Counter, MESSAGE_BYTES};
 
-/// The sender's host and the receiver's. Each has a network with the router between them, which is 254 there.
+/// The sender's host and the receiver's. Each shares a network with the router, whose host number
+/// there is 254.
 const ADDRESSES: [&str; 2] = ["198.18.1.1", "198.18.2.1"];
-/// Before what is counted.
+/// Time before counting starts.
 const WARM: Duration = Duration::from_secs(5);
 const ALONE: Duration = Duration::from_secs(5);
 const TOGETHER: Duration = Duration::from_secs(20);
 
-/// Three network namespaces, two hosts and a router, gone when dropped. The bottleneck is the router's way to the receiver: in a queue of its own host TCP
-/// never puts more than a millisecond's worth (tcp_limit_output_bytes in ip-sysctl), and could not claim its share.
+/// Three network namespaces, two hosts and a router, removed when dropped. The bottleneck is the
+/// router's way to the receiver: in a queue of its own host, TCP puts at most a millisecond's worth
+/// (tcp_limit_output_bytes in ip-sysctl) and could not claim its share.
 struct Wire([String; 3]);
 
 impl Wire {
@@ -49,7 +53,7 @@ impl Wire {
         wire
     }
 
-    /// This thread's sockets belong to that host from now on.
+    /// Opens the later sockets of this thread on that host.
     fn enter(&self, at: usize) {
         let file = std::fs::File::open(format!("/run/netns/{}", self.0[at])).expect("made above");
         // SAFETY: the descriptor is open.
@@ -94,7 +98,7 @@ fn main() {
     }
 }
 
-/// What UDP and TCP carry, each beginning so long after the start, or not at all; in Mbit/s.
+/// What UDP and TCP carry in Mbit/s. Each starts after the given time, or not at all.
 fn run(wire: &Wire, udp: Option<Duration>, tcp: Option<Duration>) -> (f64, f64) {
     let is_over = AtomicBool::new(false);
     let (udp_bytes, tcp_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -179,7 +183,7 @@ fn carry_tcp(wire: &Wire, is_over: &AtomicBool, bytes: &AtomicU64) {
             let count = receiver.read(&mut block).expect("well");
             bytes.fetch_add(count as u64, Ordering::Relaxed);
         }
-        // What is not read resets the connection, so that the writer ends.
+        // Unread bytes reset the connection, so that the writer ends.
         drop(receiver);
     });
 }

@@ -1,10 +1,12 @@
-//! How fast the bus `udp` is beside a bare pair of sockets with segmentation offload, in the same run: messages of 64 KiB from one thread to
-//! another over the loopback interface, in datagrams of 1472 bytes.
+//! Measures the bus `udp` beside a bare pair of sockets with segmentation offload, in the same run:
+//! messages of 64 KiB from one thread to another over the loopback interface, in datagrams of 1472
+//! bytes.
 //!
-//! `cargo run --release -p busway-transport --example udp_rate [-- ROUNDS [ROW]]`. A round is a quarter of a second of each row, each right after as
-//! much of the bare pair, since memory and processors that others use, too, are now fast and now slow; sender and receiver have
-//! a processor each. Loss is injected by a filter on the receiving socket (socket(7), SO_ATTACH_FILTER), which drops what it sees at random: whole
-//! groups, or, where they are not joined, single datagrams; then the bare pair does not join them either.
+//! `cargo run --release -p busway-transport --example udp_rate [-- ROUNDS [ROW]]`. A round is a
+//! quarter of a second of each row, right after the same of the bare pair, since the speed of
+//! shared memory and processors varies. Sender and receiver have a processor each. A filter on the
+//! receiving socket injects loss: it drops whole groups that the kernel has joined, or single
+//! datagrams where it does not; then the bare pair does not join them either.
 #![allow(unsafe_code)] // sendmmsg(2), recvmmsg(2) and the filter
 
 use std::net::UdpSocket;
@@ -14,22 +16,20 @@ use std::time::{Duration, Instant};
 
 use busway_transport::{Receiver, WaitFor};
 
+#[path = "../tests/packet_loss/mod.rs"]
+mod packet_loss;
 mod udp_pair;
 use udp_pair::{Counter, MESSAGE_BYTES};
 
 const DATAGRAM_BYTES: usize = 1472;
 const GROUP_BYTES: usize = 44 * DATAGRAM_BYTES;
 const GROUPS: usize = 8;
-/// So long is each measurement, after so long a beginning.
+/// Length of a measurement, and of the time before it that does not count.
 const SLICE: Duration = Duration::from_millis(250);
 const WARM: Duration = Duration::from_millis(50);
 const BUFFER_BYTES: usize = 4 << 20;
-/// Instructions of the filter: BPF_LD | BPF_W | BPF_ABS, BPF_JMP | BPF_JGE | BPF_K, BPF_RET | BPF_K (linux/bpf_common.h).
-const LOAD_WORD: u16 = 0x20;
-const JUMP_IF_AT_LEAST: u16 = 0x35;
-const RETURN: u16 = 0x06;
 
-/// What is lost on the way, in percent.
+/// What is lost, in percent.
 #[derive(Clone, Copy)]
 enum Loss {
     None,
@@ -37,47 +37,17 @@ enum Loss {
     Groups(u32),
 }
 
-/// What is measured: a channel, and the bare pair that it is measured by.
-struct Row {
-    title: &'static str,
-    delivery: &'static str,
-    loss: Loss,
-}
-
-const ROWS: [Row; 6] = [
-    Row {
-        title: "best effort",
-        delivery: "best-effort",
-        loss: Loss::None,
-    },
-    Row {
-        title: "reliable",
-        delivery: "reliable",
-        loss: Loss::None,
-    },
-    Row {
-        title: "reliable, 1 % of groups lost",
-        delivery: "reliable",
-        loss: Loss::Groups(1),
-    },
-    Row {
-        title: "best effort, one by one",
-        delivery: "best-effort",
-        loss: Loss::Datagrams(0),
-    },
-    Row {
-        title: "reliable, one by one",
-        delivery: "reliable",
-        loss: Loss::Datagrams(0),
-    },
-    Row {
-        title: "reliable, one by one, 1 % lost",
-        delivery: "reliable",
-        loss: Loss::Datagrams(1),
-    },
+/// What is measured: the title, the channel's delivery, and the loss.
+const ROWS: [(&str, &str, Loss); 6] = [
+    ("best effort", "best-effort", Loss::None),
+    ("reliable", "reliable", Loss::None),
+    ("reliable, 1 % of groups lost", "reliable", Loss::Groups(1)),
+    ("best effort, one by one", "best-effort", Loss::Datagrams(0)),
+    ("reliable, one by one", "reliable", Loss::Datagrams(0)),
+    ("reliable, one by one, 1 % lost", "reliable", Loss::Datagrams(1)),
 ];
 
-/// What one row has come to, round by round.
+/// The results of one row, round by round.
 #[derive(Default)]
 struct Found {
     bare: Vec<f64>,
@@ -93,12 +63,12 @@ fn main() {
     let only = argument(2);
     let mut found: [Found; ROWS.len()] = Default::default();
     for _ in 0..rounds {
-        for (row, found) in ROWS.iter().zip(&mut found) {
-            if only.as_ref().is_some_and(|only| only != row.title) {
+        for ((title, delivery, loss), found) in ROWS.into_iter().zip(&mut found) {
+            if only.as_ref().is_some_and(|only| only != title) {
                 continue;
             }
-            let bare = bare(!matches!(row.loss, Loss::Datagrams(_)));
-            let (rate, messages, missing) = channel(row.delivery, row.loss);
+            let bare = bare(!matches!(loss, Loss::Datagrams(_)));
+            let (rate, messages, missing) = channel(delivery, loss);
             found.bare.push(bare);
             found.rates.push(rate);
             found.shares.push(100.0 * rate / bare);
@@ -107,7 +77,7 @@ fn main() {
         }
     }
     println!("medians of {rounds} rounds (least to most)");
-    for (row, found) in ROWS
+    for ((title, ..), found) in ROWS
         .iter()
         .zip(&mut found)
         .filter(|(_, found)| found.messages > 0)
@@ -116,7 +86,7 @@ fn main() {
             [&mut found.bare, &mut found.rates, &mut found.shares].map(|numbers| median(numbers));
         println!(
             "{:<32} {rate:>5.2} GB/s, bare {bare:>5.2} GB/s: {share:>3.0} % ({:.0} to {:.0}), {} missing of {}",
-            row.title,
+            title,
             found.shares[0],
             found.shares[rounds - 1],
             found.missing,
@@ -130,7 +100,7 @@ fn median(numbers: &mut [f64]) -> f64 {
     numbers[numbers.len() / 2]
 }
 
-/// Counts what `take` moves in [`SLICE`], once it has gone on for [`WARM`]; in GB/s.
+/// GB/s that `take` moves in [`SLICE`], after [`WARM`].
 fn rate_of(mut take: impl FnMut() -> usize) -> f64 {
     let start = Instant::now();
     while start.elapsed() < WARM {
@@ -143,7 +113,7 @@ fn rate_of(mut take: impl FnMut() -> usize) -> f64 {
     bytes as f64 / begin.elapsed().as_secs_f64() / 1e9
 }
 
-/// GB/s that reach the receiver of a bare pair, whose datagrams come joined or one by one.
+/// GB/s that reach the receiver of a bare pair, whose datagrams arrive joined or one by one.
 fn bare(is_joined: bool) -> f64 {
     let receiver = UdpSocket::bind("127.0.0.1:0").expect("loopback");
     let sender = UdpSocket::bind("127.0.0.1:0").expect("loopback");
@@ -186,7 +156,8 @@ fn bare(is_joined: bool) -> f64 {
     })
 }
 
-/// One sendmmsg(2) or recvmmsg(2) of [`GROUPS`] places of so many bytes; returns how many bytes went.
+/// One sendmmsg(2) or recvmmsg(2) with [`GROUPS`] buffers of `bytes` bytes; returns how many bytes
+/// it moved.
 fn exchange(fd: RawFd, places: &mut [*mut u8; GROUPS], bytes: usize, is_send: bool) -> usize {
     let mut slices = places.map(|place| libc::iovec {
         iov_base: place.cast(),
@@ -219,7 +190,7 @@ fn exchange(fd: RawFd, places: &mut [*mut u8; GROUPS], bytes: usize, is_send: bo
         .sum()
 }
 
-/// Keeps this thread on one processor, so that the rows are about the code and not about where the scheduler puts it.
+/// Keeps this thread on one processor, so that the scheduler does not affect the rows.
 fn pin(processor: usize) {
     // SAFETY: all zeros is an empty set, and the kernel only reads it.
     unsafe {
@@ -235,7 +206,7 @@ fn set(fd: RawFd, name: i32, value: i32) {
     assert_eq!(result, 0, "the kernel has segmentation offload for UDP");
 }
 
-/// Makes the kernel drop what comes for this socket, at random.
+/// Makes the kernel drop what arrives at this socket, at random.
 fn lose(receiver: &dyn Receiver, loss: Loss) {
     let WaitFor::Fd { fd, .. } = receiver.wait_for() else {
         panic!("a receiver over UDP has a descriptor");
@@ -248,34 +219,12 @@ fn lose(receiver: &dyn Receiver, loss: Loss) {
             percent
         }
     };
-    let step = |code: u16, k: u32, jf: u8| libc::sock_filter { code, jt: 0, jf, k };
-    // Load a random number, and drop where it is below the threshold (linux/filter.h: SKF_AD_OFF + SKF_AD_RANDOM).
-    let mut program = [
-        step(LOAD_WORD, (-0x1000 + 56) as u32, 0),
-        step(JUMP_IF_AT_LEAST, u32::MAX / 100 * percent, 1),
-        step(RETURN, u32::MAX, 0),
-        step(RETURN, 0, 0),
-    ];
-    let filter = libc::sock_fprog {
-        len: program.len() as u16,
-        filter: program.as_mut_ptr(),
-    };
-    // SAFETY: the kernel copies the program, of that length, from the pointer.
-    let result = unsafe {
-        libc::setsockopt(
-            fd,
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
-            (&raw const filter).cast(),
-            size_of_val(&filter) as u32,
-        )
-    };
-    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    packet_loss::lose(fd, percent);
 }
 
-/// GB/s that reach the sink, how many messages that were, and how many are missing between them.
+/// GB/s that reach the sink, the number of messages, and of those missing between them.
 fn channel(delivery: &str, loss: Loss) -> (f64, u64, u64) {
-    // Each its own, so that none meets the connections that another has just closed.
+    // Each channel has its own port, so that none meets connections just closed.
     static PORT: AtomicU32 = AtomicU32::new(0);
     // Relaxed: a number by itself.
     let port = 20_000 + (std::process::id() * 64 + PORT.fetch_add(1, Ordering::Relaxed)) % 40_000;

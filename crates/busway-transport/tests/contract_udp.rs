@@ -1,5 +1,6 @@
-//! The contract of every bus, for UDP over the loopback interface, by IPv4 and by IPv6: with reliable delivery, and with best effort, which loses nothing
-//! there as long as the receiver's room is respected.
+//! Runs the contract suite on UDP over the loopback interface, by IPv4 and IPv6: with reliable
+//! delivery, and with best effort, which loses nothing there as long as senders respect the
+//! receiver's credit.
 
 mod contract;
 
@@ -37,8 +38,8 @@ impl<const IS_RELIABLE: bool, const IS_V6: bool> Udp<IS_RELIABLE, IS_V6> {
         toml::Value::Table(table)
     }
 
-    /// The sockets that hosts have opened at this place, of either host. Over IPv6, where all places have one address, of this process: another
-    /// one's are nobody's to attack.
+    /// The ports of the hosts' UDP sockets at this address. Over IPv6 all tests share one address:
+    /// only the sockets of this process count.
     fn datagram_ports(&self) -> Vec<u16> {
         let (table, own) = match self.ip() {
             IpAddr::V4(ip) => ("/proc/net/udp", hexadecimal(&ip.octets())),
@@ -59,7 +60,7 @@ impl<const IS_RELIABLE: bool, const IS_V6: bool> Udp<IS_RELIABLE, IS_V6> {
     }
 }
 
-/// As the kernel's tables have addresses: words of this machine's byte order.
+/// An address as the kernel's tables print it: words in this machine's byte order.
 fn hexadecimal(octets: &[u8]) -> String {
     let words = octets
         .chunks_exact(4)
@@ -67,7 +68,7 @@ fn hexadecimal(octets: &[u8]) -> String {
     words.map(|word| format!("{word:08X}")).collect()
 }
 
-/// The inodes of the sockets that this process has.
+/// The inodes of this process's sockets.
 fn sockets_of_this_process() -> Vec<String> {
     let open = std::fs::read_dir("/proc/self/fd").expect("a process has descriptors");
     let targets = open
@@ -103,11 +104,11 @@ impl<const IS_RELIABLE: bool, const IS_V6: bool> BusUnderTest for Udp<IS_RELIABL
         let mut bytes = vec![0; 1 + seed as usize * 97 % 5000];
         contract::harness::fill(&mut bytes, seed);
         for port in self.datagram_ports() {
-            // The port may be gone by now.
+            // The socket may be closed by now.
             let _ = stranger.send_to(&bytes, (self.ip(), port));
         }
         if victim == Side::One {
-            // The connecting side has no port for the conversation.
+            // Only the side that accepts has a port for the conversation.
             contract::conversation::attack(self.conversation(), seed);
         }
     }

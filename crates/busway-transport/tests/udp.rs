@@ -1,11 +1,12 @@
-//! What only UDP has: datagrams that are lost, come twice or overtake each other on a relay between two real sockets, strangers at the port,
-//! paths that carry less than the host's own interface.
+//! UDP only: datagrams that a relay between two real sockets loses, repeats or reorders, datagrams of
+//! others, and paths that carry less than the host's own interface.
 
 #[allow(unused_macros, unused_imports)] // The macro is for the contract suites.
 mod contract;
 #[allow(dead_code)] // A part is for other tests.
 #[path = "../../../tests/src/own_network.rs"]
 mod own_network;
+mod udp_links;
 mod udp_relay;
 
 use std::net::{SocketAddr, UdpSocket};
@@ -13,170 +14,101 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use busway_buses::{Buses, link_settings, parse_host};
+use busway_buses::Buses;
 use busway_transport::{
-    ChannelEnd, ChannelError, ChannelId, ChannelSpec, Direction, Flushed, Link, LinkEvent, OpenError,
-    Receiver, Refused, Sender, WaitFor,
+    ChannelError, ChannelId, ChannelSpec, Direction, Flushed, LinkEvent, OpenError, Refused, WaitFor,
 };
-use contract::harness::{Buffer, Collector, LANE, PATIENCE, latest, queue};
+use contract::harness::{self, Buffer, Collector, LANE, PATIENCE, latest, queue};
 use contract::raw::identity;
 use contract::skip;
 use own_network::{in_own_network, ip};
+use udp_links::{Links, open_channel, open_links, poll_until, wait_up};
 use udp_relay::{Faults, Relay};
 
-type AnyLink = Box<dyn Link<Buffer>>;
-
-/// Where the port and the address begin in a landing description (src/place.rs).
+/// Offsets of port, address and token in a landing description (src/session/landing.rs).
 const PORT_AT: usize = 6;
 const ADDRESS_AT: usize = 8;
 const TOKEN_AT: usize = 24;
 
 /// An address that no other test uses.
 fn address() -> SocketAddr {
-    static PLACES: AtomicU16 = AtomicU16::new(0);
-    let [_, low] = PLACES.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    static COUNT: AtomicU16 = AtomicU16::new(0);
+    let [_, low] = COUNT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
     let process = std::process::id().to_be_bytes();
     SocketAddr::from(([127, process[3], process[2] | 0x80, low], 7403))
 }
 
-/// Where the receiver waits that a landing description tells of.
-fn place_of(landing: &[u8]) -> SocketAddr {
+/// The receiver's address in a landing description.
+fn address_of(landing: &[u8]) -> SocketAddr {
     let ip: [u8; 4] = landing[ADDRESS_AT..ADDRESS_AT + 4].try_into().expect("4 bytes");
     let port = u16::from_le_bytes([landing[PORT_AT], landing[PORT_AT + 1]]);
     SocketAddr::from((ip, port))
 }
 
-/// Host `one`, which listens, and host `two`; `settings` are added to both tables.
-fn hosts(settings: &str) -> [AnyLink; 2] {
-    // Nobody polls the links while a test moves a channel, which on a busy machine takes its time.
+/// Hosts `one` and `two`; `settings` are added to both tables.
+fn hosts(settings: &str) -> Links<Buffer> {
+    // No test polls the links while it moves a channel, which takes long on a busy machine.
     hosts_with_timeout("60s", settings)
 }
 
-fn hosts_with_timeout(timeout: &str, settings: &str) -> [AnyLink; 2] {
-    let address = address();
-    let own = [
-        format!("listen = '{address}'\n"),
-        format!("address = '{}'\n", address.ip()),
-    ];
-    let table = |at: usize| {
-        let text = format!("heartbeat = '20ms'\ntimeout = '{timeout}'\n{}{settings}", own[at]);
-        parse_host("udp", toml::from_str(&text).expect("TOML")).expect("a good table")
-    };
-    let mut links = [("one", "two", 11), ("two", "one", 22)].map(|(host, peer, session)| {
-        let at = usize::from(host == "two");
-        let settings = link_settings("udp", table(at), table(1 - at), at == 0);
-        Buses::new(identity(host, session))
-            .open(&settings, peer)
-            .expect("the link opens")
-    });
-    let mut up = [false; 2];
-    poll_until(&mut links, |at, event| {
-        up[at] |= matches!(event, LinkEvent::Up(_));
-        up == [true; 2]
-    });
-    links
+fn hosts_with_timeout(timeout: &str, settings: &str) -> Links<Buffer> {
+    let buses = [("one", 11), ("two", 22)].map(|(host, session)| Buses::new(identity(host, session)));
+    let settings = format!("timeout = '{timeout}'\n{settings}");
+    open_links([&buses[0], &buses[1]], ["one", "two"], address(), &settings)
 }
 
-/// Polls both links until `done` says so.
-fn poll_until(links: &mut [AnyLink; 2], mut done: impl FnMut(usize, LinkEvent<Buffer>) -> bool) {
-    let give_up_at = Instant::now() + PATIENCE;
-    loop {
-        for (at, link) in links.iter_mut().enumerate() {
-            while let Some(event) = link.poll(Instant::now()) {
-                if done(at, event) {
-                    return;
-                }
-            }
-        }
-        assert!(Instant::now() < give_up_at, "waited in vain for an event");
-        std::thread::sleep(Duration::from_micros(100));
-    }
-}
-
+/// A channel whose datagrams pass a relay.
 struct Channel {
-    sender: Box<dyn Sender<Buffer>>,
-    receiver: Box<dyn Receiver>,
-    sink: Collector,
+    ends: harness::Channel,
     relay: Relay,
+    /// The description that the receiver has given.
     landing: Vec<u8>,
 }
 
-/// Opens a channel from host `one` to host `two` whose datagrams go over a relay.
-fn open(links: &mut [AnyLink; 2], id: u32, spec: &ChannelSpec, faults: Faults, seed: u64) -> Channel {
+/// Opens a channel from host `one` to host `two` over a relay.
+fn open(links: &mut Links<Buffer>, id: u32, spec: &ChannelSpec, faults: Faults, seed: u64) -> Channel {
     let id = ChannelId(id);
-    let mut landing = links[1]
-        .open_receiver(id, spec, LANE)
-        .expect("the receiver opens");
-    let relay = Relay::start(place_of(&landing), faults, seed);
-    let real = landing.clone();
-    landing[PORT_AT..PORT_AT + 2].copy_from_slice(&relay.address.port().to_le_bytes());
-    links[0]
-        .open_sender(id, spec, &landing, LANE)
-        .expect("the sender opens");
-    let (mut sender, mut receiver) = (None, None);
     let mut sink = Collector::default();
-    let give_up_at = Instant::now() + PATIENCE;
-    while sender.is_none() || receiver.is_none() {
-        for link in links.iter_mut() {
-            match link.poll(Instant::now()) {
-                Some(LinkEvent::Channel(_, _, Ok(ChannelEnd::Sender(end)))) => sender = Some(end),
-                Some(LinkEvent::Channel(_, _, Ok(ChannelEnd::Receiver(end)))) => receiver = Some(end),
-                None => {}
-                other => panic!("{other:?}"),
-            }
-        }
-        // As a lane does: an opening is repeated whose answer was lost, and the receiver answers it again.
-        if let Some(receiver) = &mut receiver {
-            receiver
-                .poll(&mut sink, usize::MAX)
-                .expect("the receiver is well");
-        }
-        assert!(Instant::now() < give_up_at, "waited in vain for the channel");
-        std::thread::sleep(Duration::from_micros(100));
-    }
+    let (mut landing, mut relay) = (Vec::new(), None);
+    let (sender, receiver) = open_channel(links, id, spec, &mut sink, |description| {
+        landing.clone_from(description);
+        let started = Relay::start(address_of(description), faults, seed);
+        description[PORT_AT..PORT_AT + 2].copy_from_slice(&started.address.port().to_le_bytes());
+        relay = Some(started);
+    });
     Channel {
-        sender: sender.expect("both are there"),
-        receiver: receiver.expect("both are there"),
-        sink,
-        relay,
-        landing: real,
+        ends: harness::Channel {
+            sender,
+            receiver,
+            sink,
+            id,
+        },
+        relay: relay.expect("it was started above"),
+        landing,
+    }
+}
+
+impl std::ops::Deref for Channel {
+    type Target = harness::Channel;
+    fn deref(&self) -> &harness::Channel {
+        &self.ends
+    }
+}
+
+impl std::ops::DerefMut for Channel {
+    fn deref_mut(&mut self) -> &mut harness::Channel {
+        &mut self.ends
     }
 }
 
 impl Channel {
-    fn turn(&mut self) {
-        self.sender.flush().expect("the sender is well");
-        let budget = usize::MAX;
-        let delivered = self.receiver.poll(&mut self.sink, budget);
-        if delivered.expect("the receiver is well") == 0 {
-            std::thread::sleep(Duration::from_micros(20));
-        }
-    }
-
-    fn send(&mut self, message: Buffer) {
-        let give_up_at = Instant::now() + PATIENCE;
-        let mut message = message;
-        loop {
-            match self.sender.send(message) {
-                Ok(()) => return,
-                Err(Refused::Full(back)) => message = back,
-                Err(other) => panic!("{other:?}"),
-            }
-            assert!(Instant::now() < give_up_at, "the channel stays full");
-            self.turn();
-        }
-    }
-
-    /// Until the receiver has taken, or given up, everything.
+    /// Moves the channel on until the receiver has taken or abandoned everything.
     fn settle(&mut self) {
-        let give_up_at = Instant::now() + PATIENCE;
+        let fails_at = Instant::now() + PATIENCE;
         while self.sender.outstanding() > 0 {
             self.turn();
-            assert!(
-                Instant::now() < give_up_at,
-                "{} messages are stuck",
-                self.sender.outstanding()
-            );
+            let left = self.sender.outstanding();
+            assert!(Instant::now() < fails_at, "{left} messages are stuck");
         }
     }
 
@@ -187,6 +119,18 @@ impl Channel {
             self.send(Buffer::new(sequence, sequence as usize % 9, size));
         }
         self.settle();
+    }
+
+    /// Checks that the first `count` messages arrived, in order.
+    fn assert_complete(&self, count: u64) {
+        assert_eq!(self.sink.sequences(), (1..=count).collect::<Vec<_>>());
+    }
+
+    /// Checks that what arrived is in order, none twice; returns how many messages it is.
+    fn assert_ordered(&self) -> usize {
+        let sequences = self.sink.sequences();
+        assert!(sequences.is_sorted_by(|a, b| a < b));
+        sequences.len()
     }
 }
 
@@ -203,7 +147,7 @@ fn reliable_channel_survives_loss_repetition_and_reordering() {
     for seed in 1..=6 {
         let mut channel = open(&mut links, seed as u32, &queue(16, 40_000), BAD, seed);
         channel.send_all(300);
-        assert_eq!(channel.sink.sequences(), (1..=300).collect::<Vec<_>>());
+        channel.assert_complete(300);
         assert_eq!(channel.sink.abandoned, 0);
         assert!(
             channel.relay.swallowed.load(Ordering::Relaxed) > 10,
@@ -226,28 +170,28 @@ fn reliable_channel_survives_an_interrupted_path() {
         channel.relay.is_cut.store(false, Ordering::Relaxed);
         channel.settle();
     }
-    assert_eq!(channel.sink.sequences(), (1..=30).collect::<Vec<_>>());
+    channel.assert_complete(30);
 }
 
 #[test]
 fn dropped_sender_delivers_over_a_lossy_path() {
     let mut links = hosts("mtu = 1500");
     for seed in 1..=5 {
-        let Channel {
+        let Channel { ends, relay, .. } = open(&mut links, seed as u32, &queue(32, 10_000), BAD, seed);
+        let harness::Channel {
             mut sender,
             mut receiver,
             mut sink,
-            relay,
-            ..
-        } = open(&mut links, seed as u32, &queue(32, 10_000), BAD, seed);
+            id,
+        } = ends;
         for sequence in 1..=20 {
             sender
                 .send(Buffer::new(sequence, 0, 10_000))
                 .expect("there is room");
         }
         drop(sender);
-        links[0].close(Direction::Send, ChannelId(seed as u32));
-        let give_up_at = Instant::now() + PATIENCE;
+        links[0].close(Direction::Send, id);
+        let fails_at = Instant::now() + PATIENCE;
         let ending = loop {
             links
                 .iter_mut()
@@ -255,7 +199,7 @@ fn dropped_sender_delivers_over_a_lossy_path() {
             if let Err(ending) = receiver.poll(&mut sink, usize::MAX) {
                 break ending;
             }
-            assert!(Instant::now() < give_up_at, "the channel does not end");
+            assert!(Instant::now() < fails_at, "the channel does not end");
         };
         assert!(matches!(ending, ChannelError::Closed), "{ending}");
         assert_eq!(sink.sequences(), (1..=20).collect::<Vec<_>>());
@@ -270,13 +214,8 @@ fn best_effort_delivers_the_rest_in_order() {
     for seed in 1..=6 {
         let mut channel = open(&mut links, seed as u32, &queue(16, 40_000), faults, seed);
         channel.send_all(300);
-        let sequences = channel.sink.sequences();
-        assert!(sequences.is_sorted_by(|a, b| a < b), "in order, none twice");
-        assert!(
-            sequences.len() > 20 && sequences.len() < 300,
-            "{} of 300",
-            sequences.len()
-        );
+        let arrived = channel.assert_ordered();
+        assert!(arrived > 20 && arrived < 300, "{arrived} of 300");
     }
 }
 
@@ -289,7 +228,7 @@ fn best_effort_gaps_equal_the_lost_messages() {
     };
     for seed in 1..=6 {
         let mut channel = open(&mut links, seed as u32, &queue(1, 1000), faults, seed);
-        // One message is one datagram here: each waits until the one before is taken or given up.
+        // One message is one datagram here: each waits until the one before is taken or abandoned.
         let (mut lost, mut before) = (0, 0);
         for sequence in 1..=400 {
             channel.send(Buffer::new(sequence, 0, 1000));
@@ -310,7 +249,7 @@ fn best_effort_gaps_equal_the_lost_messages() {
     }
 }
 
-/// As for a program without privileges, whose sockets get small buffers.
+/// As in a program without privileges, whose socket buffers are small.
 #[test]
 fn small_socket_buffer_loses_no_message_before_poll() {
     let mut links = hosts("window = '128KiB'\ndelivery = 'best-effort'");
@@ -318,10 +257,10 @@ fn small_socket_buffer_loses_no_message_before_poll() {
     let WaitFor::Fd { fd, .. } = channel.receiver.wait_for() else {
         panic!("a receiver over UDP has a descriptor");
     };
-    // SAFETY: the receiver has it open, and outlives this.
+    // SAFETY: the receiver has it open and outlives this.
     #[allow(unsafe_code)]
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-    // The kernel doubles it, and gives a window of a quarter of that.
+    // The kernel doubles it; the window is a quarter of that.
     rustix::net::sockopt::set_socket_recv_buffer_size(socket, 2 * (128 << 10)).expect("a socket");
     for sequence in 1..=1000 {
         let mut message = Buffer::new(sequence, 0, 64);
@@ -329,11 +268,11 @@ fn small_socket_buffer_loses_no_message_before_poll() {
             message = back;
             channel.turn();
         }
-        // Each leaves by itself, and none is taken.
+        // Each leaves alone, and none is taken.
         channel.sender.flush().expect("the sender is well");
     }
     channel.settle();
-    assert_eq!(channel.sink.sequences(), (1..=1000).collect::<Vec<_>>());
+    channel.assert_complete(1000);
 }
 
 #[test]
@@ -341,7 +280,7 @@ fn sampling_over_a_lossy_path_never_goes_back() {
     let mut links = hosts("mtu = 1500");
     for seed in 1..=4 {
         let mut channel = open(&mut links, seed as u32, &latest(5000), BAD, seed);
-        let give_up_at = Instant::now() + PATIENCE;
+        let fails_at = Instant::now() + PATIENCE;
         let mut sequence = 0;
         while channel.sink.heads.len() < 100 {
             sequence += 1;
@@ -350,7 +289,7 @@ fn sampling_over_a_lossy_path_never_goes_back() {
                 channel.turn();
             }
             assert!(
-                Instant::now() < give_up_at,
+                Instant::now() < fails_at,
                 "{} samples came",
                 channel.sink.heads.len()
             );
@@ -359,8 +298,7 @@ fn sampling_over_a_lossy_path_never_goes_back() {
             channel.turn();
         }
         channel.settle();
-        let sequences = channel.sink.sequences();
-        assert!(sequences.is_sorted_by(|a, b| a < b));
+        channel.assert_ordered();
     }
 }
 
@@ -373,7 +311,7 @@ fn path_that_drops_long_datagrams_gets_short_ones() {
     };
     let mut channel = open(&mut links, 1, &queue(8, 40_000), faults, 1);
     channel.send_all(100);
-    assert_eq!(channel.sink.sequences(), (1..=100).collect::<Vec<_>>());
+    channel.assert_complete(100);
 }
 
 #[test]
@@ -392,14 +330,9 @@ fn datagrams_shrink_with_the_path_mtu() {
                 }
                 channel.settle();
             }
-            let sequences = channel.sink.sequences();
-            assert!(sequences.is_sorted_by(|a, b| a < b));
-            assert!(delivery != "reliable" || sequences == (1..=150).collect::<Vec<_>>());
-            assert!(
-                sequences.len() > 100,
-                "{} of 150 came by {delivery}",
-                sequences.len()
-            );
+            let arrived = channel.assert_ordered();
+            assert!(delivery != "reliable" || arrived == 150);
+            assert!(arrived > 100, "{arrived} of 150 arrived by {delivery}");
         }
     });
 }
@@ -411,7 +344,7 @@ fn blocked_datagrams_take_the_link_down_until_they_pass() {
         for _ in 0..2 {
             let mut channel = open(&mut links, 1, &queue(8, 4000), Faults::default(), 1);
             channel.send_all(10);
-            assert_eq!(channel.sink.sequences(), (1..=10).collect::<Vec<_>>());
+            channel.assert_complete(10);
             let drop = std::process::Command::new("ip")
                 .args("rule add pref 1 ipproto udp blackhole".split(' '))
                 .status();
@@ -440,11 +373,7 @@ fn blocked_datagrams_take_the_link_down_until_they_pass() {
                 refusals == 2
             });
             ip("rule del pref 1");
-            let mut up = [false; 2];
-            poll_until(&mut links, |at, event| {
-                up[at] |= matches!(event, LinkEvent::Up(_));
-                up == [true; 2]
-            });
+            wait_up(&mut links);
             ip("rule add pref 0 lookup local");
             ip("rule del pref 2");
         }
@@ -455,26 +384,26 @@ fn blocked_datagrams_take_the_link_down_until_they_pass() {
 fn foreign_datagrams_open_and_disturb_nothing() {
     let mut links = hosts("");
     let mut channel = open(&mut links, 1, &queue(8, 4000), Faults::default(), 1);
-    let stranger = UdpSocket::bind("127.0.0.1:0").expect("a free port");
-    let place = place_of(&channel.landing);
+    let other = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    let address = address_of(&channel.landing);
     for sequence in 1..=100u64 {
-        // Even one who knows the token: the channel belongs to the socket that opened it.
+        // Not even one with the token: the channel belongs to the socket that opened it.
         let mut bytes = channel.landing[TOKEN_AT..TOKEN_AT + 8].to_vec();
         bytes.extend([(sequence % 7) as u8, 1]);
         bytes.resize(40 + sequence as usize, 0x55);
-        stranger.send_to(&bytes, place).expect("loopback");
+        other.send_to(&bytes, address).expect("loopback");
         channel.send(Buffer::new(sequence, 0, 3000));
         channel.settle();
     }
-    assert_eq!(channel.sink.sequences(), (1..=100).collect::<Vec<_>>());
+    channel.assert_complete(100);
 
-    // Whoever knows the place but not the token does not become the sender.
+    // Knowing the address but not the token does not open a channel.
     let landing = links[1]
         .open_receiver(ChannelId(2), &queue(8, 64), LANE)
         .expect("room");
     let mut open = [0; 32];
     (open[8], open[12], open[16], open[24]) = (5, 2, 11, 22);
-    stranger.send_to(&open, place_of(&landing)).expect("loopback");
+    other.send_to(&open, address_of(&landing)).expect("loopback");
     for _ in 0..50 {
         assert!(links[1].poll(Instant::now()).is_none(), "nothing has opened");
         std::thread::sleep(Duration::from_millis(1));

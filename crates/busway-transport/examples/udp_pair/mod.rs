@@ -1,6 +1,6 @@
-//! A channel over the bus `udp` between two links of this process, and its two users: what the measurements over UDP share.
-//!
-//! The users are as greedy as can be: one sends messages of 64 KiB whose bytes are always there, the other looks at none.
+//! A channel over the bus `udp` between two links of this process, and its users, which the
+//! measurements over UDP share. One sends messages of 64 KiB as fast as it can, the other does not
+//! read their bytes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ impl Message for Static {
     }
 }
 
-/// Counts what comes, and what is missing.
+/// Counts messages that arrive and that are missing.
 pub struct Counter {
     place: Vec<u8>,
     last: u64,
@@ -126,7 +126,7 @@ pub fn open(links: &mut Links, enter: impl Fn(usize)) -> Ends {
     }
 }
 
-/// Sends until it is over; `idle` is called where there is no room.
+/// Sends until `is_over`; calls `idle` when there is no room.
 pub fn send_on(mut sender: Box<dyn Sender<Static>>, is_over: &AtomicBool, idle: impl Fn()) {
     let mut sequence = 0;
     // Relaxed, here and below: a flag by itself, which guards nothing.
@@ -155,7 +155,7 @@ pub fn send_on(mut sender: Box<dyn Sender<Static>>, is_over: &AtomicBool, idle: 
     }
 }
 
-/// Keeps the links' conversation going until it is over.
+/// Polls the links until `is_over`.
 pub fn tend(mut links: Links, is_over: &AtomicBool) {
     while !is_over.load(Ordering::Relaxed) {
         for link in &mut links {

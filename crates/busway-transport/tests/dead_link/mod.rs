@@ -1,5 +1,5 @@
-//! A PCI link that dies from one load to the next: all of this process's mappings of a file are replaced by pages of ones, at once, as a processor
-//! sees it, and come back later.
+//! A PCI link that dies between two loads. All mappings of a file in this process are replaced,
+//! each at once for the processor, by pages of ones, and restored later.
 
 use std::fs::File;
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// A range of this process's memory in which a part of the file is mapped.
+/// A range of this process's memory that maps part of the file.
 struct Mapping {
     begin: usize,
     length: usize,
@@ -16,14 +16,14 @@ struct Mapping {
     file_offset: u64,
 }
 
-/// While this lives, the file's mappings read all ones, and what is stored is lost.
+/// While this lives, the file's mappings read all ones and lose what is stored.
 pub struct DeadLink {
     mappings: Vec<Mapping>,
     file: File,
 }
 
 impl DeadLink {
-    /// `path` is mapped in ranges of at most `longest_bytes` bytes.
+    /// `path` is mapped in ranges of at most `longest_bytes`.
     pub fn begin(path: &Path, longest_bytes: usize) -> DeadLink {
         let ones = rustix::fs::memfd_create("ones", MemfdFlags::CLOEXEC).expect("memory");
         let mut ones = File::from(ones);
@@ -41,7 +41,7 @@ impl DeadLink {
         link
     }
 
-    /// The link is up again; what the file holds is as it was.
+    /// Restores the link; the file's contents are unchanged.
     pub fn end(self) {
         for mapping in &self.mappings {
             mapping.replace(&self.file, mapping.file_offset, MapFlags::SHARED);
@@ -57,15 +57,15 @@ impl Mapping {
         }
         let begin = std::ptr::without_provenance_mut(self.begin);
         let flags = sharing | MapFlags::FIXED;
-        // SAFETY: the range is one of a window's mappings as the kernel lists it, which stays mapped all the time with the same rights; windows bear
-        // any bytes at any time.
+        // SAFETY: the range is a mapping of a window, as the kernel lists it, and stays mapped with
+        // the same rights. Windows tolerate any bytes at any time.
         #[allow(unsafe_code)]
         let mapped = unsafe { rustix::mm::mmap(begin, self.length, protection, flags, file, offset) };
         assert_eq!(mapped.expect("replaced"), begin);
     }
 }
 
-/// Where this process has mapped the file (proc_pid_maps(5)).
+/// The ranges where this process maps the file (proc_pid_maps(5)).
 fn mappings(path: &Path) -> Vec<Mapping> {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("readable");
     let hex = |text: &str| u64::from_str_radix(text, 16).expect("hexadecimal");

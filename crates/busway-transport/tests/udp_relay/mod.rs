@@ -1,17 +1,17 @@
-//! A relay between two sockets of a channel, which loses datagrams, repeats them, lets them overtake each other, or swallows the long ones.
+//! A relay between two sockets of a channel that loses, repeats, reorders, or drops long datagrams.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What a relay does, in percent of datagrams either way.
+/// What a relay does, in percent of datagrams, in both directions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     pub lost: u64,
     pub repeated: u64,
     pub overtaken: u64,
-    /// Datagrams longer than this are swallowed without a word; 0: none.
+    /// Datagrams longer than this are dropped; 0: none.
     pub swallowed_from: usize,
 }
 
@@ -19,9 +19,9 @@ pub struct Faults {
 pub struct Relay {
     pub address: SocketAddr,
     stop: Arc<AtomicBool>,
-    /// Datagrams that it did not pass on.
+    /// Datagrams that it dropped.
     pub swallowed: Arc<AtomicU64>,
-    /// From now on nothing passes.
+    /// While set, nothing passes.
     pub is_cut: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -31,7 +31,7 @@ impl Relay {
         let bind = || {
             let socket = UdpSocket::bind((to.ip(), 0)).expect("a free port");
             socket.set_nonblocking(true).expect("a socket");
-            // Any loss shall be the relay's own: as large as the system allows.
+            // All loss must be the relay's own: as large as the system allows.
             let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 16 << 20);
             socket
         };
@@ -82,7 +82,7 @@ struct Run {
     sender: Option<SocketAddr>,
     faults: Faults,
     random: u64,
-    /// A datagram of each way that the next one overtakes.
+    /// A datagram of each direction that the next one overtakes.
     held: [Option<Vec<u8>>; 2],
     swallowed: Arc<AtomicU64>,
     is_cut: Arc<AtomicBool>,
@@ -96,7 +96,7 @@ impl Run {
         self.random % 100 < percent
     }
 
-    /// Whether something came.
+    /// Passes on what has arrived; returns whether anything has.
     fn turn(&mut self) -> bool {
         let mut bytes = [0; 65_536];
         let mut came = false;
@@ -112,7 +112,7 @@ impl Run {
             }
         }
         if !came {
-            // Nothing comes that would overtake.
+            // Nothing has arrived that would overtake it.
             for way in 0..2 {
                 if let Some(held) = self.held[way].take() {
                     self.pass(way, &held);
@@ -143,7 +143,7 @@ impl Run {
     }
 
     fn pass(&self, way: usize, bytes: &[u8]) {
-        // What fails is lost, as on any path.
+        // A datagram that fails is lost, as on any path.
         let _ = match (way, self.sender) {
             (0, _) => self.back.send(bytes),
             (_, Some(sender)) => self.front.send_to(bytes, sender),
