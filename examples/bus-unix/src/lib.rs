@@ -4,9 +4,11 @@
 //! Contract: the first host of a link accepts connections on a path, the second one connects to it.
 //! [`stream`] does the rest: the conversation, channels, credits, restarts.
 
+use std::fs;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::time::Duration;
 
 use busway_transport::contract::{
@@ -138,11 +140,12 @@ impl StreamBus for Unix {
         let address = SockAddr::unix(path)?;
         let listener = socket()?;
         if let Err(error) = listener.bind(&address) {
-            // A listener that was killed leaves its file, to which nobody can connect.
-            if socket()?.connect(&address).is_ok() {
+            // A listener that was killed leaves its socket, to which nobody can connect.
+            let is_socket = fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket());
+            if !is_socket || socket()?.connect(&address).is_ok() {
                 return Err(error);
             }
-            std::fs::remove_file(path)?;
+            fs::remove_file(path)?;
             listener.bind(&address)?;
         }
         listener.listen(128)?;

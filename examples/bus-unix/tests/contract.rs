@@ -54,3 +54,14 @@ impl BusUnderTest for Folder {
 }
 
 contract::contract_tests!(Folder);
+
+#[test]
+fn file_in_the_socket_s_place_is_kept() {
+    let folder = Folder::new();
+    let path = folder.0.path().join("socket");
+    fs::write(&path, "somebody's").expect("a file");
+    let mut link = folder.open(Side::One, contract::harness::identity(Side::One));
+    let refused = link.poll(std::time::Instant::now());
+    assert!(matches!(refused, Some(busway_transport::LinkEvent::Refused(_))));
+    assert_eq!(fs::read_to_string(path).expect("still there"), "somebody's");
+}
