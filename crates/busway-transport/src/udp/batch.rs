@@ -10,14 +10,13 @@ use arrayvec::ArrayVec;
 
 use super::socket::{BATCH, BUFFERS, Buffer, MAX_DATAGRAM_BYTES, MAX_SEGMENTS, UdpSocket, is_for_later};
 
-/// See the module.
 pub(super) struct Batch {
     datagram_bytes: usize,
     /// Datagrams in a full buffer; 1 without offload.
     buffer: usize,
     /// False once the kernel has refused a buffer of several datagrams.
     has_offload: bool,
-    place: Box<[u8]>,
+    bytes: Box<[u8]>,
     used: usize,
     /// All datagrams of a buffer have the same length; the last may be shorter.
     buffers: ArrayVec<Buffer, BATCH>,
@@ -25,10 +24,8 @@ pub(super) struct Batch {
     is_open: bool,
 }
 
-/// What the kernel did with a batch.
 pub(super) enum HandedOver {
     All,
-    /// The socket is full.
     Some,
     /// The device or path refuses offload. From now on each datagram is a buffer.
     NoOffload,
@@ -43,7 +40,7 @@ impl Batch {
             datagram_bytes: 0,
             buffer: 1,
             has_offload: true,
-            place: vec![0; BUFFERS * MAX_DATAGRAM_BYTES].into_boxed_slice(),
+            bytes: vec![0; BUFFERS * MAX_DATAGRAM_BYTES].into_boxed_slice(),
             used: 0,
             buffers: ArrayVec::new(),
             is_open: false,
@@ -55,7 +52,6 @@ impl Batch {
         self.datagram_bytes
     }
 
-    /// Sets the length of all later datagrams.
     pub(super) fn set_datagram_bytes(&mut self, bytes: usize, socket: &UdpSocket) {
         self.datagram_bytes = bytes;
         let buffer = self.whole_buffer();
@@ -69,14 +65,13 @@ impl Batch {
         };
     }
 
-    /// Datagrams that fit one offload buffer.
     pub(super) fn whole_buffer(&self) -> usize {
         (MAX_DATAGRAM_BYTES / self.datagram_bytes).min(MAX_SEGMENTS)
     }
 
     /// Datagrams that one call sends at most: whole buffers, if offload works.
     pub(super) fn most(&self) -> usize {
-        (self.place.len() / self.datagram_bytes).min(BATCH) / self.buffer * self.buffer
+        (self.bytes.len() / self.datagram_bytes).min(BATCH) / self.buffer * self.buffer
     }
 
     /// Adds a datagram, which the caller writes; at most [`most`](Self::most) of them, none longer
@@ -86,21 +81,21 @@ impl Batch {
         if !self.is_open {
             self.buffers.push(Buffer::default());
         }
-        let place = &mut self.place[self.used..self.used + bytes];
+        let datagram = &mut self.bytes[self.used..self.used + bytes];
         self.used += bytes;
         if let Some(buffer) = self.buffers.last_mut() {
             buffer.bytes += bytes;
             buffer.datagrams += 1;
             self.is_open = bytes == self.datagram_bytes && buffer.datagrams < self.buffer;
         }
-        place
+        datagram
     }
 
     /// Hands everything to the kernel and empties the batch. Returns how many datagrams must not be
     /// sent again.
     pub(super) fn hand_over(&mut self, socket: &UdpSocket) -> (usize, HandedOver) {
         let buffers = std::mem::take(&mut self.buffers);
-        let result = socket.send_buffers(&self.place[..self.used], &buffers);
+        let result = socket.send_buffers(&self.bytes[..self.used], &buffers);
         (self.used, self.is_open) = (0, false);
         let datagrams = |first: usize| buffers[..first].iter().map(|buffer| buffer.datagrams).sum();
         match result {
@@ -158,7 +153,6 @@ mod tests {
     use super::*;
     use crate::udp::socket::set_bytes_option;
 
-    /// Two connected sockets of this machine.
     fn pair() -> [UdpSocket; 2] {
         let [near, far] =
             [1, 2].map(|_| UdpSocket::bind(IpAddr::from([127, 0, 0, 1]), &Arc::default()).expect("loopback"));

@@ -31,9 +31,7 @@ const DRAIN_ROUNDS: u32 = 3;
 const STEADY_ROUNDS: u32 = 16;
 /// Initial window in datagrams (RFC 6928).
 const INITIAL_DATAGRAMS: u64 = 10;
-/// Minimal window in datagrams.
 const MIN_DATAGRAMS: u64 = 2;
-/// Largest window in bytes.
 const MAX_WINDOW_BYTES: u64 = 64 << 20;
 /// Loss above this is congestion even without a queue. With offload the network loses up to 44
 /// datagrams at once, so the share is taken of many. (At 256 datagrams, a channel that lost one
@@ -56,7 +54,6 @@ const MIN_TIMEOUT_NS: u64 = 10_000_000;
 /// Longest timeout, however often it doubles.
 const MAX_TIMEOUT_NS: u64 = 500_000_000;
 
-/// Round-trip times.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RoundTrip {
     smoothed_ns: Option<u64>,
@@ -104,7 +101,6 @@ struct Limit {
     datagrams: u64,
 }
 
-/// Datagrams since the last check.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     acked: u64,
@@ -124,8 +120,7 @@ impl Tally {
     }
 }
 
-/// The congestion window.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Congestion {
     window_bytes: u64,
     datagram_bytes: u64,
@@ -161,27 +156,15 @@ impl Congestion {
             is_starting: true,
             careful_from_bytes: u64::MAX,
             base_ns: [u64::MAX; 2],
-            period_ends_ns: 0,
-            round_ends: 0,
             round_min_ns: u64::MAX,
-            round_acked_bytes: 0,
-            steady_rounds: 0,
-            steady_ns: 0,
-            drain_rounds: 0,
-            window_after_bytes: 0,
-            round_is_full: false,
-            lasting: Tally::default(),
-            sudden: Tally::default(),
-            lost_in_round: false,
+            ..Congestion::default()
         }
     }
 
-    /// Bytes that may be in flight.
     pub(super) fn window_bytes(&self) -> u64 {
         self.window_bytes
     }
 
-    /// Sets the length of all later datagrams.
     pub(super) fn set_datagram_bytes(&mut self, bytes: u64) {
         self.datagram_bytes = bytes;
         self.window_bytes = self.window_bytes.max(MIN_DATAGRAMS * bytes);
@@ -214,7 +197,6 @@ impl Congestion {
         self.round_acked_bytes += bytes;
     }
 
-    /// A datagram was declared lost.
     pub(super) fn on_lost(&mut self) {
         self.lasting.lost += 1;
         self.sudden.lost += 1;

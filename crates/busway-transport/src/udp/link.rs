@@ -30,7 +30,6 @@ use crate::tcp;
 const ROUND: usize = 64;
 /// Time between two warnings about datagrams of others.
 const WARN_AGAIN_AFTER: Duration = Duration::from_secs(60);
-/// Begins the landing description.
 pub(super) const MAGIC: [u8; 4] = *b"BUSU";
 
 /// Tokens of the link's poller; those of channels begin at 2^32.
@@ -92,19 +91,17 @@ struct UdpLink<M: Message> {
     session: u64,
     peer_host: String,
     settings: LinkSettings,
-    /// The address of this host's datagrams.
     address: IpAddr,
     conversation: tcp::Conversation<M>,
     poller: Poller,
     attic: Arc<Attic>,
     opens: Opens,
-    /// While the conversation stands.
+    /// While the conversation is up.
     path: Option<Path>,
     /// The peer's greeting, while the conversation is up and datagrams are not known to pass.
     pending: Option<PeerHello>,
     /// The last reason why the link did not come up, so that it is reported once.
     refusal: Option<String>,
-    /// While the link is up.
     peer_session: Option<u64>,
     /// Dropped senders, each with the time when it is abandoned.
     lingering: Vec<(Box<dyn Lingering>, Instant)>,
@@ -115,7 +112,6 @@ struct UdpLink<M: Message> {
     /// How often the group did not reach this peer, and how often that was logged.
     group_failures: Arc<AtomicU64>,
     logged_failures: u64,
-    /// Events for the user.
     outbox: VecDeque<LinkEvent<M>>,
 }
 
@@ -164,7 +160,6 @@ impl<M: Message> UdpLink<M> {
         }
     }
 
-    /// Handles the events of the conversation.
     fn converse(&mut self, now: Instant) {
         for _ in 0..ROUND {
             let Some(event) = self.conversation.poll(now) else {
@@ -211,7 +206,6 @@ impl<M: Message> UdpLink<M> {
         }
     }
 
-    /// The conversation has ended.
     fn end_conversation(&mut self, why: String) {
         self.path = None;
         self.peer_session = None;
@@ -306,8 +300,8 @@ impl<M: Message> UdpLink<M> {
 
     /// The multicast group of this sender, as this host reaches it.
     fn group(&self, sender: &HostSettings) -> Option<GroupAddress> {
-        let place = GroupAddress::new(self.address, sender.multicast?);
-        place
+        let address = GroupAddress::new(self.address, sender.multicast?);
+        address
             .inspect_err(|error| tracing::warn!("udp: no multicast on {}: {error}", self.address))
             .ok()
     }

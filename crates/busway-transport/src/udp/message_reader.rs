@@ -6,7 +6,6 @@
 use crate::contract::{ChannelError, HEAD_BYTES, Head, Sink, Verdict};
 use crate::stream::rest_of;
 
-/// Where the next byte belongs.
 #[derive(Clone, Copy, Debug)]
 enum State {
     /// To a head; so many of its bytes have arrived.
@@ -17,7 +16,6 @@ enum State {
     Discarding(u64),
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct MessageReader {
     state: State,
@@ -44,7 +42,6 @@ impl Budget {
         }
     }
 
-    /// Whether this poll takes no more.
     pub(super) fn is_spent(&self) -> bool {
         self.left == 0 || self.is_put_off
     }
@@ -59,7 +56,6 @@ impl MessageReader {
         }
     }
 
-    /// Whether the stream is between two messages.
     pub(super) fn is_between(&self) -> bool {
         matches!(self.state, State::Head(0))
     }

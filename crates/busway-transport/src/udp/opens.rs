@@ -27,7 +27,6 @@ use crate::stream::{Interest, Poller};
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two openings.
 const REPEAT_EVERY: Duration = Duration::from_millis(20);
-/// Datagrams read in one call.
 const ROUND: usize = 64;
 
 /// A channel of a link, in this host's role.
@@ -40,14 +39,11 @@ pub(super) type Done<M> = (Key, Result<ChannelEnd<M>, String>);
 pub(super) struct Context<'a> {
     pub(super) poller: &'a Poller,
     pub(super) attic: &'a Arc<Attic>,
-    /// The address of this host's datagrams.
     pub(super) address: IpAddr,
     pub(super) foreign_datagrams: &'a Arc<AtomicU64>,
     /// Counts receivers that a group did not reach.
     pub(super) group_failures: &'a Arc<AtomicU64>,
-    /// This process's session.
     pub(super) session: u64,
-    /// The peer's session.
     pub(super) peer_session: u64,
 }
 
@@ -55,7 +51,6 @@ pub(super) struct Context<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Terms {
     pub(super) delivery: Delivery,
-    /// The receiver's window.
     pub(super) window_bytes: u64,
     /// Largest datagram of the sender.
     pub(super) most_bytes: usize,
@@ -80,7 +75,7 @@ struct Dialled {
 
 #[derive(Default)]
 pub(super) struct Opens {
-    awaited_senders: HashMap<ChannelId, Expected>,
+    expected: HashMap<ChannelId, Expected>,
     dialled: HashMap<ChannelId, Dialled>,
     live: Vec<(Key, Weak<UdpSocket>)>,
 }
@@ -103,8 +98,7 @@ impl Opens {
             .poller
             .add(&socket, token_of((Direction::Receive, channel)), Interest::Read)?;
         let token = landing.token;
-        self.awaited_senders
-            .insert(channel, Expected { socket, token, terms });
+        self.expected.insert(channel, Expected { socket, token, terms });
         Ok(landing)
     }
 
@@ -136,7 +130,6 @@ impl Opens {
         Ok(())
     }
 
-    /// Something arrived for a channel.
     pub(super) fn ready<M: Message>(&mut self, key: Key, context: &Context<'_>) -> Option<Done<M>> {
         let end = match key.0 {
             Direction::Receive => self.accept(key.1, context),
@@ -150,7 +143,7 @@ impl Opens {
         channel: ChannelId,
         context: &Context<'_>,
     ) -> Option<Result<ChannelEnd<M>, String>> {
-        let awaited_senders = self.awaited_senders.get(&channel)?;
+        let expected = self.expected.get(&channel)?;
         let awaited = Open {
             channel: channel.0,
             from_session: context.peer_session,
@@ -158,15 +151,14 @@ impl Opens {
         };
         let mut bytes = [0; ACK_BYTES];
         let from = (0..ROUND).find_map(|_| {
-            let (count, from) = awaited_senders.socket.receive(&mut bytes).ok()??;
-            let is_awaited =
-                decode(&bytes[..count]) == Some((awaited_senders.token, Datagram::Open(awaited)));
+            let (count, from) = expected.socket.receive(&mut bytes).ok()??;
+            let is_awaited = decode(&bytes[..count]) == Some((expected.token, Datagram::Open(awaited)));
             if !is_awaited {
-                awaited_senders.socket.count_foreign();
+                expected.socket.count_foreign();
             }
             is_awaited.then_some(from)
         })?;
-        let Expected { socket, token, terms } = self.awaited_senders.remove(&channel)?;
+        let Expected { socket, token, terms } = self.expected.remove(&channel)?;
         context.poller.remove(&socket);
         if let Err(error) = socket.connect(from) {
             return Some(Err(format!("no way to {from}: {error}")));
@@ -179,7 +171,7 @@ impl Opens {
         // arrive here.
         let group = terms
             .group
-            .and_then(|place| GroupReceiver::new(place, from.ip(), &socket).ok());
+            .and_then(|address| GroupReceiver::new(address, from.ip(), &socket).ok());
         let mut receiver = UdpReceiver::new(socket, token, terms.delivery, terms.window_bytes, group);
         receiver.acknowledge();
         Some(Ok(ChannelEnd::Receiver(Box::new(receiver))))
@@ -247,10 +239,9 @@ impl Opens {
         self.dialled.values().map(|dialled| dialled.repeat_at).min()
     }
 
-    /// Forgets a channel.
     pub(super) fn close(&mut self, key: Key) {
         match key.0 {
-            Direction::Receive => drop(self.awaited_senders.remove(&key.1)),
+            Direction::Receive => drop(self.expected.remove(&key.1)),
             Direction::Send => drop(self.dialled.remove(&key.1)),
         }
         self.live.retain(|(live, _)| *live != key);
@@ -272,21 +263,18 @@ impl Dialled {
             from_session: context.session,
             to_session: context.peer_session,
         };
-        // An opening that fails is repeated.
         let _ = self.socket.send(&open.encode(self.token));
     }
 }
 
-/// The poller's token of a channel's socket.
 fn token_of((direction, channel): Key) -> u64 {
-    let way = match direction {
+    let half = match direction {
         Direction::Send => 1,
         Direction::Receive => 2,
     };
-    way << 32 | u64::from(channel.0)
+    half << 32 | u64::from(channel.0)
 }
 
-/// The channel of such a token.
 pub(super) fn key_of(token: u64) -> Option<Key> {
     let direction = match token >> 32 {
         1 => Direction::Send,

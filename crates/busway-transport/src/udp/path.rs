@@ -22,13 +22,10 @@ use super::socket::UdpSocket;
 use crate::session::landing::Landing;
 use crate::stream::draw_token;
 
-/// Begins the control message.
 const MAGIC: [u8; 4] = *b"BUSP";
 const BEAT_BYTES: usize = 16;
-/// Datagrams looked at in one go.
 const ROUND: usize = 64;
 
-/// See the module.
 pub(super) struct Path {
     socket: UdpSocket,
     token: u64,
@@ -43,7 +40,7 @@ pub(super) struct Path {
     beat_at: Instant,
 }
 
-/// What a look has found.
+/// Whether datagrams pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Passing {
     /// Not both ways, so far.
@@ -54,7 +51,6 @@ pub(super) enum Passing {
 }
 
 impl Path {
-    /// A check for a conversation that has just begun.
     pub(super) fn open(
         address: IpAddr,
         foreign_datagrams: &Arc<AtomicU64>,
@@ -73,7 +69,6 @@ impl Path {
         })
     }
 
-    /// The control message for the peer.
     pub(super) fn control_message(&self) -> std::io::Result<Vec<u8>> {
         let landing = Landing {
             address: self.socket.local_address()?,
@@ -83,7 +78,6 @@ impl Path {
         Ok(landing.encode(MAGIC))
     }
 
-    /// Whether the peer's control message has arrived.
     pub(super) fn has_peer(&self) -> bool {
         self.peer.is_some()
     }
@@ -100,7 +94,6 @@ impl Path {
         Ok(())
     }
 
-    /// The address at which the peer receives beats.
     pub(super) fn peer_address(&self) -> Option<SocketAddr> {
         self.peer.as_ref().map(|landing| landing.address)
     }
@@ -110,7 +103,7 @@ impl Path {
         (self.receives, self.is_received, self.received_at) = (true, true, now);
     }
 
-    /// Receives beats, and sends one `every` so often. Returns [`Passing::NoMore`] if none has
+    /// Receives beats, and sends one `every` so often. Returns [`Passing::NoLonger`] if none has
     /// arrived within the timeout.
     pub(super) fn check(&mut self, every: Duration, timeout: Duration, now: Instant) -> Passing {
         // A host that had no processor time cannot know that nothing arrived.

@@ -9,7 +9,12 @@ use super::sending::{Cut, Sending, TimerAction};
 use super::settings::Delivery;
 use super::wire::{Ack, SEEN_WORDS};
 
-/// A generator of numbers that are the same for the same seed (Marsaglia's xorshift64).
+const WINDOW: u64 = 20_000;
+const STEP_NS: u64 = 50_000;
+/// More simulated time than any test needs.
+const LIMIT_NS: u64 = 600_000_000_000;
+
+/// Marsaglia's xorshift64: the same numbers for the same seed.
 struct Random(u64);
 
 impl Random {
@@ -25,44 +30,62 @@ impl Random {
     }
 }
 
-/// What the path does, in percent of datagrams, either way.
-#[derive(Clone, Copy, Debug)]
+/// What the path does, in percent of datagrams in either direction.
+#[derive(Clone, Copy, Debug, Default)]
 struct Faults {
     lost: u64,
     repeated: u64,
     delayed: u64,
-    /// What is sent first goes another way, which is longer by so much and loses so many.
-    shared: Option<(u64, u64)>,
+    /// First transmissions take another path, which is longer by this many nanoseconds and loses
+    /// this percentage.
+    multicast: Option<(u64, u64)>,
 }
 
+#[derive(Clone, Copy)]
 enum Carried {
-    DataHeader { packet: u64, offset: u64, bytes: u64 },
+    Data { packet: u64, offset: u64, bytes: u64 },
     Ack(Ack),
+}
+
+impl Carried {
+    fn cut(cut: Cut) -> Carried {
+        Carried::Data {
+            packet: cut.packet,
+            offset: cut.offset,
+            bytes: cut.bytes,
+        }
+    }
 }
 
 struct Path {
     random: Random,
     faults: Faults,
-    /// By the time of arrival, and by a number where that is the same.
+    /// By the time of arrival, and by a number for equal times.
     in_flight: BTreeMap<(u64, u64), Carried>,
     count: u64,
 }
 
 impl Path {
-    fn carry(&mut self, now_ns: u64, make: impl Fn() -> Carried) {
+    fn new(seed: u64, faults: Faults) -> Path {
+        Path {
+            random: Random(seed),
+            faults,
+            in_flight: BTreeMap::new(),
+            count: 0,
+        }
+    }
+
+    fn carry(&mut self, now_ns: u64, carried: Carried) {
         if self.random.percent(self.faults.lost) {
             return;
         }
         let copies = 1 + u64::from(self.random.percent(self.faults.repeated));
         for _ in 0..copies {
-            let late_ns = if self.random.percent(self.faults.delayed) {
-                self.random.below(3_000_000)
-            } else {
-                0
-            };
+            let is_late = self.random.percent(self.faults.delayed);
+            let late_ns = if is_late { self.random.below(3_000_000) } else { 0 };
             self.count += 1;
             self.in_flight
-                .insert((now_ns + 100_000 + late_ns, self.count), make());
+                .insert((now_ns + 100_000 + late_ns, self.count), carried);
         }
     }
 
@@ -72,20 +95,15 @@ impl Path {
     }
 }
 
-const WINDOW: u64 = 20_000;
-const STEP_NS: u64 = 50_000;
-/// So much simulated time is more than any of these needs.
-const LIMIT_NS: u64 = 600_000_000_000;
-
 struct TestReceiver {
     assembler: Assembler,
     received: ReceivedPackets,
-    /// The offset of the byte that is kept in each place.
+    /// The offset of the byte in each place of the ring.
     ring: Vec<u64>,
 }
 
 impl TestReceiver {
-    /// A datagram has come, of which the user takes at most so many bytes now.
+    /// Handles a datagram, of which the user takes at most `appetite` bytes now.
     fn take(&mut self, packet: u64, offset: u64, bytes: u64, appetite: u64) {
         let is_kept = match self.assembler.classify(offset, bytes) {
             Placement::NoRoom => false,
@@ -93,11 +111,12 @@ impl TestReceiver {
             Placement::Early => self.keep(offset, offset + bytes),
             Placement::Next(skip) => {
                 let begin = offset + skip as u64;
-                assert_eq!(begin, self.assembler.consumed(), "what is due is what comes next");
-                let used = if self.assembler.ready_bytes() == 0 {
-                    appetite.min(bytes - skip as u64)
-                } else {
+                assert_eq!(begin, self.assembler.consumed());
+                let has_kept = self.assembler.ready_bytes() > 0;
+                let used = if has_kept {
                     0
+                } else {
+                    appetite.min(bytes - skip as u64)
                 };
                 self.assembler.consume(used);
                 begin + used == offset + bytes || self.keep(begin + used, offset + bytes)
@@ -130,33 +149,42 @@ impl TestReceiver {
     }
 
     fn ack(&self) -> Ack {
+        let assembler = &self.assembler;
         self.received.ack(
-            self.assembler.received(),
-            self.assembler.limit(),
-            self.assembler.consumed(),
+            assembler.received(),
+            assembler.limit(),
+            assembler.consumed(),
             false,
         )
     }
 }
 
-/// Sends everything that may leave.
-fn send(sender: &mut Sending, path: &mut Path, now_ns: u64) -> Vec<Cut> {
+/// Sends a ping if the sender's timer asks for one, and everything that may leave.
+fn send(sender: &mut Sending, path: &mut Path, awaits_credit: bool, now_ns: u64) -> Vec<Cut> {
+    if sender.on_timer(awaits_credit, now_ns) == TimerAction::Ping
+        && let Some((packet, offset)) = sender.ping(false, now_ns)
+    {
+        let bytes = 0;
+        path.carry(
+            now_ns,
+            Carried::Data {
+                packet,
+                offset,
+                bytes,
+            },
+        );
+    }
     let most_bytes = 1 + path.random.below(1400);
     let mut cuts = Vec::new();
     while let Some(cut) = sender.next(most_bytes, now_ns) {
         if path.random.percent(2) {
-            // The socket is full.
             sender.take_back(cut);
             break;
         }
-        path.carry(now_ns, || Carried::DataHeader {
-            packet: cut.packet,
-            offset: cut.offset,
-            bytes: cut.bytes,
-        });
+        path.carry(now_ns, Carried::cut(cut));
         cuts.push(cut);
     }
-    let Some((longer_ns, lost)) = path.faults.shared else {
+    let Some((longer_ns, lost)) = path.faults.multicast else {
         return cuts;
     };
     sender.set_unicast_limit(sender.cut());
@@ -171,24 +199,15 @@ fn send(sender: &mut Sending, path: &mut Path, now_ns: u64) -> Vec<Cut> {
             return cuts;
         }
         if !path.random.percent(lost) {
-            path.carry(now_ns + longer_ns, || Carried::DataHeader {
-                packet: cut.packet,
-                offset: cut.offset,
-                bytes: cut.bytes,
-            });
+            path.carry(now_ns + longer_ns, Carried::cut(cut));
         }
         cuts.push(cut);
     }
 }
 
-/// One stream over a path, reliably; the time it took.
+/// Sends one reliable stream over a path; returns the time it took.
 fn deliver(seed: u64, faults: Faults, bytes: u64) -> u64 {
-    let mut path = Path {
-        random: Random(seed * 2 + 1),
-        faults,
-        in_flight: BTreeMap::new(),
-        count: 0,
-    };
+    let mut path = Path::new(seed * 2 + 1, faults);
     let mut sender = Sending::new(Delivery::Reliable, 1400);
     let mut receiver = TestReceiver {
         assembler: Assembler::new(WINDOW),
@@ -197,56 +216,38 @@ fn deliver(seed: u64, faults: Faults, bytes: u64) -> u64 {
     };
     sender
         .on_ack(&receiver.ack(), 0, 0)
-        .expect("the first answer is good");
+        .expect("the first acknowledgement is good");
     let mut now_ns = 0;
     while sender.released() < bytes || receiver.assembler.consumed() < bytes {
         now_ns += STEP_NS;
         assert!(now_ns < LIMIT_NS, "seed {seed}, {faults:?}: stuck at {sender:?}");
         let more = path.random.below(4000).min(bytes - sender.accepted());
         sender.accept(more);
-        let wants = sender.taken() < sender.accepted();
-        if sender.on_timer(wants, now_ns) == TimerAction::Ping
-            && let Some((packet, offset)) = sender.ping(false, now_ns)
-        {
-            path.carry(now_ns, || Carried::DataHeader {
-                packet,
-                offset,
-                bytes: 0,
-            });
-        }
-        send(&mut sender, &mut path, now_ns);
-        let mut is_asked = false;
-        // The user is away now and then.
-        let appetite = if path.random.percent(20) {
-            0
-        } else {
-            path.random.below(6000)
-        };
+        let awaits_credit = sender.taken() < sender.accepted();
+        send(&mut sender, &mut path, awaits_credit, now_ns);
+        let mut must_ack = false;
+        // The user takes nothing now and then.
+        let is_away = path.random.percent(20);
+        let appetite = if is_away { 0 } else { path.random.below(6000) };
         receiver.use_kept(appetite);
         while let Some(carried) = path.arrived(now_ns) {
             match carried {
-                Carried::DataHeader {
+                Carried::Data {
                     packet,
                     offset,
                     bytes,
                 } => {
                     receiver.take(packet, offset, bytes, appetite);
-                    is_asked = true;
+                    must_ack = true;
                 }
                 Carried::Ack(ack) => {
-                    sender
-                        .on_ack(&ack, u64::MAX, now_ns)
-                        .expect("true answers are possible");
-                    assert!(
-                        sender.released() <= receiver.assembler.received(),
-                        "only what has come is released"
-                    );
+                    sender.on_ack(&ack, u64::MAX, now_ns).expect("it is true");
+                    assert!(sender.released() <= receiver.assembler.received());
                 }
             }
         }
-        if is_asked {
-            let ack = receiver.ack();
-            path.carry(now_ns, || Carried::Ack(ack));
+        if must_ack {
+            path.carry(now_ns, Carried::Ack(receiver.ack()));
         }
     }
     now_ns
@@ -260,7 +261,7 @@ fn lossy_path_delivers_every_byte_once_in_order() {
             lost: random.below(30),
             repeated: random.below(20),
             delayed: random.below(40),
-            shared: None,
+            multicast: None,
         };
         deliver(seed, faults, 200_000);
     }
@@ -274,7 +275,7 @@ fn two_paths_deliver_every_byte_once_in_order() {
             lost: random.below(20),
             repeated: random.below(20),
             delayed: random.below(40),
-            shared: Some((random.below(2_000_000), [0, 5, 50, 100][seed as usize % 4])),
+            multicast: Some((random.below(2_000_000), [0, 5, 50, 100][seed as usize % 4])),
         };
         deliver(seed, faults, 200_000);
     }
@@ -285,9 +286,7 @@ fn one_percent_loss_takes_at_most_ten_sevenths_of_the_time() {
     let with = |lost| {
         let faults = Faults {
             lost,
-            repeated: 0,
-            delayed: 0,
-            shared: None,
+            ..Faults::default()
         };
         (1..20).map(|seed| deliver(seed, faults, 2_000_000)).sum::<u64>()
     };
@@ -295,62 +294,47 @@ fn one_percent_loss_takes_at_most_ten_sevenths_of_the_time() {
     let (clean_ns, lossy_ns) = (with(0), with(1));
     assert!(
         lossy_ns * 7 < clean_ns * 10,
-        "{lossy_ns} ns with loss, {clean_ns} ns without"
+        "{lossy_ns} ns, {clean_ns} ns without loss"
     );
 }
 
 #[test]
 fn best_effort_sends_every_byte_once_and_never_stalls() {
     for seed in 1..100 {
-        let mut path = Path {
-            random: Random(seed * 31 + 1),
-            faults: Faults {
-                lost: seed % 50,
-                repeated: 5,
-                delayed: seed % 30,
-                shared: None,
-            },
-            in_flight: BTreeMap::new(),
-            count: 0,
+        let faults = Faults {
+            lost: seed % 50,
+            repeated: 5,
+            delayed: seed % 30,
+            multicast: None,
         };
+        let mut path = Path::new(seed * 31 + 1, faults);
         let mut sender = Sending::new(Delivery::BestEffort, 1400);
         let mut received = ReceivedPackets::default();
-        let (mut due, mut now_ns, mut expected, bytes) = (0, 0, 0, 200_000);
+        let (mut end, mut now_ns, mut expected, bytes) = (0, 0, 0, 200_000);
         sender
             .on_ack(&received.ack(0, WINDOW, 0, false), 0, 0)
-            .expect("the first answer is good");
+            .expect("the first acknowledgement is good");
         sender.accept(bytes);
         while sender.cut() < bytes || sender.is_unacknowledged() {
             now_ns += STEP_NS;
             assert!(now_ns < LIMIT_NS, "seed {seed}: stuck at {sender:?}");
-            if sender.on_timer(true, now_ns) == TimerAction::Ping
-                && let Some((packet, offset)) = sender.ping(false, now_ns)
-            {
-                path.carry(now_ns, || Carried::DataHeader {
-                    packet,
-                    offset,
-                    bytes: 0,
-                });
-            }
-            for cut in send(&mut sender, &mut path, now_ns) {
+            for cut in send(&mut sender, &mut path, true, now_ns) {
                 assert_eq!(cut.offset, expected);
                 expected += cut.bytes;
             }
             while let Some(carried) = path.arrived(now_ns) {
                 match carried {
-                    Carried::DataHeader {
+                    Carried::Data {
                         packet,
                         offset,
                         bytes,
                     } => {
                         received.insert(packet);
-                        due = due.max(offset + bytes);
-                        let ack = received.ack(due, due + WINDOW, 0, false);
-                        path.carry(now_ns, || Carried::Ack(ack));
+                        end = end.max(offset + bytes);
+                        let ack = received.ack(end, end + WINDOW, 0, false);
+                        path.carry(now_ns, Carried::Ack(ack));
                     }
-                    Carried::Ack(ack) => {
-                        sender.on_ack(&ack, 0, now_ns).expect("true answers are possible");
-                    }
+                    Carried::Ack(ack) => sender.on_ack(&ack, 0, now_ns).expect("it is true"),
                 }
             }
         }
@@ -365,7 +349,7 @@ fn false_acknowledgements_are_refused_or_harmless() {
         sender.accept(100_000);
         sender
             .on_ack(&ReceivedPackets::default().ack(0, 50_000, 0, false), 0, 0)
-            .expect("the first answer is good");
+            .expect("the first acknowledgement is good");
         for now_ns in 1..20 {
             while sender.next(1400, now_ns).is_some() {}
             let mut seen = [0; SEEN_WORDS];
@@ -384,9 +368,8 @@ fn false_acknowledgements_are_refused_or_harmless() {
             };
             let _ = sender.on_ack(&ack, 5, now_ns);
             sender.on_timer(true, now_ns);
-            assert!(
-                sender.released() <= sender.cut() && sender.cut() <= sender.accepted() && sender.taken() <= 5
-            );
+            assert!(sender.released() <= sender.cut() && sender.cut() <= sender.accepted());
+            assert!(sender.taken() <= 5);
         }
     }
 }

@@ -28,7 +28,6 @@ enum Order {
     Reliable { assembler: Assembler, ring: Box<[u8]> },
     /// Bytes are used as they arrive; gaps are abandoned.
     BestEffort {
-        /// Offset of the next byte.
         due: u64,
         /// After a gap: the next head is not known yet.
         is_out_of_sync: bool,
@@ -38,7 +37,6 @@ enum Order {
     },
 }
 
-/// The receiving end of a channel.
 pub(super) struct UdpReceiver {
     socket: Arc<UdpSocket>,
     token: u64,
@@ -113,7 +111,6 @@ impl UdpReceiver {
         self.ends_at.is_some_and(|end| self.marks().1 >= end)
     }
 
-    /// Sends an acknowledgement.
     pub(super) fn acknowledge(&mut self) {
         let (received, _, limit) = self.marks();
         let mut ack = self
@@ -230,7 +227,6 @@ impl UdpReceiver {
         }
     }
 
-    /// Uses the current datagram; false if some of it must wait.
     fn use_current(&mut self, sink: &mut dyn Sink, budget: &mut Budget) -> Result<bool, ChannelError> {
         let bytes = self.arrivals.current().unwrap_or_default();
         let (header, bytes) = match decode(bytes) {

@@ -16,7 +16,6 @@ pub(super) struct ReceivedPackets {
 }
 
 impl ReceivedPackets {
-    /// A packet has arrived.
     pub(super) fn insert(&mut self, packet: u64) {
         if packet > self.largest {
             self.shift(packet - self.largest);
@@ -41,7 +40,6 @@ impl ReceivedPackets {
         }
     }
 
-    /// What to ack, with what else there is to say.
     pub(super) fn ack(&self, received: u64, limit: u64, taken: u64, is_ended: bool) -> Ack {
         Ack {
             is_ended,
@@ -61,11 +59,9 @@ impl ReceivedPackets {
 pub(super) enum Placement {
     /// The bytes from this index on come next in the stream.
     Next(usize),
-    /// They have arrived before.
     Old,
     /// They come after a gap: keep them.
     Early,
-    /// There is no room for them.
     NoRoom,
 }
 
@@ -142,7 +138,6 @@ impl Assembler {
         true
     }
 
-    /// Consumes the next bytes of the stream.
     pub(super) fn consume(&mut self, bytes: u64) {
         self.consumed += bytes;
         let done = self.ranges.partition_point(|range| range.1 <= self.consumed);

@@ -11,18 +11,14 @@ use crate::stream::segment_bytes;
 
 /// Messages up to this size in bytes, head included, are copied.
 const COPY_MAX_BYTES: usize = 16 * 1024;
-/// Size of the ring in bytes.
 const RING_BYTES: usize = 512 * 1024;
-/// Messages kept uncopied at most.
 const KEPT_MAX: usize = 64;
 /// No message is kept uncopied once those kept have this many bytes.
 const KEPT_MAX_BYTES: usize = 4 << 20;
 /// Heads whose offset is known, at most.
 const HEADS_MAX: usize = RING_BYTES / HEAD_BYTES + KEPT_MAX;
 
-/// Consecutive bytes of the stream.
 struct Segment<M> {
-    /// Offset of its first byte in the stream.
     start: u64,
     bytes: usize,
     storage: Storage<M>,
@@ -34,16 +30,13 @@ enum Storage<M> {
     Kept([u8; HEAD_BYTES], M),
 }
 
-/// See the module.
 pub(super) struct SendBuffer<M> {
     ring: Box<[u8]>,
-    /// Where the next byte is copied to.
     set_timer: usize,
     ring_used: usize,
     segments: VecDeque<Segment<M>>,
     kept: usize,
     kept_bytes: usize,
-    /// End of the stream.
     end: u64,
     /// Offsets where the messages held begin, and the number of the first message.
     heads: VecDeque<u64>,
@@ -76,7 +69,6 @@ impl<M: Message> SendBuffer<M> {
         }
     }
 
-    /// Whether a message of this size fits.
     pub(super) fn fits(&self, total_bytes: usize) -> bool {
         if self.notes_heads && self.heads.len() >= HEADS_MAX {
             return false;
@@ -135,7 +127,6 @@ impl<M: Message> SendBuffer<M> {
         }
     }
 
-    /// A reader of the bytes held.
     pub(super) fn reader(&self) -> Reader<'_, M> {
         Reader {
             outgoing: self,
@@ -155,7 +146,6 @@ impl<M: Message> SendBuffer<M> {
         }
     }
 
-    /// Frees everything before `offset`.
     pub(super) fn release(&mut self, offset: u64) {
         while let Some(front) = self.segments.front_mut() {
             let done = usize::try_from(offset.saturating_sub(front.start))
@@ -189,9 +179,7 @@ pub(super) struct Reader<'a, M> {
     outgoing: &'a SendBuffer<M>,
     /// Offset of the first byte of `parts` in the stream.
     at: u64,
-    /// What is left of the current segment.
     parts: [&'a [u8]; 3],
-    /// The segment after it.
     next: usize,
 }
 

@@ -31,13 +31,11 @@ const LATEST_DEPTH: u64 = 2;
 /// The state of a sending end and of the multicast group to which it belongs.
 pub(super) type SharedState<M> = Arc<Mutex<SendState<M>>>;
 
-/// What a sending end is made of.
 pub(super) struct Setup {
     pub(super) socket: Arc<UdpSocket>,
     pub(super) token: u64,
     pub(super) keep: Keep,
     pub(super) delivery: Delivery,
-    /// Largest datagram that the settings allow.
     pub(super) most_bytes: usize,
 }
 
@@ -60,7 +58,6 @@ pub(super) struct SendState<M: Message> {
     pub(super) batch: Batch,
     /// The socket is full: no transmission before the next flush.
     pub(super) is_blocked: bool,
-    /// The end was dropped.
     pub(super) is_ending: bool,
     pub(super) failure: Option<ChannelError>,
     /// Set while the sender belongs to a multicast group.

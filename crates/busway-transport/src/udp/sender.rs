@@ -16,7 +16,6 @@ use super::wire::Ack;
 use crate::contract::{ChannelError, Flushed, Message, Refused, Sender, SenderGroup, WaitFor};
 use crate::session::attic::{Attic, Lingering};
 
-/// See the module.
 pub(super) struct UdpSender<M: Message> {
     /// `None` only after `drop` took it.
     state: Option<SharedState<M>>,

@@ -28,7 +28,6 @@ const LONG_LOST: u32 = 6;
 const SHORT_ACKED: u32 = 3;
 /// What every path carries: the minimum of IPv6 (RFC 8200, 5) less the headers of IPv6 and UDP.
 pub(super) const SAFE_DATAGRAM_BYTES: usize = 1280 - 48;
-/// Bytes of the stream in a datagram of that length.
 const SAFE_BYTES: u64 = (SAFE_DATAGRAM_BYTES - DATA_HEADER_BYTES) as u64;
 /// A packet uses at least this much of the receiver's credit. A best-effort receiver's socket
 /// buffer is four times the credit and also holds the kernel's bookkeeping for each datagram: 1280
@@ -37,7 +36,6 @@ const MIN_CREDIT_BYTES: u64 = 1024;
 /// Upper bound of the credit that a receiver may grant.
 const MAX_CREDIT_BYTES: u64 = 1 << 30;
 
-/// A packet that was sent.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     offset: u64,
@@ -48,33 +46,26 @@ struct Sent {
     is_multicast: bool,
 }
 
-/// A packet to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
     pub(super) packet: u64,
-    /// Bytes of the stream.
     pub(super) offset: u64,
     pub(super) bytes: u64,
     is_retransmission: bool,
 }
 
-/// What to do when a timer has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TimerAction {
     Nothing,
-    /// Send a ping.
     Ping,
 }
 
-/// See the module.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Sending {
     delivery: Delivery,
-    /// Number of the next packet.
     next_packet: u64,
     /// The packets from `next_packet - sent.len()` on.
     sent: VecDeque<Sent>,
-    /// Lost bytes, to be retransmitted.
     retransmit: VecDeque<Range<u64>>,
     /// Offsets up to which the stream was cut, accepted, received, and granted by the receiver.
     cut: u64,
@@ -83,7 +74,6 @@ pub(super) struct Sending {
     limit: u64,
     /// Bytes never cut leave by unicast up to this offset; the rest leaves by multicast.
     unicast_limit: u64,
-    /// Messages that the receiver's sink has taken.
     taken: u64,
     largest: u64,
     /// Largest acknowledged packet by unicast and by multicast: the two may overtake each other.
@@ -123,37 +113,16 @@ impl Sending {
             next_packet: 1,
             sent: VecDeque::with_capacity(MAX_IN_FLIGHT),
             retransmit: VecDeque::with_capacity(MAX_IN_FLIGHT + 1),
-            cut: 0,
-            accepted: 0,
-            received: 0,
-            limit: 0,
             unicast_limit: u64::MAX,
-            taken: 0,
-            largest: 0,
-            largest_of: [0; 2],
-            in_flight_bytes: 0,
-            in_flight: 0,
             congestion: Congestion::new(datagram_bytes),
-            round_trip: RoundTrip::default(),
-            pings: 0,
-            credit_pings: 0,
-            long_lost: 0,
-            short_acked: 0,
-            multicast_lost: 0,
-            unicast_acked: 0,
-            last_activity_ns: 0,
-            may_probe: false,
-            is_ended: false,
-            awaits_end: false,
+            ..Sending::default()
         }
     }
 
-    /// Appends `bytes` to the stream.
     pub(super) fn accept(&mut self, bytes: u64) {
         self.accepted += bytes;
     }
 
-    /// End of the stream.
     pub(super) fn accepted(&self) -> u64 {
         self.accepted
     }
@@ -171,12 +140,10 @@ impl Sending {
         }
     }
 
-    /// Messages that the receiver's sink has taken.
     pub(super) fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Whether bytes wait to be cut.
     pub(super) fn is_waiting(&self) -> bool {
         self.cut < self.accepted || !self.retransmit.is_empty()
     }
@@ -186,7 +153,6 @@ impl Sending {
         self.in_flight > 0 || self.received < self.cut || (self.awaits_end && !self.is_ended)
     }
 
-    /// Whether an end was sent.
     pub(super) fn has_sent_end(&self) -> bool {
         self.awaits_end
     }

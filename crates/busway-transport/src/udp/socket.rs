@@ -27,23 +27,19 @@ pub(super) const MAX_SEGMENTS: usize = 64;
 pub(super) const BUFFERS: usize = 2;
 /// Datagrams sent by one call at most.
 pub(super) const BATCH: usize = BUFFERS * MAX_SEGMENTS;
-/// Buffers received by one call.
 const SLOTS: usize = 8;
-/// Room for one of them.
 const SLOT_BYTES: usize = 64 * 1024;
 /// Requested size of both socket buffers, in bytes.
 const BUFFER_BYTES: usize = 4 << 20;
 /// Room for a control message with one number, in words: 24 bytes on 64-bit systems.
 const CONTROL_WORDS: usize = 4;
 
-/// Datagrams that the kernel gets as one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Buffer {
     pub(super) bytes: usize,
     pub(super) datagrams: usize,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct UdpSocket {
     socket: std::net::UdpSocket,
@@ -93,7 +89,6 @@ impl UdpSocket {
         self.socket.local_addr()
     }
 
-    /// Sends one datagram; the socket is connected.
     pub(super) fn send(&self, bytes: &[u8]) -> io::Result<()> {
         self.socket.send(bytes).map(drop)
     }
@@ -169,12 +164,10 @@ impl UdpSocket {
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 
-    /// The counter of datagrams of others.
     pub(super) fn foreign_datagrams(&self) -> &Arc<AtomicU64> {
         &self.foreign_datagrams
     }
 
-    /// Counts a datagram that is not the channel's.
     pub(super) fn count_foreign(&self) {
         // Relaxed: a counter by itself, read by the link.
         self.foreign_datagrams.fetch_add(1, Ordering::Relaxed);
@@ -189,7 +182,6 @@ impl UdpSocket {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
-    /// Whether the conversation has ended.
     pub(super) fn is_void(&self) -> bool {
         // Acquire: pairs with the release in `set_void`.
         self.is_void.load(Ordering::Acquire)
@@ -202,7 +194,6 @@ impl AsFd for UdpSocket {
     }
 }
 
-/// Datagrams received by one call.
 pub(super) struct Arrivals {
     slots: Box<[u8]>,
     /// Bytes in each slot, and length of the datagrams in it.
@@ -276,7 +267,6 @@ impl Arrivals {
         Ok(taken > 0)
     }
 
-    /// The current datagram.
     pub(super) fn current(&self) -> Option<&[u8]> {
         let (slot, begin) = self.at;
         let (bytes, datagram_bytes) = *self.lengths[..self.count].get(slot)?;
@@ -284,13 +274,11 @@ impl Arrivals {
         Some(&self.slots[base + begin..base + (begin + datagram_bytes).min(bytes)])
     }
 
-    /// Goes on to the next datagram.
     pub(super) fn advance(&mut self) {
         self.at.1 += self.lengths[self.at.0].1;
         self.skip_empty();
     }
 
-    /// Skips slots without datagrams left.
     fn skip_empty(&mut self) {
         while self.at.0 < self.count && self.at.1 >= self.lengths[self.at.0].0 {
             self.at = (self.at.0 + 1, 0);
@@ -323,7 +311,6 @@ fn set_option(socket: impl AsFd, level: c_int, name: c_int, value: c_int) -> io:
     set_bytes_option(socket, level, name, &value.to_ne_bytes())
 }
 
-/// Sets an option whose value is these bytes.
 pub(super) fn set_bytes_option(socket: impl AsFd, level: c_int, name: c_int, value: &[u8]) -> io::Result<()> {
     // SAFETY: the kernel reads `value.len()` bytes from the pointer.
     let result = unsafe {

@@ -18,13 +18,11 @@ const TIMER: u64 = 2;
 const GROUP: u64 = 3;
 const NS: u64 = 1_000_000_000;
 
-/// CLOCK_MONOTONIC in nanoseconds.
 pub(super) fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * NS + now.tv_nsec as u64
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Wake {
     poller: Poller,

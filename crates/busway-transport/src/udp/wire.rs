@@ -32,13 +32,9 @@
 
 /// Length of the header of data, a ping or an end, in bytes.
 pub(super) const DATA_HEADER_BYTES: usize = 40;
-/// Length of an acknowledgement in bytes.
 pub(super) const ACK_BYTES: usize = 48 + SEEN_WORDS * 8;
-/// Length of an opening in bytes.
 pub(super) const OPEN_BYTES: usize = 32;
-/// Length of an invitation in bytes.
 pub(super) const INVITE_BYTES: usize = 16;
-/// Recipients of one multicast datagram at most.
 pub(super) const MAX_RECIPIENTS: usize = 8;
 /// Length of the longest header of a multicast datagram in bytes.
 pub(super) const MAX_MULTICAST_HEADER_BYTES: usize = multicast_header_bytes(MAX_RECIPIENTS);
@@ -46,9 +42,7 @@ pub(super) const MAX_MULTICAST_HEADER_BYTES: usize = multicast_header_bytes(MAX_
 pub(super) const MAX_PROBE: u8 = 63;
 /// Where the recipients begin in a multicast datagram, in bytes.
 const RECIPIENTS_AT: usize = 16;
-/// Length of a recipient in bytes.
 const RECIPIENT_BYTES: usize = 32;
-/// Words of the bitmap in an acknowledgement.
 pub(super) const SEEN_WORDS: usize = 16;
 
 const DATA: u8 = 1;
@@ -58,13 +52,10 @@ const ACK: u8 = 4;
 const OPEN: u8 = 5;
 const MULTICAST: u8 = 6;
 const INVITE: u8 = 7;
-/// No head begins in this datagram.
 const NO_HEAD: u16 = u16::MAX;
 
-/// What a datagram of the sender does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// It carries bytes of the stream.
     Data,
     /// It asks for an acknowledgement; the stream has been sent up to its offset.
     Ping,
@@ -107,7 +98,6 @@ pub(super) struct Ack {
     pub(super) seen: [u64; SEEN_WORDS],
 }
 
-/// The first datagram of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Open {
     pub(super) channel: u32,
@@ -128,23 +118,19 @@ pub(super) struct Recipient {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Recipients<'a> {
     pub(super) first: Option<u16>,
-    /// Complete recipients.
     table: &'a [u8],
 }
 
-/// A decoded datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Datagram<'a> {
     Data(DataHeader, &'a [u8]),
     Ack(Ack),
     Open(Open),
     Multicast(Recipients<'a>, &'a [u8]),
-    /// With the group's port.
     Invite(u16),
 }
 
 impl DataHeader {
-    /// The header before the bytes.
     pub(super) fn encode(&self, token: u64) -> [u8; DATA_HEADER_BYTES] {
         let mut bytes = [0; DATA_HEADER_BYTES];
         self.encode_to(token, &mut bytes);
@@ -208,7 +194,6 @@ impl Open {
 }
 
 impl Recipients<'_> {
-    /// All recipients, as they were written.
     pub(super) fn iter(&self) -> impl Iterator<Item = Recipient> {
         self.table.chunks_exact(RECIPIENT_BYTES).map(|bytes| {
             let word = |at| word(bytes, at).unwrap_or_default();
@@ -268,7 +253,6 @@ pub(super) fn encode_multicast(
     bytes
 }
 
-/// An invitation to the group with this port.
 pub(super) fn encode_invite(token: u64, port: u16) -> [u8; INVITE_BYTES] {
     let mut bytes = [0; INVITE_BYTES];
     put(&mut bytes, 0, token);
@@ -464,41 +448,23 @@ mod tests {
             bad[at] = value;
             assert_eq!(decode(&bad), None, "byte {at} is {value}");
         }
-        let with = |recipient: Recipient| {
-            let bytes = [
-                &encode_multicast(None, &[recipient])[..multicast_header_bytes(1)],
-                b"abc",
-            ]
-            .concat();
-            match decode(&bytes) {
-                Some((0, Datagram::Multicast(recipients, stream))) => {
-                    recipients.header_for(recipient.token, stream.len())
-                }
-                other => panic!("{other:?}"),
-            }
+        let is_sound = |packet, offset| {
+            let recipient = Recipient {
+                token: TOKEN,
+                packet,
+                offset,
+                number: 0,
+            };
+            let head = encode_multicast(None, &[recipient]);
+            let bytes = [&head[..multicast_header_bytes(1)], b"abc"].concat();
+            let Some((0, Datagram::Multicast(recipients, stream))) = decode(&bytes) else {
+                panic!("the datagram is sound");
+            };
+            recipients.header_for(TOKEN, stream.len()).is_some()
         };
-        let recipient = Recipient {
-            token: TOKEN,
-            packet: 1,
-            offset: u64::MAX - 3,
-            number: 0,
-        };
-        assert!(with(recipient).is_some());
-        assert_eq!(
-            with(Recipient {
-                packet: 0,
-                ..recipient
-            }),
-            None
-        );
-        assert_eq!(
-            with(Recipient {
-                offset: u64::MAX - 2,
-                ..recipient
-            }),
-            None,
-            "the offset overflows"
-        );
+        assert!(is_sound(1, u64::MAX - 3));
+        assert!(!is_sound(0, u64::MAX - 3), "packets count from 1");
+        assert!(!is_sound(1, u64::MAX - 2), "the offset overflows");
     }
 
     #[test]
@@ -513,14 +479,12 @@ mod tests {
             |header: DataHeader, bytes: &[u8]| decode(&[&header.encode(TOKEN)[..], bytes].concat()).is_some();
         assert!(!with(header(), &[0; 11]), "the offset overflows");
         assert!(!with(header(), b"ab"), "the first head lies behind the end");
-        assert!(!with(
-            DataHeader {
-                packet: 0,
-                ..header()
-            },
-            b"abcdef"
-        ));
-        assert!(!with(header(), b""), "a run carries something");
+        let without_number = DataHeader {
+            packet: 0,
+            ..header()
+        };
+        assert!(!with(without_number, b"abcdef"));
+        assert!(!with(header(), b""), "data has bytes");
         let whole = ack().encode(TOKEN);
         for end in 0..whole.len() {
             assert_eq!(decode(&whole[..end]), None);

@@ -23,7 +23,6 @@ const HOPS: u32 = 1;
 /// A multicast group as one host reaches it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupAddress {
-    /// The address of this host's datagrams.
     local: IpAddr,
     group: IpAddr,
     /// Index of the interface with address `local`; 0 for IPv4, which needs none.

@@ -62,7 +62,6 @@ impl<M: Message> MulticastGroups<M> {
     }
 }
 
-/// See the module.
 pub struct MulticastGroup<M: Message> {
     address: GroupAddress,
     inner: Mutex<Inner<M>>,
@@ -75,19 +74,15 @@ struct Inner<M: Message> {
     path: Option<Path>,
 }
 
-/// How datagrams reach the group.
 struct Path {
     socket: UdpSocket,
-    /// The port of the socket and of the group.
     port: u16,
     batch: Batch,
-    /// Longest datagram.
     most_bytes: usize,
     /// The socket is full: no transmission before the next flush.
     is_blocked: bool,
 }
 
-/// What to do next.
 enum Step {
     Nothing,
     /// Wait until then for a receiver's credit.
@@ -241,7 +236,6 @@ fn send_unicast<M: Message>(state: &mut SendState<M>, end: u64, now_ns: u64) -> 
     state.sending.cut() > before
 }
 
-/// Decides what leaves next.
 fn plan<M: Message>(members: &mut Members<'_, M>, most_bytes: usize, is_flush: bool, now_ns: u64) -> Step {
     let most_bytes = fitting_bytes(members, most_bytes);
     let mut positions = [None; MAX_RECIPIENTS];

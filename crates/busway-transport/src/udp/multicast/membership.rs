@@ -82,7 +82,6 @@ pub enum Request {
     Probe(u8),
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct Membership {
     common: Arc<Mutex<CommonStream>>,
@@ -136,12 +135,10 @@ impl Membership {
         }
     }
 
-    /// Offset in the stream where the run began.
     pub fn run_start(&self) -> u64 {
         self.run_start
     }
 
-    /// The position of an offset in the run.
     pub fn position(&self, offset: u64) -> u64 {
         offset.wrapping_add(self.shift)
     }
@@ -158,7 +155,6 @@ impl Membership {
         activates
     }
 
-    /// What to transmit now.
     pub fn request(&mut self, now_ns: u64) -> Option<Request> {
         if self.is_active || now_ns < self.request_at_ns {
             return None;
@@ -219,7 +215,6 @@ mod tests {
         Plain(head, &BYTES[..1])
     }
 
-    /// A stream that takes messages of one length.
     struct Stream(Membership, u64);
 
     impl Stream {

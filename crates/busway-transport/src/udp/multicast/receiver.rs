@@ -17,20 +17,17 @@ use crate::udp::wire::{Ack, DataHeader, Datagram, MAX_PROBE, Recipients, decode}
 /// Both sockets have this token: which of them woke the lane does not matter.
 const ANY: u64 = 0;
 
-/// The socket of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     Unicast,
     Multicast,
 }
 
-/// See the module.
 pub struct GroupReceiver {
     address: GroupAddress,
     sender: IpAddr,
     /// Watches both sockets, so that the channel keeps one descriptor for its whole life.
     poller: Poller,
-    /// Datagrams of the group.
     pub arrivals: Arrivals,
     /// The group's port, and the socket that has joined it.
     group: Option<(u16, UdpSocket)>,

@@ -49,7 +49,6 @@ impl Sending {
         self.multicast_lost >= MULTICAST_LOST && self.unicast_acked >= UNICAST_ACKED
     }
 
-    /// Forgets the suspicion.
     pub(in crate::udp) fn trust_multicast(&mut self) {
         (self.multicast_lost, self.unicast_acked) = (0, 0);
     }
