@@ -1,19 +1,23 @@
-//! How fast a bus is by itself: messages and bytes a second, and half round trips, between two processes.
+//! How fast a bus is by itself: messages and bytes a second, and half round trips, between two
+//! processes.
 //!
 //! ```text
-//! cargo run --release -p busway-transport --example bus_rate -- tcp [--spin] [--touch] [--named] [--depth N] [--seconds S] [--pings N] [SIZE…]
+//! cargo run --release -p busway-transport --example bus_rate -- \
+//!     tcp [--spin] [--touch] [--named] [--depth N] [--seconds S] [--pings N] [SIZE…]
 //! ```
 //!
-//! Knows no bus: any is opened through the registry. `tcp` and `memory` need nothing more; others are given the hosts' tables of the
-//! system file, and on two machines one program runs on each:
+//! Opens any bus through the registry. `tcp` and `memory` need nothing more; others are given the
+//! hosts' tables of the system file, and on two machines one program runs on each:
 //!
 //! ```text
 //! bus_rate rdma-send --role one --one 'listen = "10.77.0.1:7500"' --two 'device = "10.77.0.2"'
 //! ```
 //!
-//! `bare-tcp` is the floor of `tcp`: the same bytes over one socket by `write_all` and `read_exact`, without heads. `--touch` fills and
-//! checks every byte on both sides; `--spin` polls instead of sleeping; `--named` gives messages and landings memory that a bus may
-//! register. CPU time is of both processes together. The last two columns say of how many messages in a hundred each end copied the payload.
+//! `bare-tcp` is the floor of `tcp`: the same bytes over one socket by `write_all` and
+//! `read_exact`, without heads. `--touch` fills and checks every byte on both sides; `--spin` polls
+//! instead of sleeping; `--named` gives messages and landings memory that a bus may register. CPU
+//! time is of both processes together. The last two columns: messages in a hundred whose payload
+//! each end copied.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -338,7 +342,8 @@ fn main() {
     }
 }
 
-/// Memory is locked in whole blocks, and some devices count it for root, too. Where it can't be raised the bus copies, which the table shows.
+/// Memory is locked in whole blocks, and some devices count it for root, too. Where the limit can't
+/// be raised the bus copies, which the table shows.
 fn lock_much_memory() {
     let limit = rustix::process::Rlimit {
         current: None,
@@ -444,7 +449,7 @@ impl Wait {
         match wait_for {
             #[allow(unsafe_code)]
             WaitFor::Fd { fd, writable } => {
-                // SAFETY: the channel end that owns the descriptor outlives this call: its user sleeps in it.
+                // SAFETY: the channel end that owns the descriptor outlives this call.
                 let fd = unsafe { BorrowedFd::borrow_raw(fd) };
                 let flags = if writable {
                     PollFlags::IN | PollFlags::OUT

@@ -1,6 +1,8 @@
-//! Every decoder of a peer's bytes in this crate, for the fuzz targets in `fuzz/`: compiled by `cargo fuzz` only.
+//! Every decoder of a peer's bytes in this crate, for the fuzz targets in `fuzz/`. Only `cargo
+//! fuzz` compiles it.
 //!
-//! Contract: none of them panics or runs for long, whatever the bytes; what decodes is what its encoder would have written, where that is asked for.
+//! Contract: no decoder panics or runs for long, whatever the bytes. Where a function asserts it,
+//! what decodes is what its encoder would have written.
 
 /// The first bytes of a connection: a greeting or the opening of a channel, whole or in pieces.
 pub fn opening(bytes: &[u8]) {

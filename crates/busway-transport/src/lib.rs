@@ -1,11 +1,11 @@
 //! Buses: how messages get from one host to another.
 //!
 //! A [`Link`] joins this host to one peer over one bus. It carries the control conversation
-//! (reliable, ordered, with a heartbeat and sessions) and opens channels. A channel carries messages
-//! in one direction, has resources of its own (a ring or register in a window, a connection), and
-//! has two ends: a [`Sender`] on one host and a [`Receiver`] on the other. The gateway, the ports
-//! and the benchmark use these traits and know no bus. A new bus is one folder, here or in another
-//! crate, and one line in the crate `busway-buses`.
+//! (reliable, ordered, with a heartbeat and sessions) and opens channels. A channel carries
+//! messages in one direction, has resources of its own (a ring or register in a window, a
+//! connection), and has two ends: a [`Sender`] on one host and a [`Receiver`] on the other. The
+//! gateway, the ports and the benchmark use these traits and know no bus. A new bus is one folder,
+//! here or in another crate, and one line in the crate `busway-buses`.
 //!
 //! One control thread of a process polls the links; lanes (threads) own the channel ends and move
 //! the data. Nothing in the data path allocates, locks or logs. `tests/contract/` checks every bus

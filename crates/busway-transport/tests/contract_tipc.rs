@@ -14,7 +14,8 @@ use contract::harness::Buffer;
 use contract::{BusUnderTest, Side};
 use tipc_nodes::{Nodes, RawSocket};
 
-/// Host `one` accepts, `two` connects. The address is given rather than derived, so that tests don't meet and strangers do.
+/// Host `one` accepts, `two` connects. The address is given and not derived, so that tests do not
+/// meet each other.
 struct Tipc {
     instance: u32,
 }

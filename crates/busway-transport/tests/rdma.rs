@@ -1,5 +1,5 @@
-//! What only buses over RDMA have: payload that crosses without a copy, peers that are killed. One device, RoCE or iWARP, on `eth0`. What needs a
-//! process that nobody else has used is in `rdma_alone.rs`.
+//! What only buses over RDMA have: payload that crosses without a copy, peers that are killed. One
+//! device, RoCE or iWARP, on `eth0`. Tests that need a fresh process are in `rdma_alone.rs`.
 
 #[allow(unused_macros, unused_imports)] // The macro is for the contract suites.
 mod contract;

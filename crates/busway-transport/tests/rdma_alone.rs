@@ -1,6 +1,7 @@
-//! What needs a process that nobody else has used: devices that go away (the kernel waits with the removal until no process has them open, and librdmacm
-//! opens each for good), and memory that can't be locked (which processes of root always may). So each test is a role in a process that it starts. One
-//! device, RoCE or iWARP, named `…0` after its driver, on `eth0`; run as root.
+//! Tests that need a fresh process: devices that go away (the kernel waits with the removal until
+//! no process has them open, and librdmacm never closes one), and memory that can't be locked (a
+//! process of root always may). So each test is a role in a process that it starts. One device,
+//! RoCE or iWARP, named `…0` after its driver, on `eth0`; run as root.
 
 #[allow(unused_macros, unused_imports)] // The macro is for the contract suites.
 mod contract;
@@ -33,9 +34,10 @@ fn in_a_process(role: &str) {
 
 /// Runs a role in a process that may not lock more memory than its limit says.
 ///
-/// A process has what the thread had that started it: so a thread that is of no other use gives up the capability, and the process has never
-/// had it. (One that gave it up by itself could no longer use what it had opened: the kernel takes orders on an open device only from the
-/// credentials that opened it.)
+/// A process inherits the capabilities of the thread that starts it. So a thread of its own drops
+/// the capability first, and the process never has it. (A process that drops it later can't use
+/// what it has opened: the kernel takes commands on an open device only from the credentials that
+/// opened it.)
 fn in_a_poor_process(role: &'static str) {
     let starter = std::thread::spawn(move || {
         remove_capability_from_bounding_set(CapabilitySet::IPC_LOCK).expect("root may give it up");
@@ -112,8 +114,8 @@ fn role_of_a_user_of_a_removed_device() {
         }
         (of_sender.is_some() && of_receiver.is_some()).then_some(())
     });
-    // Its queue pairs fail when the driver ends them, when the link hears of the removal, or when the other host, on the same device, has heard
-    // of it first: whichever the lane sees first is what it reports.
+    // Its queue pairs fail when the driver ends them, when the link learns of the removal, or when
+    // the other host, on the same device, learns of it first: the lane reports what it sees first.
     for error in [of_sender, of_receiver].into_iter().flatten() {
         assert!(matches!(error, ChannelError::Io(_)), "{error:?}");
     }
@@ -185,7 +187,8 @@ fn role_of_one_whose_system_has_few_ports_left() {
     }
 }
 
-/// The system chooses local ports among a few, of which sockets have two thirds. Over siw they are the ports of connections, too.
+/// The system chooses local ports among a few, of which sockets have two thirds. Over siw they are
+/// the ports of connections, too.
 struct FewPorts {
     range: String,
     _sockets: Vec<socket2::Socket>,
@@ -193,7 +196,7 @@ struct FewPorts {
 
 impl FewPorts {
     const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
-    /// So many that the 32 tries of one opening meet a used one each time once in a hundred thousand openings.
+    /// So many that all 32 tries of one opening meet a used port once in 100,000 openings.
     const PORTS: std::ops::Range<u16> = 40_000..40_192;
 
     fn new() -> FewPorts {

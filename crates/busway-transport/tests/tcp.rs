@@ -1,4 +1,5 @@
-//! What only TCP has: strangers at the port, peers that speak raw bytes, cut wires, several links on one address.
+//! TCP only: strangers at the port, peers that send raw bytes, cut wires, several links on one
+//! address.
 
 #[allow(unused_macros, unused_imports)] // The macro is for the contract suites.
 mod contract;
@@ -461,7 +462,7 @@ fn links_to_several_hosts_share_one_address() {
     open(&hub, "b", true, address, None).expect("the place of a link that is gone is free");
 }
 
-/// Passes bytes on between the hosts; while it is cut it passes nothing and says nothing, as a pulled cable.
+/// Passes bytes between the hosts; while it is cut it passes nothing, as a pulled cable.
 struct Wire {
     cut: Arc<AtomicBool>,
 }

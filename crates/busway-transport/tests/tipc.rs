@@ -1,6 +1,6 @@
-//! What only TIPC has: the topology service, the link tolerance, connections that the kernel ends; raw sockets as peers; and the three
-//! troubles that an evaluation of TIPC 1.7.7 between two SoCs found: no send time-out, no coalescing of small messages, senders that
-//! starve when many send.
+//! TIPC only: the topology service, the link tolerance, connections that the kernel ends, raw
+//! sockets as peers; and the three troubles that an evaluation of TIPC 1.7.7 between two SoCs
+//! found: no send time-out, no coalescing of small messages, starving senders when many send.
 
 #[allow(unused_macros, unused_imports)] // The macro is for the contract suites.
 mod contract;
@@ -155,7 +155,7 @@ fn sleep_on_end(wait_for: WaitFor, at_most: Duration) -> bool {
     rustix::event::poll(&mut set, Some(&timeout)).expect("poll") > 0
 }
 
-/// The first trouble: a blocking send that can't be given a time to end, and a CPU that burns in its place.
+/// The first trouble: a blocking send without a time-out, which burns a CPU.
 #[test]
 #[ignore = "needs TIPC in the kernel: cargo xtask lab runs it"]
 fn a_sender_whose_receiver_stands_still_sleeps_until_its_deadline() {
@@ -201,7 +201,8 @@ fn a_sender_that_is_dropped_while_its_receiver_stands_still_is_closed_aside() {
         sequence += 1;
     }
     drop(sender);
-    // The link keeps the stream for a while, in case the receiver goes on; then a thread of its own closes it.
+    // The link keeps the stream for `LINGER`, in case the receiver goes on; then a thread closes
+    // it.
     let is_aside = || {
         let tasks = std::fs::read_dir("/proc/self/task").expect("this process has threads");
         tasks.flatten().any(|task| {
@@ -268,8 +269,8 @@ fn small_messages_that_wait_leave_many_to_a_packet_and_one_that_does_not_leaves_
     );
 }
 
-/// The third trouble: whoever wakes late finds the queue full again. Between two nodes of one kernel the hosts are this process's;
-/// on a wire, `BUSWAY_TIPC_SIDE` says which of them this process is.
+/// The third trouble: a sender that wakes late finds the queue full again. Between two nodes of one
+/// kernel this process is all hosts; on a wire, `BUSWAY_TIPC_SIDE` says which one it is.
 #[test]
 #[ignore = "needs TIPC in the kernel: cargo xtask lab runs it"]
 fn of_sixteen_senders_on_a_node_none_starves() {
@@ -574,7 +575,7 @@ fn a_node_that_is_lost_takes_the_link_down_and_the_link_comes_back_with_it() {
     }
 }
 
-/// What a user sees on a kernel without TIPC. (Where there is TIPC, the other tests show that it is used.)
+/// What a user sees on a kernel without TIPC.
 #[test]
 fn a_kernel_without_tipc_is_said_in_one_line_with_the_mend() {
     if busway_buses::missing("tipc").is_none() {

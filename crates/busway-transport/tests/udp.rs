@@ -1,5 +1,5 @@
-//! UDP only: datagrams that a relay between two real sockets loses, repeats or reorders, datagrams of
-//! others, and paths that carry less than the host's own interface.
+//! UDP only: datagrams that a relay between two real sockets loses, repeats or reorders, datagrams
+//! of others, and paths that carry less than the host's own interface.
 
 #[allow(unused_macros, unused_imports)] // The macro is for the contract suites.
 mod contract;

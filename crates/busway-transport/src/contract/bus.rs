@@ -1,9 +1,8 @@
 //! What a bus gives to the registry: its name, its tables in the system file, and links.
 //!
-//! Contract: a type without values implements [`Bus`]; `buses!` in the crate `busway-buses` lists it.
-//! The settings of a link implement [`LinkSettings`], from which the system file, `busway check` and
-//! the ports learn what they need to know of the bus. Everything that a bus does not have has a
-//! default.
+//! Contract: a type implements [`Bus`]; `buses!` in the crate `busway-buses` lists it. The settings
+//! of a link implement [`LinkSettings`], from which the system file, `busway check` and the ports
+//! learn what they need to know of the bus. What a bus does not have has a default.
 
 use std::fmt::Debug;
 use std::time::Duration;

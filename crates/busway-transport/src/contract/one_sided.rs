@@ -134,8 +134,8 @@ impl PortMemory {
         }
     }
 
-    /// The part of `len_bytes` bytes at `offset_bytes`, for as long as this or a clone lives; `None`
-    /// if it lies outside.
+    /// The part of `len_bytes` bytes at `offset_bytes`, for as long as this or a clone lives;
+    /// `None` if it lies outside.
     #[must_use]
     pub fn part(&self, offset_bytes: usize, len_bytes: usize) -> Option<Window> {
         self.window.sub(offset_bytes, len_bytes).ok()

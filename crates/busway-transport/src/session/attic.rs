@@ -1,6 +1,7 @@
 //! Sending ends that were dropped before everything had arrived: their link keeps them a while.
 //!
-//! Filled by any thread, read by a link's control thread. Called by the buses whose ends have more to do than to hand bytes to the system.
+//! Filled by any thread, read by a link's control thread. Used by buses whose ends have more to do
+//! than to hand bytes to the system.
 
 use std::os::fd::BorrowedFd;
 
@@ -14,5 +15,6 @@ pub trait Lingering: Send {
     fn pump(&mut self) -> bool;
 }
 
-/// Where a sender goes that is dropped before everything has arrived. The link keeps it for [`LINGER`](crate::contract::LINGER) at most.
+/// Where a sender goes that is dropped before everything has arrived. The link keeps it for at most
+/// [`LINGER`](crate::contract::LINGER).
 pub type Attic = Letterbox<Box<dyn Lingering>>;

@@ -1,5 +1,5 @@
-//! Where a receiver waits for its sender, as the two hosts tell each other over the conversation: an address and a token. Hostile until
-//! decoded. All numbers little-endian.
+//! Where a receiver waits for its sender, as one host describes it to the other over the
+//! conversation: an address and a token. Hostile until decoded. All numbers little-endian.
 //!
 //! ```text
 //! + 0   magic    4 bytes: names the bus
@@ -11,7 +11,8 @@
 //! +32   what the bus has to add
 //! ```
 //!
-//! Read and written by the buses whose channels have an address of their own: [`crate::rdma`] and [`crate::udp`].
+//! Used by the buses whose channels have an address of their own: [`crate::rdma`] and
+//! [`crate::udp`].
 
 use std::net::{IpAddr, SocketAddr};
 

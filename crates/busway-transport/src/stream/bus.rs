@@ -59,8 +59,8 @@ pub enum Discovered {
     Trouble(String),
 }
 
-/// A kind of connection, with the settings of one link. The functions without `self` serve all links
-/// of a process.
+/// A kind of connection, with the settings of one link. The functions without `self` serve all
+/// links of a process.
 pub trait StreamBus: Send + 'static {
     /// The bus's name in the system file.
     const NAME: &'static str;
@@ -77,8 +77,8 @@ pub trait StreamBus: Send + 'static {
     /// [`Socket::connected`]).
     ///
     /// # Errors
-    /// [`io::ErrorKind::Unsupported`] where this system has no connections of this kind: reported as
-    /// [`Refused`](crate::LinkEvent::Refused), in the error's words. Any other: this attempt failed.
+    /// [`io::ErrorKind::Unsupported`] where this system has no connections of this kind: the link
+    /// reports it as [`Refused`](crate::LinkEvent::Refused). Any other: this attempt failed.
     fn connect(to: &Self::Address) -> io::Result<Self::Socket>;
 
     /// Accepts connections from now on.
@@ -109,8 +109,8 @@ pub trait StreamBus: Send + 'static {
         Ok(())
     }
 
-    /// The heartbeat of the conversation; `None` where the system notices by itself that the peer is
-    /// gone.
+    /// The heartbeat of the conversation; `None` where the system notices by itself that the peer
+    /// is gone.
     fn heartbeat(&self) -> Option<Heartbeat>;
 
     /// How long the peer may take to greet; without a heartbeat also how long it may leave the
@@ -120,8 +120,8 @@ pub trait StreamBus: Send + 'static {
     /// Called when a conversation has come up.
     fn came_up(&self, _socket: &Self::Socket) {}
 
-    /// Called regularly while there is no conversation: adds what announces the peer to `poller` under
-    /// the token `WATCHED`, unless it is there already.
+    /// Called regularly while there is no conversation: adds what announces the peer to `poller`
+    /// under the token `WATCHED`, unless it is there already.
     fn watch(&mut self, _poller: &Poller) {}
 
     /// Called when what [`watch`](Self::watch) added to the poller is ready.

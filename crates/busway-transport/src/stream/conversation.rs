@@ -1,4 +1,5 @@
-//! The control connection: frames in, frames out, and when the peer was last heard. Owned by the link.
+//! The control connection: frames in, frames out, and the time of the peer's last frame. Owned by
+//! the link.
 
 use std::io::IoSlice;
 use std::time::{Duration, Instant};
@@ -32,7 +33,7 @@ pub(super) struct Conversation<S> {
     pub(super) heard_at: Instant,
     /// Bytes that the socket has taken since the start.
     written_bytes: u64,
-    /// When it was last seen to have taken some, or to be offered none, and `written_bytes` of then.
+    /// When the peer last took bytes, or had none to take; and `written_bytes` at that time.
     moved_at: Instant,
     moved_bytes: u64,
 }

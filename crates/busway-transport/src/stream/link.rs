@@ -1,7 +1,8 @@
-//! A link over connections: the control conversation, reconnection for ever, and the opening of channels.
+//! A link over connections: the control conversation, reconnecting, and the opening of channels.
 //!
-//! One control thread polls it. The link's descriptor is an epoll set of its own, which holds the control connection, the
-//! listener shared with other links, the mailbox, and every connection that is not yet or no more a channel end's.
+//! One control thread polls it. The link's descriptor is an epoll set with the control connection,
+//! the listener shared with other links, the mailbox, and every connection that does not belong to
+//! a channel end.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -154,7 +155,7 @@ pub struct StreamLink<B: StreamBus, M: Message> {
 }
 
 impl<B: StreamBus, M: Message> StreamLink<B, M> {
-    /// Ends the conversation, for a reason that this side alone knows; both sides hear that it went down.
+    /// Ends the conversation for a reason that only this side knows; both sides report it as down.
     pub(crate) fn hang_up(&mut self, why: &str, now: Instant) {
         if matches!(self.state, State::Up(_)) {
             self.down(why, now);

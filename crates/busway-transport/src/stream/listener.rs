@@ -1,8 +1,9 @@
 //! One listening socket an address, shared by all links of one bus in a process.
 //!
-//! Reads the first bytes of each connection and hands it to the link of the host that it names. Whatever is no opening, names
-//! an unknown host, or says nothing in time, is closed and counted, with a warning at most every [`WARN_EVERY`]. Any
-//! link that is polled pumps it; its descriptor is in every such link's set.
+//! Reads the first bytes of each connection and hands it to the link of the host that it names.
+//! Closes and counts a connection that is no opening, names an unknown host, or sends nothing in
+//! time, with a warning at most every [`WARN_EVERY`]. Every link that uses it polls it and has its
+//! descriptor in its set.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,7 +22,7 @@ use crate::contract::OpenError;
 const OPENING_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections that have not said yet what they are; further ones wait in the system's queue.
 const MAX_STRANGERS: usize = 256;
-/// Pause after an accept that failed, since the cause (no descriptors left) does not go away at once.
+/// Pause after an accept that failed, since its cause (no descriptors left) lasts.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Time between two warnings about strangers.
 const WARN_EVERY: Duration = Duration::from_secs(5);
@@ -200,7 +201,7 @@ impl<B: StreamBus> State<B> {
     /// Listens, if it does not yet; accepts again after a pause.
     fn listen(&mut self, address: &B::Address, now: Instant) {
         if let Some(socket) = &self.socket {
-            // After a pause the socket is not in the set. It is there otherwise, and that is no matter.
+            // The socket is not in the set during a pause; adding it twice does no harm.
             let _ = self.poller.add(socket, LISTEN, Interest::Read);
             return;
         }
@@ -242,7 +243,7 @@ impl<B: StreamBus> State<B> {
                 }
             }
         }
-        // Full of strangers: leave the rest in the system's queue without being woken for them all the time.
+        // Full: leave the rest in the system's queue, and do not wake up for them.
         if let Some(socket) = &self.socket {
             self.poller.remove(socket);
             self.pause_until = Some(now + ACCEPT_PAUSE);

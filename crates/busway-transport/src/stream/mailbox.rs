@@ -1,5 +1,6 @@
-//! What others hand to a link: connections from the shared listener, and the streams of senders that were dropped before
-//! their last byte had left. Written by any thread, read by the link; nothing of it lies in the data path.
+//! What others hand to a link: connections from the shared listener, and the streams of senders
+//! that were dropped before their last byte was sent. Any thread writes, the link reads; it is not
+//! in the data path.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,5 +1,5 @@
-//! How a link comes up and goes down: connecting, greeting, judging the peer, hearing it. The part of [`StreamLink`] that the
-//! control connection drives; `link.rs` has the rest.
+//! How a link comes up and goes down: connecting, greeting, checking the peer, reading from it. The
+//! part of [`StreamLink`] that the control connection drives; `link.rs` has the rest.
 
 use std::time::Instant;
 

@@ -1,8 +1,8 @@
 //! Links over connections that carry byte streams: everything but the sockets.
 //!
-//! Contract: a bus implements [`StreamBus`] and [`Socket`]; [`open`] makes a link of them. One host of
-//! a link accepts all its connections and the other one makes them, whichever way the data goes. The
-//! first bytes of a connection say what it is: a greeting of the control conversation
+//! Contract: a bus implements [`StreamBus`] and [`Socket`]; [`open`] makes a link of them. One host
+//! of a link accepts all its connections and the other one makes them, whichever way the data goes.
+//! The first bytes of a connection say what it is: a greeting of the control conversation
 //! ([`busway_core::control`]), or the `opening` of a channel, which names both sessions and a token
 //! from the landing description, so that a stale or stray connection joins nothing. The `listener`
 //! closes and counts everything else. Called by `tcp`, `tipc` and buses in other crates.
@@ -17,8 +17,8 @@
 //! | `sender`     | batches, written by one system call             | lanes          |
 //! | `receiver`   | reads straight into the landing                 | lanes          |
 //!
-//! The stream of a channel is a sequence of messages (head, user header, payload) and an end mark. The
-//! cumulative count of messages taken flows back, 8 bytes little-endian each time.
+//! The stream of a channel is a sequence of messages (head, user header, payload) and an end mark.
+//! The cumulative count of messages taken flows back, 8 bytes little-endian each time.
 
 mod backoff;
 mod bus;

@@ -1,4 +1,4 @@
-//! The first bytes of a connection: a greeting, or the opening of a channel. Hostile until proven otherwise.
+//! The first bytes of a connection: a greeting, or the opening of a channel. Hostile until decoded.
 //!
 //! Opening of a channel, little-endian:
 //!
@@ -83,7 +83,8 @@ impl Opening {
         }
     }
 
-    /// Reads an opening that must be all that has arrived: its sender waits for an answer. `None` if more bytes are needed.
+    /// Reads an opening that must be all that has arrived, since its sender waits for an answer.
+    /// `None` if more bytes are needed.
     pub(super) fn decode(bytes: &[u8]) -> Result<Option<Opening>, String> {
         let known = bytes.len().min(MAGIC.len());
         let (opening, end) = if bytes[..known] == MAGIC[..known] && known == MAGIC.len() {

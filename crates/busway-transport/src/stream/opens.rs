@@ -1,7 +1,9 @@
-//! Channels on their way to being open, and a hold on those that are, so that a lost link ends them.
+//! Channels that are being opened, and weak handles of the open ones, so that a lost link ends
+//! them.
 //!
-//! The connecting host makes the channel's connection, says what it is for and waits for [`ANSWER`]; the accepting host
-//! answers as soon as its own side wants the channel, and keeps the connection until then. Owned by the link; control thread.
+//! The connecting host makes the channel's connection, sends its opening and waits for [`ANSWER`].
+//! The accepting host answers as soon as its own side wants the channel, and keeps the connection
+//! until then. Owned by the link; control thread.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -21,7 +23,7 @@ pub(super) type Key = (Direction, ChannelId);
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Pause between two attempts to connect.
 const CONNECT_PAUSE: Duration = Duration::from_millis(100);
-/// A channel that is not open by then, though the peer should be ready for it, is reported as failed.
+/// A channel that is not open by then, though the peer should be ready for it, has failed.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(3);
 /// Connections kept at most for channels that this side has not asked for yet.
 const MAX_PARKED: usize = 16 * 1024;
@@ -68,7 +70,8 @@ enum Stage<B: StreamBus> {
 
 pub(super) struct Opens<B: StreamBus> {
     opening: HashMap<Key, Open<B>>,
-    /// Connections that the peer made for channels which this side has not asked for yet, with their tokens.
+    /// Connections of the peer for channels that this side has not asked for yet, with their
+    /// tokens.
     parked: HashMap<Key, (B::Socket, u64)>,
     live: HashMap<Key, Weak<B::Socket>>,
 }
@@ -220,7 +223,7 @@ impl<B: StreamBus> Opens<B> {
             Stage::Connecting(to, socket, until) => match socket.connected() {
                 None => Ok(Stage::Connecting(to, socket, until)),
                 Some(Ok(())) => {
-                    // The peer's sender may be asked for whenever it pleases; its receiver is ready.
+                    // The peer may ask for its sender at any time; its receiver is ready.
                     if key.0 == Direction::Receive {
                         give_up_at = None;
                     }

@@ -1,4 +1,4 @@
-//! A set of descriptors that is a descriptor itself (epoll), so that callers of a link wait for one thing.
+//! A set of descriptors that is a descriptor itself (epoll), so that a link has one descriptor.
 //!
 //! Level-triggered. Used by links, listeners and what a bus watches, on the control thread.
 

@@ -1,8 +1,10 @@
-//! The receiving end of a channel: reads a stream of messages, straight into the sink's places where they are large.
+//! The receiving end of a channel: reads a stream of messages, large ones straight into the
+//! landing.
 //!
-//! Bytes are read into a staging buffer; what belongs to a message is copied to its landing, and the rest of a message that
-//! is not whole is read straight into the landing, together with the start of what follows. Counts of messages taken go back
-//! over the same connection. Used by one lane; nothing here allocates after [`StreamReceiver::new`], locks or waits.
+//! It reads into a staging buffer and copies from there to the landing. It reads the rest of a
+//! message that is not whole straight into the landing, together with the start of what follows.
+//! Counts of messages taken go back over the same connection. Used by one lane; nothing here
+//! allocates after [`StreamReceiver::new`], locks or waits.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd};
@@ -14,12 +16,12 @@ use crate::contract::{ChannelError, HEAD_BYTES, Head, Keep, Landing, Receiver, S
 
 /// Size of the staging buffer in bytes.
 const STAGING_BYTES: usize = 256 * 1024;
-/// After a message longer than this, only the next head and a little more is read into staging: the bulk of a message that is as
-/// long shall go straight to its landing.
+/// After a message longer than this, only the next head and a little more go into staging, so that
+/// the bulk of an equally long message goes straight to its landing.
 const DIRECT_BYTES: u64 = 16 * 1024;
 /// What is read into staging beside such messages.
 const AHEAD_BYTES: usize = 1024;
-/// Up to this depth every poll gives back its credits: the sender would soon stand still without them.
+/// Up to this depth every poll returns its credits: without them the sender would soon stop.
 const SHALLOW_DEPTH: u64 = 8;
 /// After so many polls without a message the last credits are given back although few.
 const IDLE_POLLS: u32 = 16;
@@ -152,8 +154,8 @@ impl<S: Socket> StreamReceiver<S> {
         }
     }
 
-    /// Reads what is there: into the landing of the message in progress first, then into staging. Returns whether there may be
-    /// more, or `None` if nothing came.
+    /// Reads what is there: into the landing of the message in progress first, then into staging.
+    /// Returns whether there may be more, or `None` if nothing came.
     fn fill(&mut self, sink: &mut dyn Sink) -> Result<Option<bool>, ChannelError> {
         // Every step uses staging up, or leaves part of a head.
         self.staging.copy_within(self.start..self.end, 0);
@@ -227,7 +229,7 @@ impl<S: Socket> StreamReceiver<S> {
         (delivered, Ok(()))
     }
 
-    /// Tells the sender how many messages are taken. What the socket does not take now leaves with a later one.
+    /// Sends the count of messages taken. What the socket refuses now goes with a later count.
     fn give_credits(&mut self) -> Result<(), ChannelError> {
         while self.credit_rest > 0 || self.credited < self.taken {
             if self.credit_rest == 0 {

@@ -1,8 +1,9 @@
 //! The sending end of a channel: one connection, written in batches.
 //!
-//! Small messages are copied into a batch buffer and dropped at once; larger ones are kept and written straight from where they
-//! lie. Both leave in order by one `sendmsg` a batch. The receiver answers with the cumulative count of messages that it has
-//! taken (8 bytes, little-endian), which bounds how many are on their way. Used by one lane; nothing here allocates after
+//! It copies small messages into a batch buffer and drops them at once; it keeps larger ones and
+//! writes them from where they are. One `sendmsg` sends a batch, in order. The receiver answers
+//! with the cumulative count of messages that it has taken (8 bytes, little-endian), which bounds
+//! how many are unacknowledged. Used by one lane; nothing here allocates after
 //! [`StreamSender::new`], locks or waits.
 
 use std::collections::VecDeque;
@@ -23,11 +24,12 @@ const BATCH_BYTES: usize = 256 * 1024;
 const WRITE_AT_BYTES: usize = 64 * 1024;
 /// Messages kept uncopied at most.
 const KEPT_MAX: usize = 16;
-/// With this many bytes queued no further message is kept: samples that wait for the socket are missing elsewhere, and grow cold.
+/// With this many bytes queued the sender keeps no further message: samples that wait for the
+/// socket are missing elsewhere, and leave the caches.
 const KEPT_MAX_BYTES: usize = 1024 * 1024;
 /// Pieces of memory handed to one system call at most.
 const SLICES: usize = 48;
-/// Messages on their way at most on a channel that keeps the latest: one lands while the next one crosses.
+/// Unacknowledged messages on a channel that keeps the latest: one lands while the next crosses.
 const LATEST_DEPTH: u64 = 2;
 
 /// A run of the byte stream that waits for the socket.
@@ -261,7 +263,7 @@ impl<S: Socket, M: Message> Stream<S, M> {
         let had_nothing_to_write = self.queue.is_empty();
         self.write()?;
         let waits = !self.queue.is_empty() || self.pending.is_some();
-        // Credits are read only when they matter: a sleeper must not be woken again and again by unread ones.
+        // Reads credits only when they matter: unread ones must not wake a sleeping lane again.
         if self.outstanding() > 0 && (waits || had_nothing_to_write) {
             self.read_credits()?;
         }
@@ -422,7 +424,8 @@ impl<S: Socket, M: Message> Linger for Stream<S, M> {
         self.socket.as_fd()
     }
 
-    /// Whether it is over: closing earlier, with credits unread, would make the system throw away what has not arrived.
+    /// Whether it is over. Closing earlier, with credits unread, makes the system discard what has
+    /// not arrived.
     fn pump(&mut self) -> bool {
         if self.failure.is_none() && self.write().is_ok() && self.queue.is_empty() {
             self.socket.finish();

@@ -1,7 +1,8 @@
 //! TCP: one control connection a link, one connection a channel.
 //!
-//! The host with a `listen` address accepts all connections of a link, the other one makes them. What is said over them is in
-//! `stream`; here are the sockets (`socket`) and the tables in the system file ([`settings`]).
+//! The host with a `listen` address accepts all connections of a link, the other one makes them.
+//! `stream` is the protocol over them; here are the sockets (`socket`) and the tables in the system
+//! file ([`settings`]).
 
 pub mod settings;
 mod socket;

@@ -1,4 +1,5 @@
-//! What the system file says of a TCP link: one [`HostSettings`] a host, joined to [`LinkSettings`] as one host sees them.
+//! The tables of a TCP link in the system file: one [`HostSettings`] a host, joined to
+//! [`LinkSettings`] as one host sees them.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,20 +15,23 @@ use crate::contract::{
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HostSettings {
-    /// Address on which this host accepts the peer's connections. At least one host of a link has it; where both have it, the
-    /// first of the link's `hosts` accepts and the second connects.
+    /// Address on which this host accepts the peer's connections. At least one host of a link has
+    /// it. Where both have it, the first of the link's `hosts` accepts and the second connects.
     pub listen: Option<SocketAddr>,
-    /// Address to which this host connects, where it differs from the peer's `listen` (address translation, `listen = "0.0.0.0:…"`).
+    /// Address to which this host connects, where it differs from the peer's `listen` (address
+    /// translation, `listen = "0.0.0.0:…"`).
     pub connect: Option<SocketAddr>,
     /// Time between this host's heartbeats; default 200 ms, at least 1 ms.
     #[serde(deserialize_with = "duration")]
     pub heartbeat: Duration,
-    /// Silence of the peer after which this host holds the link for lost; default 1500 ms, at least two heartbeats of the peer.
+    /// Silence of the peer after which this host declares the link lost; default 1500 ms, at least
+    /// two heartbeats of the peer.
     #[serde(deserialize_with = "duration")]
     pub timeout: Duration,
-    /// What the system may hold of each channel that this host sends; default 128 KiB, 0 leaves it to the system. Little keeps the
-    /// data in the caches from copy to copy (half the CPU time for large messages on one host or a short wire), but a channel
-    /// carries no more than about twice this in a round trip of the network: enlarge it for long ways.
+    /// Send buffer of each channel that this host sends; default 128 KiB, 0 leaves it to the
+    /// system. A small one keeps the data in the caches between copies (half the CPU time for large
+    /// messages on one host or a short wire), but a channel carries at most about twice this in a
+    /// round trip: enlarge it for long distances.
     pub send_buffer: Size,
 }
 
@@ -65,7 +69,8 @@ impl contract::LinkSettings for LinkSettings {
 }
 
 impl LinkSettings {
-    /// This host's part. Both hosts of a link come to opposite ones, since they differ in `local_is_first`.
+    /// This host's part. The two hosts of a link get opposite ones, since they differ in
+    /// `local_is_first`.
     ///
     /// # Errors
     /// Nobody listens, or nobody can connect.

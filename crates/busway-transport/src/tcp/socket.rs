@@ -1,4 +1,5 @@
-//! TCP's sockets, all non-blocking. Called by the bus's [`StreamBus`](crate::stream::StreamBus), and by [`crate::stream`] through [`Socket`].
+//! TCP sockets, all non-blocking. Used by the bus's [`StreamBus`](crate::stream::StreamBus), and by
+//! [`crate::stream`] through [`Socket`].
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener};
@@ -9,7 +10,7 @@ use socket2::{Domain, Protocol, SockRef, TcpKeepalive, Type};
 
 use crate::stream::Socket;
 
-/// Silence in seconds after which the system asks whether a connection's other end is there, and then every [`PROBE_S`].
+/// Silence in seconds after which the system probes the other end, and then every [`PROBE_S`].
 const KEEP_ALIVE_S: u64 = 10;
 /// Seconds between two such questions; after [`PROBES`] without an answer the connection fails.
 const PROBE_S: u64 = 2;
@@ -23,7 +24,8 @@ const BACKLOG: i32 = 1024;
 pub struct TcpSocket(socket2::Socket);
 
 impl TcpSocket {
-    /// Begins to connect; it is decided when the socket becomes writable (see [`connected`](Self::connected)).
+    /// Begins to connect. The socket becomes writable when it is decided (see
+    /// [`connected`](Self::connected)).
     pub(super) fn connect(to: SocketAddr) -> io::Result<TcpSocket> {
         let socket = socket2::Socket::new(
             Domain::for_address(to),
@@ -47,13 +49,13 @@ impl TcpSocket {
         Ok(TcpSocket(stream.into()))
     }
 
-    /// Makes the connection fail if what was sent stays unacknowledged for so long. Not for channels: a peer that is slow to take
-    /// its messages would count as dead.
+    /// Makes the connection fail if sent bytes stay unacknowledged for this long. Not for channels:
+    /// a peer that takes its messages slowly would count as dead.
     pub(super) fn fail_unacknowledged_after(&self, timeout: Duration) -> io::Result<()> {
         self.0.set_tcp_user_timeout(Some(timeout))
     }
 
-    /// Bounds what the system holds for sending (it doubles the number for its own needs, and has a limit of its own).
+    /// Bounds the send buffer (the system doubles the number, and has a limit of its own).
     pub(super) fn bound_send_buffer(&self, bytes: usize) -> io::Result<()> {
         self.0.set_send_buffer_size(bytes)
     }

@@ -1,4 +1,5 @@
-//! TIPC's socket addresses: `struct sockaddr_tipc` of linux/tipc.h. Used by this bus's sockets, and by the benchmark's bare ones.
+//! TIPC's socket addresses: `struct sockaddr_tipc` of linux/tipc.h. Used by this bus's sockets, and
+//! by the benchmark's bare ones.
 #![allow(unsafe_code)] // Addresses of a family that the socket library does not know.
 
 use std::fmt;
@@ -20,7 +21,8 @@ const NODE_SCOPE: i8 = 3;
 /// `TIPC_TOP_SRV`: type and instance of the topology service.
 const TOPOLOGY_SERVICE: u32 = 1;
 
-/// `struct sockaddr_tipc`. The words of the address by kind: reference and node of a socket; type, instance and domain of a service.
+/// `struct sockaddr_tipc`. The words by kind of address: reference and node of a socket; type,
+/// instance and domain of a service.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 struct RawAddress {
@@ -61,7 +63,7 @@ impl ServiceAddress {
         scope: Scope::Node,
     };
 
-    /// An instance derived from names: the 32-bit FNV-1a hash of the names with a zero byte between them.
+    /// An instance from names: the 32-bit FNV-1a hash of the names with a zero byte between them.
     pub fn instance_of(names: &[&str]) -> u32 {
         names.join("\0").bytes().fold(0x811c_9dc5, |hash, byte| {
             (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
@@ -103,8 +105,9 @@ impl SocketId {
         if (address.len() as usize) < size_of::<RawAddress>() || address.family() != AF_TIPC {
             return None;
         }
-        // SAFETY: the storage of every SockAddr is as large as a sockaddr_storage, which is more than 16 bytes, aligned for all
-        // socket addresses and initialized; any bytes make a RawAddress.
+        // SAFETY: the storage of every SockAddr is as large as a sockaddr_storage, which is more
+        // than 16 bytes, aligned for all socket addresses and initialized; any bytes make a
+        // RawAddress.
         let raw = unsafe { address.as_ptr().cast::<RawAddress>().read() };
         (raw.kind == SOCKET_ADDRESS).then_some(SocketId {
             reference: raw.words[0],
@@ -122,7 +125,8 @@ impl fmt::Display for SocketId {
 impl From<RawAddress> for SockAddr {
     fn from(raw: RawAddress) -> SockAddr {
         let mut storage = SockAddrStorage::zeroed();
-        // SAFETY: RawAddress is this platform's `sockaddr_tipc`; it fits, and its length says how much of the storage is in use.
+        // SAFETY: RawAddress is this platform's `sockaddr_tipc`; it fits, and its length says how
+        // much of the storage is in use.
         unsafe {
             *storage.view_as::<RawAddress>() = raw;
             SockAddr::new(storage, size_of::<RawAddress>() as socket2::socklen_t)

@@ -1,11 +1,13 @@
-//! TIPC (Transparent Inter-Process Communication, net/tipc in the Linux kernel): reliable connections of a cluster, without IP.
+//! TIPC (Transparent Inter-Process Communication, net/tipc in the Linux kernel): reliable
+//! connections in a cluster, without IP.
 //!
-//! Contract: a link has one service address, derived from the names of its hosts; the first host binds it and accepts, the second
-//! one connects, whichever way the data goes. Conversation and channels have one connection each; what is said over them is in
-//! `stream`. There is no heartbeat of ours: the kernel ends the connections to a process that is gone at once, and those to
-//! a node that is lost after the tolerance of its links; its topology service tells when the peer offers the address. A process that
-//! stands still without ending is noticed only by what it leaves unread ([`settings::HostSettings::send_timeout`]). An idle link
-//! puts nothing on the wire. Works from Linux 6.1.
+//! Contract: a link has one service address, derived from the names of its hosts. The first host
+//! binds it and accepts, the second one connects, whichever way the data goes. The conversation and
+//! each channel have a connection; `stream` is the protocol over them. There is no heartbeat of
+//! ours: the kernel ends the connections to a process that is gone at once, and those to a lost
+//! node after the tolerance of its links; its topology service reports when the peer offers the
+//! address. A stopped process is noticed only by what it leaves unread
+//! ([`settings::HostSettings::send_timeout`]). An idle link sends nothing. Works from Linux 6.1.
 //!
 //! | module       | what it does                                                         |
 //! |--------------|----------------------------------------------------------------------|

@@ -1,4 +1,5 @@
-//! What the system file says of a TIPC link: one [`HostSettings`] a host, joined to [`LinkSettings`] as one host sees them.
+//! The tables of a TIPC link in the system file: one [`HostSettings`] a host, joined to
+//! [`LinkSettings`] as one host sees them.
 
 use std::time::Duration;
 
@@ -31,24 +32,30 @@ pub enum Importance {
     Critical = 3,
 }
 
-/// One host's table: `tipc.vision = { importance = "high" }`. What belongs to both hosts may stand in either table.
+/// One host's table: `tipc.vision = { importance = "high" }`. What belongs to both hosts may be in
+/// either table.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HostSettings {
-    /// Service type of the link's address; default [`DEFAULT_SERVICE_TYPE`], at least 64. Both hosts use the same one.
+    /// Service type of the link's address; default [`DEFAULT_SERVICE_TYPE`], at least 64. Both
+    /// hosts use the same one.
     pub service_type: Option<u32>,
-    /// Instance of the link's address; default: derived from the names of the link's two hosts. Both hosts use the same one. Needed only
-    /// where two pairs of names come to the same number, which the links report.
+    /// Instance of the link's address; default: derived from the names of the link's two hosts.
+    /// Both hosts use the same one. Needed only where two pairs of names have the same hash, which
+    /// the links report.
     pub instance: Option<u32>,
     /// How far the address is known; default `"cluster"`. Both hosts use the same one.
     pub scope: Option<Scope>,
-    /// Silence after which the kernel holds a link to the peer's node for lost: 50 ms to 30 s. Default: what `tipc link set` or the bearer
-    /// says (1500 ms unless changed). Setting it needs the right to administer the network (`CAP_NET_ADMIN`).
+    /// Silence after which the kernel declares a link to the peer's node lost: 50 ms to 30 s.
+    /// Default: the value of `tipc link set` or of the bearer (1500 ms unless changed). Setting it
+    /// needs the capability `CAP_NET_ADMIN`.
     #[serde(deserialize_with = "optional_duration")]
     pub link_tolerance: Option<Duration>,
-    /// Importance of what this host sends in channels; default `"low"`, as every TIPC socket. The conversation is always critical.
+    /// Importance of what this host sends in channels; default `"low"`, as for every TIPC socket.
+    /// The conversation is always critical.
     pub importance: Importance,
-    /// How long the peer may leave the conversation unread before this host holds the link for lost; default 5 s, at least 100 ms.
+    /// How long the peer may leave the conversation unread before this host declares the link lost;
+    /// default 5 s, at least 100 ms.
     #[serde(deserialize_with = "duration")]
     pub send_timeout: Duration,
 }
@@ -66,7 +73,8 @@ impl Default for HostSettings {
     }
 }
 
-/// The two tables of a link as one host sees them. The first host accepts the connections, the second one makes them.
+/// The two tables of a link as one host sees them. The first host accepts the connections, the
+/// second one makes them.
 pub type LinkSettings = Tables<HostSettings>;
 
 impl contract::LinkSettings for LinkSettings {
@@ -101,7 +109,7 @@ impl LinkSettings {
         }
     }
 
-    /// This host's part: the first host accepts on the link's address, the second one connects to it.
+    /// This host's part: the first host accepts on the link's address, the second connects to it.
     ///
     /// # Errors
     /// As [`validate`](Self::validate).

@@ -1,9 +1,10 @@
-//! TIPC's sockets, all non-blocking. Called by the bus's [`StreamBus`](crate::stream::StreamBus), by `topology`, and by [`crate::stream`]
-//! through [`Socket`].
+//! TIPC sockets, all non-blocking. Used by the bus's [`StreamBus`](crate::stream::StreamBus), by
+//! `topology`, and by [`crate::stream`] through [`Socket`].
 //!
-//! Connections are SOCK_STREAM: the kernel cuts what is longer than one TIPC message (66,000 bytes) into several, and one read
-//! takes several messages and lands them where they belong. SOCK_SEQPACKET would send the same packets and cost a read a packet. The
-//! kernel's own coalescing, which delays the small messages of a one-way flow, is off; the sender of a channel coalesces what waits.
+//! Connections are SOCK_STREAM: the kernel splits what is longer than one TIPC message (66,000
+//! bytes), and one read takes several messages. SOCK_SEQPACKET would send the same packets and cost
+//! a read for each. The kernel's own coalescing, which delays the small messages of a one-way flow,
+//! is off; the sender of a channel coalesces what waits.
 #![allow(unsafe_code)] // Socket options and an ioctl that no library knows.
 
 use std::ffi::c_int;
@@ -32,7 +33,8 @@ const BACKLOG: c_int = 1024;
 pub struct TipcSocket {
     /// `None` only after `drop` took it.
     socket: Option<socket2::Socket>,
-    /// This host has ended it. The kernel does not say so to a reader that does not wait: it finds nothing, for ever.
+    /// This host has ended it. The kernel does not report that to a reader that does not wait: it
+    /// finds nothing.
     ended: AtomicBool,
 }
 
@@ -41,7 +43,8 @@ pub struct TipcSocket {
 pub struct TipcListener(socket2::Socket);
 
 impl TipcSocket {
-    /// Begins to connect; it is decided when the socket becomes writable (see [`Socket::connected`]).
+    /// Begins to connect. The socket becomes writable when it is decided (see
+    /// [`Socket::connected`]).
     pub(super) fn connect(to: ServiceAddress, kind: Type) -> io::Result<TipcSocket> {
         let socket = new_socket(kind)?;
         if kind == Type::STREAM {
@@ -196,8 +199,8 @@ fn new_socket(kind: Type) -> io::Result<socket2::Socket> {
 }
 
 fn set_option(socket: &socket2::Socket, option: c_int, value: u32) -> io::Result<()> {
-    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the kernel reads 4 bytes of `value`, which lives through
-    // the call.
+    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the kernel reads 4 bytes
+    // of `value`, which lives through the call.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -213,8 +216,9 @@ fn set_option(socket: &socket2::Socket, option: c_int, value: u32) -> io::Result
     Ok(())
 }
 
-/// Whether the kernel would wait, for up to 8 s, before it closes or shuts down this socket: it lets what is on its way leave first
-/// (`__tipc_shutdown` in net/tipc/socket.c). That is when it takes no more to send either.
+/// Whether the kernel would wait, for up to 8 s, before it closes or shuts down this socket: it
+/// first sends what is queued (`__tipc_shutdown` in net/tipc/socket.c). That is when the socket
+/// accepts no more to send either.
 fn is_congested(socket: &socket2::Socket) -> bool {
     let mut set = [PollFd::new(socket, PollFlags::OUT)];
     let now = Timespec {
@@ -224,7 +228,8 @@ fn is_congested(socket: &socket2::Socket) -> bool {
     poll(&mut set, Some(&now)) == Ok(0)
 }
 
-/// Does what may take long where nobody waits for it. If the system has no thread left, the socket in `work` is closed here.
+/// Runs `work`, which may take long, on a thread of its own. If the system has no thread left, the
+/// socket in `work` is closed here.
 fn aside(work: impl FnOnce() + Send + 'static) {
     let spawned = std::thread::Builder::new()
         .name("tipc-close".into())

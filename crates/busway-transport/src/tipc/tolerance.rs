@@ -1,8 +1,9 @@
-//! The link tolerance: after how long without a sign of life the kernel holds the links to a node for lost.
+//! The link tolerance: the silence after which the kernel declares the links to a node lost.
 //!
-//! TIPC keeps it a link, not a connection, so it can be set only once the peer's node is known, and all who talk to that node
-//! share it. The names of the links come by an ioctl (linux/tipc.h), the setting goes by generic netlink (linux/tipc_netlink.h), which the
-//! kernel answers before the send returns. Called by the bus when a conversation has come up; control thread.
+//! TIPC keeps it for a link, not a connection. So it can be set only once the peer's node is known,
+//! and all connections to that node share it. An ioctl gives the names of the links (linux/tipc.h);
+//! generic netlink sets the tolerance (linux/tipc_netlink.h), and the kernel answers before the
+//! send returns. Called by the bus when a conversation has come up; control thread.
 #![allow(unsafe_code)] // An ioctl that no library knows.
 
 use std::io;
@@ -46,10 +47,11 @@ struct LinkNameRequest {
     name: [u8; MAX_LINK_NAME],
 }
 
-/// Sets the tolerance of all links to a node. `tipc_socket` is any TIPC socket. Two hosts on one node have no link, and nothing is done.
+/// Sets the tolerance of all links to a node. `tipc_socket` is any TIPC socket. Two hosts on one
+/// node have no link; then it does nothing.
 ///
 /// # Errors
-/// The kernel refuses: without the right to administer the network [`io::ErrorKind::PermissionDenied`].
+/// The kernel refuses: [`io::ErrorKind::PermissionDenied`] without the capability `CAP_NET_ADMIN`.
 pub(super) fn set(tipc_socket: BorrowedFd<'_>, node: u32, tolerance: Duration) -> io::Result<()> {
     let names: Vec<Vec<u8>> = (0..MAX_BEARERS)
         .filter_map(|bearer| link_name(tipc_socket, node, bearer))
@@ -103,8 +105,9 @@ fn link_name(tipc_socket: BorrowedFd<'_>, peer: u32, bearer: u32) -> Option<Vec<
         bearer,
         name: [0; MAX_LINK_NAME],
     };
-    // SAFETY: the descriptor is borrowed and thus open; the kernel reads and writes no more than the request, whose layout is that of
-    // the header's structure, and any bytes that it writes make one.
+    // SAFETY: the descriptor is borrowed and thus open; the kernel reads and writes no more than
+    // the request, whose layout is that of the header's structure, and any bytes that it writes
+    // make one.
     let result = unsafe { libc::ioctl(tipc_socket.as_raw_fd(), GET_LINK_NAME, &raw mut request) };
     let end = request.name.iter().position(|byte| *byte == 0)?;
     (result == 0 && end > 0).then(|| request.name[..=end].to_vec())

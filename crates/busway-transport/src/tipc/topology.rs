@@ -1,8 +1,9 @@
 //! The topology service: who offers a link's service address, told by the kernel when it changes.
 //!
-//! A subscription (`struct tipc_subscr` of linux/tipc.h) is sent once over a connection to the service; each socket that
-//! publishes or withdraws the address, wherever in the cluster, comes back as one `struct tipc_event`. A node that is lost
-//! withdraws all it had. Used by the link, on the control thread.
+//! A subscription (`struct tipc_subscr` of linux/tipc.h) is sent once over a connection to the
+//! service. Each socket that publishes or withdraws the address, anywhere in the cluster, comes
+//! back as one `struct tipc_event`. A lost node withdraws all it had. Used by the link, on the
+//! control thread.
 
 use std::io::{self, IoSlice};
 
@@ -89,7 +90,8 @@ impl Topology {
         }
     }
 
-    /// Begins to subscribe, if there is no subscription. Without one the link finds its peer by trying.
+    /// Begins to subscribe, if there is no subscription. Without one the link only tries to
+    /// connect.
     pub(super) fn watch(&mut self, poller: &Poller) {
         if let State::Apart = self.state
             && let Ok(socket) = TipcSocket::connect(ServiceAddress::TOPOLOGY, Type::SEQPACKET)

@@ -2,9 +2,9 @@
 //! acknowledged of it.
 //!
 //! [`super::sending`] decides what may leave when, [`super::send_buffer`] keeps the bytes. The
-//! length of datagrams follows the path: what the kernel refuses with EMSGSIZE is cut again, shorter, and
-//! so is what the path drops silently (RFC 8899). Nothing here allocates after [`SendState::new`],
-//! locks or waits.
+//! length of datagrams follows the path: what the kernel refuses with EMSGSIZE is cut again,
+//! shorter, and so is what the path drops silently (RFC 8899). Nothing here allocates after
+//! [`SendState::new`], locks or waits.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

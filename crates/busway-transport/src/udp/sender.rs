@@ -1,8 +1,8 @@
 //! The sending end of a channel.
 //!
 //! [`SendState`] does the work of a single sender, [`MulticastGroup`] that of several senders of
-//! the same messages. Used by one lane: the locks exist because the members of a group refer to each
-//! other, and are never contended.
+//! the same messages. Used by one lane: the locks exist because the members of a group refer to
+//! each other, and are never contended.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::AtomicU64;

@@ -15,7 +15,7 @@ use crate::contract::{Side, conversation};
 /// Payload of this length and more is not copied by `rdma-send`, where that can be.
 pub const ZERO_COPY_FROM_BYTES: i64 = 64 << 10;
 
-/// Where the conversation of a place is: host `one` listens, `two` connects; both have the device's address.
+/// Where the conversation is: host `one` listens, `two` connects; both have the device's address.
 pub struct RdmaPlace {
     bus: &'static str,
     address: SocketAddr,

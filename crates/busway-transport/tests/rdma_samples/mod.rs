@@ -1,4 +1,5 @@
-//! What tests of RDMA have in common: messages and landings in memory that can be registered, and processes of their own.
+//! What tests of RDMA share: messages and landings in memory that can be registered, and processes
+//! of their own.
 #![allow(dead_code)] // No test binary uses all of it.
 
 use std::any::Any;

@@ -1,5 +1,5 @@
-//! Two TIPC nodes in one kernel: a network namespace for each host, joined by a virtual wire with a bearer on each end. Who
-//! may not make them (only root may) has both hosts on one node.
+//! Two TIPC nodes in one kernel: a network namespace for each host, joined by a virtual wire with a
+//! bearer on each end. Without root, both hosts are on one node.
 //!
 //! Also raw sockets, which speak by linux/tipc.h and not by this crate's own code.
 #![allow(dead_code, unsafe_code)] // Each test program uses a part; libc calls.
@@ -20,7 +20,7 @@ use crate::contract::harness::{Buffer, PATIENCE};
 
 /// The two nodes.
 pub struct Nodes {
-    /// The namespaces of both hosts and the one that the process began in; `None` where all are one.
+    /// The namespaces of both hosts, and the one in which the process began; `None` if all are one.
     namespaces: Option<([File; 2], File)>,
 }
 
@@ -85,7 +85,8 @@ fn make() -> Result<([File; 2], File), String> {
     }
     let open = |path: String| File::open(&path).map_err(|error| format!("{path}: {error}"));
     let home = open("/proc/self/ns/net".into())?;
-    // Where `ip` keeps them is chosen when it is built. By their descriptors they live as long as this process.
+    // By their descriptors, since the folder of `ip` depends on its build; they live as long as
+    // this process.
     let [one, two] = names
         .each_ref()
         .map(|name| open(format!("/run/netns/{name}")).or_else(|_| open(format!("/var/run/netns/{name}"))));
@@ -160,7 +161,8 @@ impl Link<Buffer> for OnNode {
     }
 }
 
-/// Opens the link of one side at an instance of its own, on its node. `more` are further lines of that side's table.
+/// Opens the link of one side on its node, at an instance of its own. `more` are further lines of
+/// that side's table.
 pub fn open(
     nodes: &'static Nodes,
     side: Side,
@@ -184,7 +186,7 @@ pub fn open(
     Box::new(OnNode { nodes, side, link })
 }
 
-/// The only host of this process, where the other one is on another machine; `None` where this process has both.
+/// The only host of this process, where the other one is on another machine; else `None`.
 pub fn own_side() -> Option<Side> {
     let said = std::env::var("BUSWAY_TIPC_SIDE").ok()?;
     Side::BOTH.into_iter().find(|side| side.name() == said)
@@ -248,7 +250,7 @@ impl RawSocket {
         Self::call(i64::from(result)).map(drop)
     }
 
-    /// As [`connect`](Self::connect), again and again until somebody offers the service and accepts.
+    /// As [`connect`](Self::connect), repeated until somebody offers the service and accepts.
     pub fn connect_patiently(side: Side, kind: i32, instance: u32) -> RawSocket {
         let give_up_at = Instant::now() + PATIENCE;
         loop {
@@ -275,7 +277,8 @@ impl RawSocket {
 
     /// The next connection.
     pub fn accept(&self) -> io::Result<RawSocket> {
-        // SAFETY: null pointers say that no address is wanted; a result that is no error is a new descriptor.
+        // SAFETY: null pointers mean that no address is wanted; a result that is no error is a new
+        // descriptor.
         let fd = unsafe { libc::accept(self.0.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut()) };
         Self::call(i64::from(fd))?;
         // SAFETY: as above.
