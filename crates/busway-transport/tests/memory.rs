@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use busway_buses::{Buses, link_settings, parse_host};
 use busway_transport::{Head, Kind, Link, LinkEvent, LinkIdentity, WaitFor};
-use contract::harness::{Buffer, Channel, LANE, Pair, Silent, latest, queue};
+use contract::harness::{Buffer, Channel, LANE, Pair, latest, queue};
 use contract::hostile::Anything;
 use contract::{BusUnderTest, Side, waking};
 use window_file::WindowFile;
@@ -100,7 +100,7 @@ fn two_files_make_a_link_too() {
 }
 
 #[test]
-fn a_file_that_is_too_short_is_refused_by_name_and_the_link_comes_up_once_it_is_gone() {
+fn too_short_file_is_refused_until_removed() {
     let mut pair = Pair::<Coherent>::empty();
     std::fs::write(&pair.bus.0.path, [0; 5000]).expect("writable");
     pair.start(Side::One);
@@ -112,7 +112,7 @@ fn a_file_that_is_too_short_is_refused_by_name_and_the_link_comes_up_once_it_is_
 }
 
 #[test]
-fn hosts_meet_again_after_the_file_was_removed_and_one_of_them_started_anew() {
+fn removed_file_and_restarted_host_reconnect() {
     let mut pair = Pair::<Coherent>::up();
     std::fs::remove_file(&pair.bus.0.path).expect("there");
     pair.stop(Side::One);
@@ -123,7 +123,7 @@ fn hosts_meet_again_after_the_file_was_removed_and_one_of_them_started_anew() {
 }
 
 #[test]
-fn a_truncated_file_ends_the_conversation_with_a_reason_and_not_the_process() {
+fn truncated_file_takes_link_down_not_process() {
     let mut pair = Pair::<Coherent>::up();
     // Beyond the part that an idle link touches: so the look at the file comes before the access.
     let file = pair.bus.0.file();
@@ -136,14 +136,13 @@ fn a_truncated_file_ends_the_conversation_with_a_reason_and_not_the_process() {
 }
 
 #[test]
-fn a_process_that_was_killed_leaves_nothing_in_the_way_of_its_next_start() {
+fn killed_process_can_start_again() {
     let mut pair = Pair::<Coherent>::up();
     let mut channel = pair.open(Side::One, &queue(8, 4096));
     channel.send(Buffer::new(1, 0, 100));
     channel.sender.flush().expect("well");
-    // As after kill -9: no goodbye, and the doorbells stay.
-    let link = std::mem::replace(&mut pair.host(Side::One).link, Box::new(Silent));
-    std::mem::forget((link, channel.sender));
+    std::mem::forget(channel.sender);
+    pair.kill(Side::One);
     pair.start(Side::One);
     pair.until("the other one notices", |pair| pair.host(Side::Two).take_down());
     assert_eq!(
@@ -197,7 +196,7 @@ impl Vandal {
 }
 
 #[test]
-fn random_bytes_everywhere_at_all_times_stop_nobody_and_the_link_recovers() {
+fn link_recovers_from_random_writes_to_windows() {
     let mut pair = Pair::<Coherent>::up();
     let vandal = Vandal::start(pair.bus.0.file());
     let begin = Instant::now();
@@ -303,8 +302,8 @@ fn events_alone_never_overwrite_the_latest_payload() {
 }
 
 #[test]
-fn both_lanes_sleep_and_none_misses_a_message_or_a_credit() {
-    waking::both_lanes_sleep_and_miss_nothing::<Coherent>(20_000);
+fn sleeping_lanes_miss_no_message_and_no_credit() {
+    waking::sleeping_lanes_miss_nothing::<Coherent>(20_000);
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn load(mut channel: Channel) -> Channel {
 }
 
 #[test]
-fn a_link_that_reads_all_ones_delivers_none_of_them_goes_down_with_the_reason_and_comes_back() {
+fn link_that_reads_all_ones_goes_down_and_recovers() {
     let mut pair = Pair::<Pci>::up();
     for round in 0..40_u64 {
         let channels = [
@@ -87,16 +87,13 @@ fn a_link_that_reads_all_ones_delivers_none_of_them_goes_down_with_the_reason_an
 }
 
 #[test]
-fn a_peer_that_was_reset_is_noticed_and_comes_back() {
+fn reset_peer_is_detected_and_reconnects() {
     let mut pair = Pair::<Pci>::up();
     let mut channel = pair.open(Side::One, &queue(4, 4096));
     channel.send(Buffer::new(1, 0, 1000));
     // As at a reset: no goodbye, the written memory stays, and another session begins.
-    let silent = std::mem::replace(
-        &mut pair.host(Side::One).link,
-        Box::new(contract::harness::Silent),
-    );
-    std::mem::forget((silent, channel.sender));
+    std::mem::forget(channel.sender);
+    pair.kill(Side::One);
     let why = pair.until("the silence is noticed", |pair| pair.host(Side::Two).take_down());
     assert!(why.contains("heartbeat"), "{why}");
     pair.start(Side::One);
@@ -145,7 +142,7 @@ impl BusUnderTest for Doorbells {
 
 #[test]
 #[ignore = "needs PCI functions with doorbells: cargo xtask lab runs it"]
-fn interrupts_wake_lanes_that_sleep_for_messages_and_for_room() {
+fn interrupts_wake_lanes_waiting_for_messages_and_room() {
     let mut pair = Pair::<Doorbells>::up();
     let channel = pair.open(Side::One, &queue(4, 1000));
     assert_eq!(
@@ -154,14 +151,14 @@ fn interrupts_wake_lanes_that_sleep_for_messages_and_for_room() {
     );
     drop((channel, pair));
     waking::a_sleeping_receiver_wakes_for_a_message::<Doorbells>();
-    waking::a_sender_that_waits_for_room_wakes_when_there_is_some::<Doorbells>();
-    waking::a_link_that_sleeps_on_its_descriptor_comes_up_and_hears::<Doorbells>();
+    waking::sender_waiting_for_room_is_woken::<Doorbells>();
+    waking::link_sleeping_on_descriptor_comes_up_and_receives::<Doorbells>();
 }
 
 #[test]
 #[ignore = "needs PCI functions with doorbells: cargo xtask lab runs it"]
-fn both_lanes_sleep_on_interrupts_and_none_misses_a_message_or_a_credit() {
-    waking::both_lanes_sleep_and_miss_nothing::<Doorbells>(2000);
+fn lanes_sleeping_on_interrupts_miss_no_message_and_no_credit() {
+    waking::sleeping_lanes_miss_nothing::<Doorbells>(2000);
 }
 
 #[test]

@@ -239,7 +239,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_short_message_lies_in_its_line_where_lines_are_wide_and_longer_ones_have_their_area() {
+    fn wide_lines_hold_short_messages_and_data_area_longer_ones() {
         for (message_bytes, depth) in [(48, 1), (64, 256), (1000, 64), (1096, 256), (4144, 256)] {
             let spec = ChannelSpec {
                 keep: Keep::All { depth },

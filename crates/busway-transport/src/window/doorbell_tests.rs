@@ -36,7 +36,7 @@ fn is_readable(fd: BorrowedFd<'_>, patience_s: i64) -> bool {
 }
 
 #[test]
-fn a_bell_left_over_serves_again_and_is_removed_at_the_end() {
+fn stale_fifo_is_reused_and_removed_at_the_end() {
     let path = prefix();
     rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("made");
     assert!(PeerDoorbell::open(&path).is_err(), "nobody listens");
@@ -53,7 +53,7 @@ fn a_bell_left_over_serves_again_and_is_removed_at_the_end() {
 }
 
 #[test]
-fn what_is_no_fifo_is_left_alone() {
+fn other_file_in_place_of_fifo_is_left_alone() {
     let path = prefix();
     std::fs::write(&path, b"mine").expect("writable");
     assert!(OwnDoorbell::create(path.clone()).is_err());
@@ -63,7 +63,7 @@ fn what_is_no_fifo_is_left_alone() {
 }
 
 #[test]
-fn a_bell_rung_without_end_never_blocks_its_ringer() {
+fn full_fifo_never_blocks_the_peer() {
     let path = prefix();
     let bell = OwnDoorbell::create(path.clone()).expect("made");
     let ringer = PeerDoorbell::open(&path).expect("somebody listens");
@@ -73,7 +73,7 @@ fn a_bell_rung_without_end_never_blocks_its_ringer() {
 }
 
 #[test]
-fn only_an_armed_lane_is_rung_and_once_an_arming() {
+fn armed_lane_is_rung_once_an_arming() {
     let path = prefix();
     let bell = Arc::new(OwnDoorbell::create(path.clone()).expect("made"));
     let (mapped, layout) = window();

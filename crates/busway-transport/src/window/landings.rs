@@ -6,11 +6,13 @@
 //! control thread.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
-use super::allocator::Allocator;
+use range_alloc::RangeAllocator;
+
 use super::landing_place::LandingPlace;
-use super::layout::WindowLayout;
+use super::layout::{ENTRY_BYTES, WindowLayout};
 use crate::contract::{ChannelId, ChannelSpec};
 use crate::remote_write::shape::{Parts, Shape};
 
@@ -28,15 +30,15 @@ const FURTHER_SHARE: usize = 8;
 /// The use of a landing place and a credit entry.
 #[derive(Debug)]
 pub struct Lease {
-    offset: usize,
-    bytes: usize,
+    /// In the landing area, in bytes, multiples of 64.
+    range: Range<usize>,
     credit: u32,
 }
 
 /// All places of one window.
 #[derive(Debug)]
 pub struct Landings {
-    allocator: Allocator,
+    allocator: RangeAllocator<usize>,
     /// Whether an entry of the credit table is in use; entry 0 is the control ring's.
     credits: Vec<bool>,
     live: HashMap<ChannelId, Arc<Lease>>,
@@ -50,7 +52,7 @@ impl Landings {
         let mut credits = vec![false; write.credits];
         credits[0] = true;
         Landings {
-            allocator: Allocator::new(read.landing_bytes),
+            allocator: RangeAllocator::new(0..read.landing_bytes & !(ENTRY_BYTES - 1)),
             credits,
             live: HashMap::new(),
             retired: Vec::new(),
@@ -82,25 +84,26 @@ impl Landings {
         } else {
             FURTHER_SHARE
         };
-        let share_bytes = self.allocator.area_bytes() / share / (places + 2);
+        let area_bytes = self.allocator.initial_range().end;
+        let share_bytes = area_bytes / share / (places + 2);
         let mut budget_bytes = share_bytes.max(SMALLEST_BUDGET_BYTES);
         loop {
             let shape = Shape::plan(spec, budget_bytes);
-            let parts = shape.parts(self.allocator.area_bytes());
+            let parts = shape.parts(area_bytes);
             if let Some(parts) = parts
-                && let Some(offset) = self.allocator.allocate(parts.total_bytes)
+                && let bytes = parts.total_bytes.next_multiple_of(ENTRY_BYTES)
+                && let Ok(range) = self.allocator.allocate_range(bytes)
             {
                 self.credits[credit] = true;
                 let place = LandingPlace {
-                    offset: offset as u64,
+                    offset: range.start as u64,
                     tag,
                     shape,
                     credit: credit as u32,
                     lane: None,
                 };
                 let lease = Arc::new(Lease {
-                    offset,
-                    bytes: parts.total_bytes,
+                    range,
                     credit: credit as u32,
                 });
                 self.live.insert(channel, Arc::clone(&lease));
@@ -109,8 +112,8 @@ impl Landings {
             if budget_bytes <= SMALLEST_BUDGET_BYTES {
                 return Err(format!(
                     "{} of {} bytes of the landing area are free: lengthen the window",
-                    self.allocator.free_bytes(),
-                    self.allocator.area_bytes()
+                    self.allocator.total_available(),
+                    area_bytes
                 ));
             }
             budget_bytes = (budget_bytes / 2).max(SMALLEST_BUDGET_BYTES);
@@ -135,7 +138,7 @@ impl Landings {
         self.retired.retain(|lease| {
             let held = Arc::strong_count(lease) > 1;
             if !held {
-                allocator.free(lease.offset, lease.bytes);
+                allocator.free_range(lease.range.clone());
                 credits[lease.credit as usize] = false;
             }
             held
@@ -171,13 +174,13 @@ mod tests {
     #[test]
     fn a_place_is_free_again_only_when_closed_and_dropped() {
         let mut landings = landings(64 << 10);
-        let free = landings.allocator.free_bytes();
+        let free = landings.allocator.total_available();
         let (_, _, lease) = landings.open(ChannelId(1), &SPEC, 1).expect("room");
         landings.close(ChannelId(1));
-        assert!(landings.allocator.free_bytes() < free);
+        assert!(landings.allocator.total_available() < free);
         drop(lease);
         landings.sweep();
-        assert_eq!(landings.allocator.free_bytes(), free);
+        assert_eq!(landings.allocator.total_available(), free);
     }
 
     #[test]

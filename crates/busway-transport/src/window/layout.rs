@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_drawn_is_0_or_near_all_ones() {
+    fn drawn_numbers_are_neither_0_nor_near_all_ones() {
         for number in [0, 1, MOST_DRAWN - 1, MOST_DRAWN, u64::MAX - 1, u64::MAX] {
             let drawn = drawn(number);
             assert!((1..MOST_DRAWN).contains(&drawn), "{number:x}: {drawn:x}");

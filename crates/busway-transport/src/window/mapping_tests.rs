@@ -62,7 +62,7 @@ fn a_file_that_is_too_short_is_named_and_left_alone() {
 }
 
 #[test]
-fn more_memory_than_there_is_fails_without_leaving_a_trap() {
+fn too_large_file_fails_without_leaving_holes() {
     let scratch = Scratch::new();
     let place = scratch.place(0, 1 << 50, 1 << 50);
     let error = Mapped::open(&place, Access::Writes).expect_err("a pebibyte");
@@ -72,7 +72,7 @@ fn more_memory_than_there_is_fails_without_leaving_a_trap() {
 }
 
 #[test]
-fn what_is_no_file_and_no_device_is_refused() {
+fn directory_or_pipe_is_refused() {
     let directory = WindowRegion {
         source: Source::File("/dev/shm".into()),
         ..Scratch::new().place(0, 65_536, 65_536)
@@ -99,7 +99,7 @@ fn what_is_no_file_and_no_device_is_refused() {
 }
 
 #[test]
-fn removal_replacement_and_truncation_are_noticed() {
+fn removal_replacement_and_truncation_are_detected() {
     let scratch = Scratch::new();
     let place = scratch.place(0, 65_536, 65_536);
     let mapped = Mapped::open(&place, Access::Reads).expect("made");

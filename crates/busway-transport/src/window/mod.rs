@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! link ── conversation ── control_stream            control thread
-//!   │          ├── landings ── allocator, landing_place
+//!   │          ├── landings ── landing_place
 //!   │          └── crate::remote_write ── channel_access ── write_permission, doorbell ── armed
 //!   ├── header, layout                              lanes
 //!   └── mapping ── source ── pci, ivshmem
@@ -20,7 +20,6 @@ pub mod region;
 pub mod settings;
 pub mod source;
 
-mod allocator;
 mod armed;
 mod channel_access;
 mod control_stream;

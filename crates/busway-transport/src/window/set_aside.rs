@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_host_writes_is_what_the_other_reads_behind_the_links_own_part() {
+    fn port_ranges_of_both_hosts_match() {
         let (mut one, mut other) = (link(1 << 20, true), link(1 << 20, false));
         assert_eq!(one.port_place(Access::Writes), None);
         one.set_port_bytes(128, 1024);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_link_always_keeps_a_window_that_it_can_use() {
+    fn link_keeps_a_usable_window() {
         for length in [64 << 10, 96 << 10, 1 << 20, 64 << 20] {
             let mut link = link(length, true);
             let room = link.port_room_bytes(Access::Reads);

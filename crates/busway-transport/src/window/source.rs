@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ordering_of_a_pci_resource_that_is_named_by_its_path_is_what_the_kernel_maps() {
+    fn pci_resource_by_path_gets_the_kernels_ordering() {
         for (path, medium) in [
             ("/sys/bus/pci/devices/0000:03:00.0/resource2", Medium::Device),
             (

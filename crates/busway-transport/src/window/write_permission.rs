@@ -101,7 +101,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     #[test]
-    fn nobody_enters_after_the_end() {
+    fn no_write_begins_after_revoke() {
         let permissions = Arc::new(WritePermissions::default());
         let permission = permissions.grant();
         assert!(permission.begin_write().is_some());
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_is_not_quiet_while_an_end_is_inside() {
+    fn writer_is_counted_until_it_ends() {
         let permissions = Arc::new(WritePermissions::default());
         let permission = permissions.grant();
         let writing = permission.begin_write().expect("not revoked");

@@ -5,7 +5,7 @@ use busway_transport::{HEAD_BYTES, Verdict};
 use super::harness::{Buffer, Pair, queue};
 use super::{BusUnderTest, Side};
 
-pub fn payloads_from_none_to_8_mib_arrive_byte_for_byte_with_their_user_headers<B: BusUnderTest>() {
+pub fn payloads_up_to_8_mib_arrive_unchanged_with_user_headers<B: BusUnderTest>() {
     let mut pair = Pair::<B>::up();
     let mut channel = pair.open(Side::One, &queue(4, 8 << 20));
     let sizes = [
@@ -34,7 +34,7 @@ pub fn payloads_from_none_to_8_mib_arrive_byte_for_byte_with_their_user_headers<
     channel.until_delivered(sizes.len() * 4);
 }
 
-pub fn messages_larger_than_the_channel_is_laid_out_for_arrive_too<B: BusUnderTest>() {
+pub fn messages_longer_than_planned_arrive<B: BusUnderTest>() {
     let mut pair = Pair::<B>::up();
     let mut channel = pair.open(Side::Two, &queue(2, 256));
     for sequence in 1..=20 {
@@ -117,7 +117,7 @@ pub fn a_discarded_message_is_skipped_and_the_next_arrives<B: BusUnderTest>() {
     assert_eq!(channel.sink.sequences(), [2, 5, 6]);
 }
 
-pub fn a_message_put_off_arrives_later_unchanged<B: BusUnderTest>() {
+pub fn postponed_message_arrives_later_unchanged<B: BusUnderTest>() {
     let mut pair = Pair::<B>::up();
     for size in [10, 100_000] {
         let mut channel = pair.open(Side::Two, &queue(4, 100_000));

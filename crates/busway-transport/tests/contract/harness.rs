@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use busway_transport::{
     ChannelEnd, ChannelId, ChannelSpec, Direction, Doorbell, Head, Keep, Kind, Landing, Link, LinkEvent,
-    LinkIdentity, Message, OpenError, Receiver, Sender, Sink, Verdict, WaitFor,
+    LinkIdentity, Message, Receiver, Sender, Sink, Verdict, WaitFor,
 };
 use rustix::event::{PollFd, PollFlags};
 
@@ -300,6 +300,11 @@ impl<B: BusUnderTest> Pair<B> {
         self.hosts[side as usize] = None;
     }
 
+    /// Ends a host as kill -9 does: its link reports nothing and leaves its doorbells.
+    pub fn kill(&mut self, side: Side) {
+        std::mem::forget(self.hosts[side as usize].take().map(|host| host.link));
+    }
+
     pub fn host(&mut self, side: Side) -> &mut Host {
         self.hosts[side as usize]
             .as_mut()
@@ -426,40 +431,6 @@ impl Channel {
                 self.sink.heads.len()
             );
         }
-    }
-}
-
-/// Takes the place of a link that was killed.
-pub struct Silent;
-
-impl Link<Buffer> for Silent {
-    fn bus(&self) -> &'static str {
-        "none"
-    }
-    fn silence_timeout(&self) -> Duration {
-        Duration::MAX
-    }
-    fn poll(&mut self, _: Instant) -> Option<LinkEvent<Buffer>> {
-        None
-    }
-    fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        None
-    }
-    fn poll_within(&self, _: Instant) -> Duration {
-        Duration::MAX
-    }
-    fn send_control(&mut self, _: &[u8]) -> Result<(), OpenError> {
-        Err(OpenError::Down)
-    }
-    fn open_receiver(&mut self, _: ChannelId, _: &ChannelSpec, _: u32) -> Result<Vec<u8>, OpenError> {
-        Err(OpenError::Down)
-    }
-    fn open_sender(&mut self, _: ChannelId, _: &ChannelSpec, _: &[u8], _: u32) -> Result<(), OpenError> {
-        Err(OpenError::Down)
-    }
-    fn close(&mut self, _: Direction, _: ChannelId) {}
-    fn doorbell(&mut self, _: u32) -> Option<Box<dyn Doorbell>> {
-        None
     }
 }
 

@@ -5,7 +5,7 @@ use busway_transport::OpenError;
 use super::harness::{Buffer, LANE, Pair, identity, queue};
 use super::{BusUnderTest, Side};
 
-pub fn garbage_does_not_disturb_or_the_link_recovers<B: BusUnderTest>() {
+pub fn link_survives_or_recovers_from_garbage<B: BusUnderTest>() {
     for victim in Side::BOTH {
         let mut pair = Pair::<B>::up();
         let mut channel = Some(pair.open(victim.other(), &queue(4, 4096)));
@@ -46,7 +46,7 @@ pub fn garbage_does_not_disturb_or_the_link_recovers<B: BusUnderTest>() {
     }
 }
 
-pub fn a_landing_place_that_makes_no_sense_is_refused<B: BusUnderTest>() {
+pub fn impossible_landing_place_is_refused<B: BusUnderTest>() {
     let mut pair = Pair::<B>::up();
     for (at, landing) in [&b""[..], b"x", &[0xff; 7], &[0xff; 200], &[0; 10_000]]
         .into_iter()

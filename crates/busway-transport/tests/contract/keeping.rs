@@ -7,7 +7,7 @@ use busway_transport::{Flushed, HEAD_BYTES, Refused, Verdict};
 use super::harness::{Buffer, PATIENCE, Pair, latest, queue};
 use super::{BusUnderTest, Side};
 
-pub fn a_queue_takes_no_more_than_its_depth_until_the_receiver_has_taken_some<B: BusUnderTest>() {
+pub fn full_queue_refuses_until_receiver_takes<B: BusUnderTest>() {
     for (depth, size) in [(1, 64), (5, 64), (32, 3000), (3, 500_000)] {
         let mut pair = Pair::<B>::up();
         let mut channel = pair.open(Side::One, &queue(depth, size));
@@ -41,7 +41,7 @@ pub fn a_queue_takes_no_more_than_its_depth_until_the_receiver_has_taken_some<B:
     }
 }
 
-pub fn what_a_sender_was_promised_room_for_is_taken<B: BusUnderTest>() {
+pub fn message_is_taken_after_has_room<B: BusUnderTest>() {
     let mut pair = Pair::<B>::up();
     let mut channel = pair.open(Side::Two, &queue(7, 1 << 20));
     let mut sequence = 0;
@@ -80,7 +80,7 @@ pub fn a_full_queue_loses_nothing<B: BusUnderTest>() {
     assert_eq!(channel.sender.overwritten(), 0);
 }
 
-pub fn what_was_taken_is_confirmed_to_a_sender_that_waits_for_it<B: BusUnderTest>() {
+pub fn taken_messages_are_acknowledged_to_waiting_sender<B: BusUnderTest>() {
     // Too few messages for credits that are given back by the quarter of a queue.
     for spec in [queue(64, 3000), latest(3000)] {
         let mut pair = Pair::<B>::up();
@@ -103,7 +103,7 @@ pub fn what_was_taken_is_confirmed_to_a_sender_that_waits_for_it<B: BusUnderTest
     }
 }
 
-pub fn the_latest_message_replaces_older_ones_and_they_are_counted<B: BusUnderTest>() {
+pub fn latest_message_replaces_older_ones_and_counts_them<B: BusUnderTest>() {
     for size in [64, 9000, 400_000] {
         let mut pair = Pair::<B>::up();
         let mut channel = pair.open(Side::One, &latest(size as u64 + 100));
@@ -138,7 +138,7 @@ pub fn the_latest_message_replaces_older_ones_and_they_are_counted<B: BusUnderTe
     }
 }
 
-pub fn the_latest_never_goes_back<B: BusUnderTest>() {
+pub fn latest_message_never_goes_back<B: BusUnderTest>() {
     let mut pair = Pair::<B>::up();
     let mut channel = pair.open(Side::Two, &latest(2000));
     for sequence in 1..=5000u64 {

@@ -7,7 +7,7 @@ use busway_transport::{ChannelError, ChannelId, Flushed, LinkEvent, OpenError, P
 use super::harness::{Buffer, Collector, PATIENCE, Pair, queue};
 use super::{BusUnderTest, Side};
 
-pub fn hosts_meet_in_either_order<B: BusUnderTest>() {
+pub fn hosts_connect_in_either_order<B: BusUnderTest>() {
     for first in Side::BOTH {
         let mut pair = Pair::<B>::empty();
         pair.start(first);
@@ -55,7 +55,7 @@ pub fn control_messages_arrive_in_order<B: BusUnderTest>() {
     }
 }
 
-pub fn what_was_sent_before_a_sender_was_dropped_arrives_and_then_the_channel_ends<B: BusUnderTest>() {
+pub fn messages_of_dropped_sender_arrive_before_channel_ends<B: BusUnderTest>() {
     for (count, size) in [(1, 10), (30, 1000), (4, 1 << 20)] {
         let mut pair = Pair::<B>::up();
         let mut channel = pair.open(Side::One, &queue(32, 1 << 20));
@@ -82,7 +82,7 @@ pub fn what_was_sent_before_a_sender_was_dropped_arrives_and_then_the_channel_en
     }
 }
 
-pub fn a_sender_learns_that_its_receiver_is_gone<B: BusUnderTest>() {
+pub fn sender_of_dropped_receiver_fails<B: BusUnderTest>() {
     let mut pair = Pair::<B>::up();
     let channel = pair.open(Side::One, &queue(4, 1000));
     let mut sender = channel.sender;
@@ -97,7 +97,7 @@ pub fn a_sender_learns_that_its_receiver_is_gone<B: BusUnderTest>() {
     assert!(sender.flush().is_err(), "it stays failed");
 }
 
-pub fn a_channel_closed_can_be_opened_anew<B: BusUnderTest>() {
+pub fn closed_channel_can_be_reopened<B: BusUnderTest>() {
     use busway_transport::Direction;
     let mut pair = Pair::<B>::up();
     for round in 0..40 {
@@ -165,7 +165,7 @@ pub fn a_channel_of_an_earlier_session_fails<B: BusUnderTest>() {
     }
 }
 
-pub fn a_link_that_is_down_opens_nothing<B: BusUnderTest>() {
+pub fn link_that_is_down_opens_no_channel<B: BusUnderTest>() {
     let mut pair = Pair::<B>::empty();
     pair.start(Side::One);
     pair.poll();

@@ -45,7 +45,7 @@ pub fn a_sleeping_receiver_wakes_for_a_message<B: BusUnderTest>() {
 }
 
 /// A sender's lane sleeps whenever the queue is full; the receiver first polls when it is full.
-pub fn a_sender_that_waits_for_room_wakes_when_there_is_some<B: BusUnderTest>() {
+pub fn sender_waiting_for_room_is_woken<B: BusUnderTest>() {
     let mut pair = Pair::<B>::up();
     let mut channel = pair.open(Side::One, &queue(2, 200_000));
     let mut bell = pair.host(Side::One).link.doorbell(LANE);
@@ -93,7 +93,7 @@ pub fn a_sender_that_waits_for_room_wakes_when_there_is_some<B: BusUnderTest>() 
 }
 
 /// A control thread that sleeps on the link's descriptor for as long as the link allows.
-pub fn a_link_that_sleeps_on_its_descriptor_comes_up_and_hears<B: BusUnderTest>() {
+pub fn link_sleeping_on_descriptor_comes_up_and_receives<B: BusUnderTest>() {
     let mut pair = Pair::<B>::up();
     let Some(fd) = pair.host(Side::Two).link.fd() else {
         // Only time drives this link; how long it sleeps is tested by the lifecycle.
@@ -117,7 +117,7 @@ pub fn a_link_that_sleeps_on_its_descriptor_comes_up_and_hears<B: BusUnderTest>(
 
 /// Carries `messages` messages through a queue of one message between two threads that sleep as
 /// lanes do. A missed wake-up shows as a sleep that never ends. Both ends must wait for doorbells.
-pub fn both_lanes_sleep_and_miss_nothing<B: BusUnderTest>(messages: u64) {
+pub fn sleeping_lanes_miss_nothing<B: BusUnderTest>(messages: u64) {
     let mut pair = Pair::<B>::up();
     let channel = pair.open(Side::One, &queue(1, 64));
     let (mut sender, mut receiver, mut sink) = (channel.sender, channel.receiver, channel.sink);

@@ -93,7 +93,7 @@ fn accept(listener: &UnixListener) -> Far {
 }
 
 #[test]
-fn a_peer_joins_step_by_step_and_takes_words_in_pieces() {
+fn client_joins_stepwise_and_accepts_partial_messages() {
     let (far, client, server) = pair();
     let own = bells(2);
     let waits = |client: &Arc<Client>| matches!(client.check(&server), Err(ServerError::Waiting { .. }));
@@ -126,7 +126,7 @@ fn a_peer_joins_step_by_step_and_takes_words_in_pieces() {
 }
 
 #[test]
-fn a_peer_that_left_is_rung_no_more_and_rung_again_under_its_new_number() {
+fn departed_peer_is_not_rung_until_it_returns() {
     let (far, client, _) = pair();
     far.greet(1, &bells(2));
     assert!(client.peers(0).is_empty());
@@ -148,7 +148,7 @@ fn a_peer_that_left_is_rung_no_more_and_rung_again_under_its_new_number() {
 }
 
 #[test]
-fn what_a_server_gave_stays_good_when_it_has_gone() {
+fn memory_and_eventfds_outlive_the_server() {
     let (far, client, server) = pair();
     far.greet(1, &bells(2));
     let peer = bells(1);
@@ -164,7 +164,7 @@ fn what_a_server_gave_stays_good_when_it_has_gone() {
 }
 
 #[test]
-fn hostile_words_end_the_connection_with_a_reason() {
+fn hostile_messages_end_the_connection_with_a_reason() {
     let eventfd = bells(1).remove(0);
     let (pipe, _pipe_end) = rustix::pipe::pipe().expect("a pipe");
     let folder = OwnedFd::from(std::fs::File::open("/").expect("there"));
@@ -230,7 +230,7 @@ fn hostile_words_end_the_connection_with_a_reason() {
 }
 
 #[test]
-fn descriptors_too_many_and_words_cut_off_end_the_connection() {
+fn extra_descriptors_and_truncated_messages_end_the_connection() {
     let mem = memory(LENGTH);
     for count in [2, 3] {
         let (far, client, _) = pair();
@@ -252,7 +252,7 @@ fn descriptors_too_many_and_words_cut_off_end_the_connection() {
 }
 
 #[test]
-fn a_peer_with_endless_vectors_keeps_no_more_than_anybody_uses() {
+fn vectors_beyond_the_limit_are_closed() {
     let (far, client, _) = pair();
     far.greet(1, &[]);
     let bell = bells(1);
@@ -272,7 +272,7 @@ fn a_peer_with_endless_vectors_keeps_no_more_than_anybody_uses() {
 }
 
 #[test]
-fn all_of_a_process_are_one_peer_and_a_new_server_at_the_socket_is_joined_anew() {
+fn links_share_one_client_and_replaced_server_is_rejoined() {
     let (_directory, socket, listener) = listening();
     let server = named(&socket, 1, Some(3));
     assert!(matches!(server.join(), Err(ServerError::Waiting { .. })));
@@ -299,7 +299,7 @@ fn all_of_a_process_are_one_peer_and_a_new_server_at_the_socket_is_joined_anew()
 }
 
 #[test]
-fn a_socket_where_nobody_listens_is_named() {
+fn error_names_socket_without_listener() {
     let error = named(Path::new("/nowhere/server"), 0, None)
         .join()
         .expect_err("nobody")
@@ -311,7 +311,7 @@ fn a_socket_where_nobody_listens_is_named() {
 }
 
 #[test]
-fn a_control_bell_that_was_let_go_wakes_nobody_although_the_server_still_has_it() {
+fn released_control_doorbell_wakes_nothing() {
     let (_directory, socket, listener) = listening();
     let server = named(&socket, 1, None);
     assert!(server.join().is_err());

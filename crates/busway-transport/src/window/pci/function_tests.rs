@@ -64,7 +64,7 @@ fn the_only_one_of_its_kind_is_found_and_of_several_the_numbered_one() {
 }
 
 #[test]
-fn what_this_machine_lists_is_read() {
+fn functions_of_this_machine_are_listed() {
     let function = Function::new(selector("ffff:ffff"), Driver::Sysfs);
     let Ok(all) = function.list() else {
         // No PCI here.

@@ -121,7 +121,7 @@ fn a_function_is_enabled_while_a_window_in_it_is_mapped() {
 }
 
 #[test]
-fn each_fault_of_a_function_is_told_with_its_mend() {
+fn each_fault_of_a_function_names_its_remedy() {
     let tree = Tree::new();
     let folder = tree.function("0000:00:04.0", "1af4:1110", &[256, 0, 65_536]);
     let refused = |place: &WindowRegion| match Mapped::open(place, Access::Writes) {
@@ -161,7 +161,7 @@ fn each_fault_of_a_function_is_told_with_its_mend() {
 }
 
 #[test]
-fn removal_replacement_reset_and_a_dead_link_are_noticed() {
+fn removal_replacement_reset_and_dead_link_are_detected() {
     let tree = Tree::new();
     let folder = tree.function("0000:00:04.0", "1af4:1110", &[256, 4096, 65_536]);
     let mapped = Mapped::open(&tree.place("1af4:1110", 65_536), Access::Reads).expect("well");

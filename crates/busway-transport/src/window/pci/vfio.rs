@@ -1,10 +1,9 @@
 //! A PCI function through the kernel's `vfio-pci`: its resources for mapping, its interrupts as
 //! eventfds.
 //!
-//! Contract: structures and numbers are those of include/uapi/linux/vfio.h; layouts are asserted. A
-//! function is opened through its IOMMU group and a container of its own. The kernel gives a group
-//! to one opener at a time, so all users in this process share one [`Device`], and other processes
-//! are refused.
+//! Contract: ioctls are those of include/uapi/linux/vfio.h. A function is opened through its IOMMU
+//! group and a container of its own. The kernel gives a group to one opener at a time, so all users
+//! in this process share one [`Device`], and other processes are refused.
 #![allow(unsafe_code)] // ioctls that take structures.
 
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -18,13 +17,19 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl, opcode};
+use vfio_bindings::bindings::vfio::{
+    VFIO_API_VERSION, VFIO_GROUP_FLAGS_VIABLE, VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_DATA_EVENTFD,
+    VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_MSIX_IRQ_INDEX, VFIO_PCI_REQ_IRQ_INDEX,
+    VFIO_REGION_INFO_FLAG_MMAP, VFIO_TYPE, VFIO_TYPE1v2_IOMMU, vfio_group_status, vfio_irq_info,
+    vfio_irq_set, vfio_region_info,
+};
 
 use super::error::{ALL_ONES, FunctionError};
 use super::function::{Found, Function, Resource};
 use super::interrupts::{Interrupts, Lease, MOST_VECTORS};
 use super::selector::Address;
 
-const TYPE: u8 = b';';
+// `VFIO_BASE` and what linux/vfio.h adds to it; its macros are not in the bindings.
 const GET_API_VERSION: u8 = 100;
 const SET_IOMMU: u8 = 102;
 const GROUP_GET_STATUS: u8 = 103;
@@ -34,79 +39,20 @@ const DEVICE_GET_REGION_INFO: u8 = 108;
 const DEVICE_GET_IRQ_INFO: u8 = 109;
 const DEVICE_SET_IRQS: u8 = 110;
 
-const API_VERSION: c_int = 0;
-/// `VFIO_TYPE1v2_IOMMU`.
-const TYPE1V2_IOMMU: usize = 3;
-const GROUP_FLAGS_VIABLE: u32 = 1;
-const REGION_INFO_FLAG_MMAP: u32 = 4;
-/// `VFIO_PCI_CONFIG_REGION_INDEX`.
-const CONFIG_REGION: u32 = 7;
-/// `VFIO_PCI_MSIX_IRQ_INDEX`.
-const MSIX: u32 = 2;
-/// `VFIO_PCI_REQ_IRQ_INDEX`: the kernel requests the function back.
-const REQUEST: u32 = 4;
-/// `VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER`.
-const EVENTFD_TRIGGER: u32 = 4 | 32;
-
 /// Command register and its bits for memory and bus master; without the latter no MSI-X leaves the
 /// function (PCI Local Bus Specification 3.0, 6.2.2 and 6.8.3).
 const COMMAND_AT: u64 = 4;
 const COMMAND_MEMORY_AND_MASTER: u16 = 2 | 4;
 
-/// `struct vfio_group_status`.
-#[repr(C)]
-#[derive(Debug, Default)]
-struct GroupStatus {
-    argsz: u32,
-    flags: u32,
-}
-
-/// `struct vfio_region_info`.
-#[repr(C)]
-#[derive(Debug, Default)]
-struct RegionInfo {
-    argsz: u32,
-    flags: u32,
-    index: u32,
-    cap_offset: u32,
-    size: u64,
-    offset: u64,
-}
-
-/// `struct vfio_irq_info`.
-#[repr(C)]
-#[derive(Debug, Default)]
-struct IrqInfo {
-    argsz: u32,
-    flags: u32,
-    index: u32,
-    count: u32,
-}
-
-/// `struct vfio_irq_set` and its descriptors.
+/// `vfio_irq_set` with its descriptors.
 #[repr(C)]
 #[derive(Debug)]
 struct IrqSet {
-    argsz: u32,
-    flags: u32,
-    index: u32,
-    start: u32,
-    count: u32,
+    head: vfio_irq_set,
     eventfds: [i32; MOST_VECTORS as usize],
 }
 
-const _: () = {
-    use std::mem::{offset_of, size_of};
-    assert!(size_of::<GroupStatus>() == 8);
-    assert!(
-        size_of::<RegionInfo>() == 32
-            && offset_of!(RegionInfo, size) == 16
-            && offset_of!(RegionInfo, offset) == 24
-    );
-    assert!(size_of::<IrqInfo>() == 16 && offset_of!(IrqInfo, count) == 12);
-    assert!(offset_of!(IrqSet, count) == 16 && offset_of!(IrqSet, eventfds) == 20);
-    assert!(size_of::<IrqSet>() == 20 + 4 * MOST_VECTORS as usize);
-};
+const _: () = assert!(std::mem::offset_of!(IrqSet, eventfds) == size_of::<vfio_irq_set>());
 
 /// A VFIO ioctl; the argument is a pointer to a structure, or a number.
 struct Request {
@@ -120,7 +66,7 @@ unsafe impl Ioctl for Request {
     const IS_MUTATING: bool = true;
 
     fn opcode(&self) -> Opcode {
-        opcode::none(TYPE, self.number)
+        opcode::none(VFIO_TYPE, self.number)
     }
 
     fn as_ptr(&mut self) -> *mut c_void {
@@ -232,22 +178,22 @@ impl Device {
         let container = open_read_write(container_path)?;
         let refused = |action| FunctionError::system::<io::Error>(action, container_path);
         let version = call_with(&container, GET_API_VERSION, 0).map_err(refused("ask the version of"))?;
-        if version != API_VERSION {
+        if version != VFIO_API_VERSION as c_int {
             return Err(unusable(
-                format!("is served by version {version} of VFIO, known is {API_VERSION}"),
+                format!("is served by version {version} of VFIO, known is {VFIO_API_VERSION}"),
                 "use `driver = \"sysfs\"`",
             ));
         }
         let group_path = PathBuf::from(format!("/dev/vfio/{number}"));
         let group = open_read_write(&group_path)?;
-        let mut status = GroupStatus {
-            argsz: argsz::<GroupStatus>(),
-            ..GroupStatus::default()
+        let mut status = vfio_group_status {
+            argsz: argsz::<vfio_group_status>(),
+            ..vfio_group_status::default()
         };
         // SAFETY: this ioctl takes a `struct vfio_group_status`.
         unsafe { call(&group, GROUP_GET_STATUS, &mut status) }
             .map_err(FunctionError::system("examine", &group_path))?;
-        if status.flags & GROUP_FLAGS_VIABLE == 0 {
+        if status.flags & VFIO_GROUP_FLAGS_VIABLE == 0 {
             return Err(unusable(
                 format!("shares IOMMU group {number} with functions that other drivers hold"),
                 "bind all functions of the group to vfio-pci, or to no driver",
@@ -257,7 +203,7 @@ impl Device {
         // SAFETY: this ioctl reads an `int`.
         unsafe { call(&group, GROUP_SET_CONTAINER, &mut container_fd) }
             .map_err(FunctionError::system("put into a container", &group_path))?;
-        call_with(&container, SET_IOMMU, TYPE1V2_IOMMU)
+        call_with(&container, SET_IOMMU, VFIO_TYPE1v2_IOMMU as usize)
             .map_err(refused("use the IOMMU (`modprobe vfio_iommu_type1`; without interrupt remapping `allow_unsafe_interrupts=1`) through"))?;
         Device::of_group(found, group, container)
     }
@@ -285,20 +231,21 @@ impl Device {
             folder: found.folder.clone(),
         };
         device.config_at = device
-            .region(CONFIG_REGION)
+            .region(VFIO_PCI_CONFIG_REGION_INDEX)
             .map_err(failed("find the configuration space of"))?
             .offset;
         device.switch_on().map_err(failed("switch on"))?;
         let wanted_back = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
-        device.wanted_back = wanted_back.filter(|wanted| device.trigger(REQUEST, &[wanted]).is_ok());
+        device.wanted_back =
+            wanted_back.filter(|wanted| device.trigger(VFIO_PCI_REQ_IRQ_INDEX, &[wanted]).is_ok());
         Ok(device)
     }
 
-    fn region(&self, index: u32) -> io::Result<RegionInfo> {
-        let mut region = RegionInfo {
-            argsz: argsz::<RegionInfo>(),
+    fn region(&self, index: u32) -> io::Result<vfio_region_info> {
+        let mut region = vfio_region_info {
+            argsz: argsz::<vfio_region_info>(),
             index,
-            ..RegionInfo::default()
+            ..vfio_region_info::default()
         };
         // SAFETY: this ioctl takes a `struct vfio_region_info`; `argsz` excludes longer
         // descriptions.
@@ -318,11 +265,13 @@ impl Device {
     /// Has the kernel write to `eventfds` when the interrupts `0..` of `index` come.
     fn trigger(&self, index: u32, eventfds: &[&OwnedFd]) -> io::Result<()> {
         let mut set = IrqSet {
-            argsz: argsz::<IrqSet>() - (MOST_VECTORS - eventfds.len() as u32) * 4,
-            flags: EVENTFD_TRIGGER,
-            index,
-            start: 0,
-            count: eventfds.len() as u32,
+            head: vfio_irq_set {
+                argsz: argsz::<vfio_irq_set>() + argsz::<i32>() * eventfds.len() as u32,
+                flags: VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER,
+                index,
+                count: eventfds.len() as u32,
+                ..vfio_irq_set::default()
+            },
             eventfds: [-1; MOST_VECTORS as usize],
         };
         for (to, from) in set.eventfds.iter_mut().zip(eventfds) {
@@ -351,10 +300,10 @@ impl Device {
             ));
         }
         let failed = |action| FunctionError::system::<io::Error>(action, &self.folder);
-        let mut info = IrqInfo {
-            argsz: argsz::<IrqInfo>(),
-            index: MSIX,
-            ..IrqInfo::default()
+        let mut info = vfio_irq_info {
+            argsz: argsz::<vfio_irq_info>(),
+            index: VFIO_PCI_MSIX_IRQ_INDEX,
+            ..vfio_irq_info::default()
         };
         // SAFETY: this ioctl takes a `struct vfio_irq_info`.
         unsafe { call(&self.device, DEVICE_GET_IRQ_INFO, &mut info) }
@@ -369,7 +318,7 @@ impl Device {
         let eventfds: Result<Vec<OwnedFd>, _> = (0..vectors).map(|_| eventfd(0, flags)).collect();
         let eventfds = eventfds.map_err(|errno| failed("make eventfds for")(errno.into()))?;
         let all: Vec<&OwnedFd> = eventfds.iter().collect();
-        self.trigger(MSIX, &all)
+        self.trigger(VFIO_PCI_MSIX_IRQ_INDEX, &all)
             .map_err(failed("set the interrupts of"))?;
         let token = Arc::new(());
         *in_use = Arc::downgrade(&token);
@@ -433,7 +382,7 @@ impl Resource {
                 "correct `resource`, `offset` or `length`",
             ));
         }
-        if region.flags & REGION_INFO_FLAG_MMAP == 0 {
+        if region.flags & VFIO_REGION_INFO_FLAG_MMAP == 0 {
             return Err(unusable(
                 format!("has a resource {} that VFIO can't map", self.index),
                 "correct `resource`; one that is shorter than a page must begin on a page",
