@@ -31,7 +31,6 @@ pub fn links(others: usize, settings: &str) -> String {
 #[derive(Clone, Copy, Debug)]
 pub struct Count {
     pub published: u64,
-    /// That left all hosts, heads, answers and heartbeats included.
     pub bytes: u64,
     /// A batch that the kernel does not take apart is one.
     pub packets: u64,
@@ -46,8 +45,6 @@ pub struct Fan {
 }
 
 impl Fan {
-    /// Samples of so many bytes every `gap_us` reach each subscriber; `settings` are those of
-    /// [`links`].
     pub fn flowing(others: usize, settings: &str, length_bytes: usize, gap_us: u64) -> Fan {
         let mut rig = Rig::stopped(&NAMES[..=others], &[], &links(others, settings));
         rig.start_gateways();

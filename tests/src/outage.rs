@@ -37,7 +37,6 @@ pub enum Outage {
 }
 
 impl Outage {
-    /// Begins, and waits until both gateways have noticed.
     pub fn begin(rig: &Rig, link: usize, bus: Bus) -> Outage {
         let outage = match bus {
             Bus::Tcp | Bus::Udp => {
@@ -67,7 +66,6 @@ impl Outage {
         Outage::Headers(stop, vandal)
     }
 
-    /// One of UDP, where a firewall keeps datagrams out of one host.
     pub fn of_datagrams(rig: &Rig) -> Outage {
         Outage::of_datagrams_unnoticed(rig).until_noticed(rig, Bus::Udp)
     }
@@ -86,7 +84,6 @@ impl Outage {
         self
     }
 
-    /// The link is out of order from the beginning, before gateways start.
     pub fn from_the_start(rig: &Rig, link: usize, bus: Bus) -> Outage {
         match bus {
             Bus::Tcp | Bus::Udp => {
@@ -121,7 +118,6 @@ impl Outage {
     }
 }
 
-/// A bus that does not share its fate.
 pub fn other(bus: Bus) -> Bus {
     match bus {
         Bus::Memory => Bus::Tcp,

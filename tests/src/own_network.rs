@@ -37,8 +37,6 @@ pub fn sent() -> (u64, u64) {
     let table = std::fs::read_to_string("/proc/thread-self/net/dev").expect("Linux");
     let interfaces = table.lines().filter_map(|line| Some(line.split_once(':')?.1));
     interfaces.fold((0, 0), |(bytes, packets), numbers| {
-        // Eight numbers about what came, and eight about what left; of either the first two are
-        // these.
         let mut numbers = numbers.split_whitespace().skip(8).map(|word| word.parse::<u64>());
         let mut next = || numbers.next().expect("16 numbers").expect("a number");
         (bytes + next(), packets + next())

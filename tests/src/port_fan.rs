@@ -27,7 +27,6 @@ pub enum Kind {
     Sampling,
     /// Queuing ports; a full queue loses messages.
     Overflow,
-    /// Queuing ports; a full queue holds the source back.
     Wait,
 }
 
@@ -118,7 +117,6 @@ fn system_file(kind: Kind, others: &[&str], settings: &str) -> String {
 }
 
 impl PortFan {
-    /// Messages reach all others; `settings` are those of [`links`].
     pub fn flowing(kind: Kind, others: usize, settings: &str) -> PortFan {
         let names = &NAMES[..=others];
         let text = system_file(kind, &names[1..], settings);
@@ -172,8 +170,6 @@ impl PortFan {
         });
     }
 
-    /// Bytes that left all hosts for each byte that a destination was to get, while messages flow
-    /// for so long, with a `gap` between two.
     pub fn sent_for_each(&mut self, time: Duration, gap: Duration) -> f64 {
         let (bytes, reads) = (sent().0, self.reads());
         let end = Instant::now() + time;
@@ -192,7 +188,6 @@ impl PortFan {
         self.sinks[0].tap.counters().reads
     }
 
-    /// Sends a message, if there is room, and takes what has arrived.
     fn step(&mut self) {
         let mut awaited = self.sinks.iter().enumerate();
         // So no queue overflows because this thread, or a gateway, waits for a processor.
@@ -229,7 +224,6 @@ impl Sink {
 }
 
 impl Seen {
-    /// Takes a whole message in; whether it is the last one again.
     fn note(&mut self, message: &[u8]) -> bool {
         assert_eq!(message.len(), LENGTH_BYTES);
         let number = crate::ports::number(&message[..8]);

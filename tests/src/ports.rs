@@ -16,18 +16,18 @@ use crate::wait::eventually;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Task {
-    /// Writes 1, 2, 3 .. into a sampling port, one a millisecond.
     Write,
-    /// Writes the time of `CLOCK_MONOTONIC` in ns into a sampling port, once a millisecond.
     WriteTime,
-    /// Writes into the sampling ports `OUT` of all [`TORTURE_BYTES`] without a pause.
     Flood,
     /// Reads the sampling ports `IN` of all [`TORTURE_BYTES`] without a pause, in two threads.
     /// Reports how many different messages each port has returned to each thread at least; ends
     /// with an error if one was torn or came late.
     Check,
     /// Sends `from`, `from` + 1 .. `to` into a queuing port, waiting as long as it takes.
-    Send { from: u64, to: u64 },
+    Send {
+        from: u64,
+        to: u64,
+    },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -60,8 +60,6 @@ impl Program {
         self.child.id()
     }
 
-    /// Whether it has ended, and how. If so, all that it wrote is there to be looked at: its last
-    /// words outlive it in the pipes.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         let status = self
             .child
@@ -78,7 +76,6 @@ impl Program {
         let _ = self.child.wait();
     }
 
-    /// Closes its standard input, by which it is asked to end, and waits for that.
     pub fn finish(&mut self) -> ExitStatus {
         self.stdin = None;
         self.wait()

@@ -93,8 +93,6 @@ impl Route {
         written.is_none() || self.destinations.iter().all(|port| bytes(port) == written)
     }
 
-    /// Whether all that was `given` to the queue over there is confirmed, and what is `waiting`
-    /// here waits for room.
     fn is_queue_quiet(&self, waiting: u64, given: u64) -> bool {
         let is_full = |port: &ObservedPort| {
             let PortKind::Queuing { max_messages } = port.config().kind else {

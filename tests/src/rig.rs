@@ -40,7 +40,6 @@ impl Bus {
     }
 }
 
-/// What a gateway writes as its status, as far as tests look at it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Status {
     pub pid: u32,
@@ -103,7 +102,6 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Two hosts `a` and `b`, both gateways running.
     pub fn pair(bus: Bus) -> Rig {
         Rig::pair_with(bus, "")
     }
@@ -112,7 +110,6 @@ impl Rig {
         Rig::running(&["a", "b"], &[(0, 1, bus)], more)
     }
 
-    /// Hosts that are domains of this machine, their gateways running.
     pub fn running(names: &[&str], links: &[(usize, usize, Bus)], more: &str) -> Rig {
         let mut rig = Rig::stopped(names, links, more);
         rig.start_gateways();
@@ -123,7 +120,6 @@ impl Rig {
         Rig::over(Hosts::domains(names).expect("domains need nothing"), links, more)
     }
 
-    /// Two hosts in namespaces of their own, or what is missing for that.
     pub fn isolated_pair(bus: Bus, more: &str) -> Result<Rig, String> {
         Rig::isolated_pair_over(&[(0, 1, bus)], more)
     }
@@ -132,12 +128,10 @@ impl Rig {
         Ok(Rig::over(isolated_hosts()?, links, more))
     }
 
-    /// Writes the system file for these hosts: a link for each bus.
     pub fn over(hosts: Hosts, links: &[(usize, usize, Bus)], more: &str) -> Rig {
         Rig::over_links(hosts, links, None, more)
     }
 
-    /// Two hosts on this kernel, with one link that has both buses, and `lines` more in it.
     pub fn pair_with_one_link(buses: [Bus; 2], lines: &str) -> Rig {
         Rig::pair_with_one_link_and(buses, lines, "")
     }
@@ -147,7 +141,6 @@ impl Rig {
         Rig::over_links(hosts, &buses.map(|bus| (0, 1, bus)), Some(lines), more)
     }
 
-    /// The same with each host in a namespace of its own, or what is missing for that.
     pub fn isolated_pair_with_one_link(buses: [Bus; 2], lines: &str) -> Result<Rig, String> {
         let hosts = isolated_hosts()?;
         Ok(Rig::over_links(
@@ -265,8 +258,6 @@ impl Rig {
             .find(|service| service.name == name)
     }
 
-    /// What the gateway says of a service in a status that it has begun to write after this was
-    /// called.
     pub fn newly_written_service(&self, host: usize, name: &str) -> ServiceStatus {
         let written_at = || std::fs::metadata(self.status_path(host)).ok()?.modified().ok();
         // What is written first may have been gathered before.
@@ -352,8 +343,6 @@ impl Drop for Rig {
     }
 }
 
-/// The `busway` binary: the environment's, or the one beside the test.
-/// Two hosts in namespaces of their own, or what is missing for that.
 fn isolated_hosts() -> Result<Hosts, String> {
     match Hosts::isolated(&["a", "b"]) {
         Ok(hosts) => Ok(hosts),

@@ -45,7 +45,6 @@ pub enum Role {
         service: String,
         settings: Settings,
         origin: u64,
-        /// Lengths of the messages in bytes, in turn; at least 16.
         lengths_bytes: Vec<usize>,
         gap_us: u64,
         count: Option<u64>,
@@ -57,13 +56,10 @@ pub enum Role {
         settings: Settings,
         gap_us: u64,
     },
-    /// Makes services with a publisher or a subscriber each, and holds them.
     Hold {
         services: String,
         count: usize,
         publishes: bool,
-        /// Whether each of its publishers sends a message every 50 ms; otherwise they are there and
-        /// keep quiet.
         talks: bool,
     },
 }
@@ -77,8 +73,7 @@ impl Role {
         }
     }
 
-    /// A publisher of 64-byte messages, one each 200 µs, without end, as soon as somebody
-    /// subscribes.
+    /// A publisher of 64-byte messages, one each 200 µs, without end.
     pub fn publish(service: &str, settings: Settings, origin: u64) -> Role {
         Role::publish_of(service, settings, origin, 64)
     }
@@ -109,12 +104,10 @@ pub struct Seen {
     pub received: u64,
     pub first: u64,
     pub last: u64,
-    /// Numbers that were jumped over, from the first on.
     pub missing: u64,
     pub backwards: u64,
 }
 
-/// What the program reports, a JSON line every 20 ms.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     pub ready: bool,
@@ -144,7 +137,6 @@ impl Runner {
         self
     }
 
-    /// Its next report: as new as can be, however busy this machine is.
     pub fn next_report(&self) -> Report {
         let before = self.report();
         self.until("the next report", |report| *report != before)
@@ -163,7 +155,6 @@ impl Runner {
         self.report().seen.get(&origin).copied().unwrap_or_default()
     }
 
-    /// Asks it to end and gives its last report.
     pub fn finish(mut self) -> Report {
         let status = self.0.finish();
         assert!(

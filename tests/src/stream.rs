@@ -21,8 +21,6 @@ pub fn stream(rig: &Rig, service: &str, settings: Settings) -> (Runner, Runner) 
     (publisher, subscriber)
 }
 
-/// A publisher, of origin 1, that never pauses, and a reader that is slower; waits until data
-/// flows.
 pub fn slow_stream(rig: &Rig, service: &str, settings: Settings) -> (Runner, Runner) {
     let slow = Role::Subscribe {
         service: service.to_owned(),
@@ -64,7 +62,6 @@ pub fn flows_of(origin: u64, publisher: &Runner, subscriber: &Runner, when: &str
     );
 }
 
-/// Waits until a service takes these buses, in any order, as both gateways say.
 pub fn goes_over(rig: &Rig, service: &str, buses: &[Bus]) {
     for host in [0, 1] {
         eventually(&format!("{service} goes over {buses:?}, by host {host}"), || {

@@ -59,7 +59,6 @@ fn samples_of_ended_publisher_are_carried(bus: Bus) {
     all_that_is_left_behind_arrives(publisher, &subscriber);
 }
 
-/// Ends the publisher while data flows: what is on its way or waits by then arrives.
 fn all_that_is_left_behind_arrives(publisher: Runner, subscriber: &Runner) {
     subscriber.until_seen("data flows", |seen| seen.last > 50);
     let published = publisher.finish().sent;
@@ -146,8 +145,6 @@ fn goes_on(publisher: &busway_tests::role::Runner, when: &str) {
 fn hosts_publishing_both_ways_do_not_deadlock(bus: Bus) {
     const COUNT: u64 = 3_000;
     let rig = Rig::pair(bus);
-    // Readers first, then a publisher on each host that waits for both of them: its own host's and
-    // the gateway.
     let readers = [0, 1].map(|host| rig.run(host, &Role::subscribe("both", LOSSLESS)).ready());
     let publishers = [0, 1].map(|host| {
         let mut role = eager("both", host as u64 + 1, Some(COUNT));

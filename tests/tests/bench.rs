@@ -157,7 +157,6 @@ fn stale_shared_window_does_not_affect_next_run() {
     end(follower);
 }
 
-/// Waits until messages cross in number, not only what the two machines agree on.
 fn wait_until_it_measures(run: &Child) {
     let path = format!("/proc/{}/net/dev", run.id());
     let sent_packets = || -> u64 {

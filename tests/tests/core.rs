@@ -38,8 +38,6 @@ enum Under {
 }
 
 impl Under {
-    /// Words for the firmware's build: the folder of FreeRTOS's kernel. Why it can't be had,
-    /// otherwise.
     fn words(self) -> Result<Option<String>, String> {
         if self == Under::BareMetal {
             return Ok(None);
@@ -118,7 +116,6 @@ impl Product {
         assert!(built.expect("the firmware's build").success());
     }
 
-    /// The board's memory stays from one start to the next, as it does when a core is reset alone.
     fn start_board(&self) -> Board {
         let memory = format!(
             "memory-backend-file,id=window,share=on,mem-path={},size={MEMORY_BYTES}",
@@ -228,7 +225,6 @@ fn inverted(message: &[u8]) -> Vec<u8> {
     message.iter().map(|byte| !byte).collect()
 }
 
-/// Of 1 to 256 bytes.
 fn message(number: usize) -> Vec<u8> {
     let byte = |at| (number * 3 + at) as u8 ^ (number >> 6) as u8;
     (0..number * 5 % 256 + 1).map(byte).collect()
@@ -249,8 +245,6 @@ impl Queues<'_> {
         }
     }
 
-    /// Sends `numbers` as there is room, and takes the answers: they come in order, and none is
-    /// missing.
     fn are_answered(&self, numbers: std::ops::Range<usize>) {
         let mut sent = numbers.start;
         for expected in numbers.clone() {

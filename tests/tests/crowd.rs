@@ -10,7 +10,6 @@ use busway_tests::{Bus, Rig, eventually, on_each_bus};
 
 const STRICT: Settings = Settings::lossless(16);
 
-/// These tests keep all cores busy: one at a time, so that each measures itself and not the others.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {

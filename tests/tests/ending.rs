@@ -17,7 +17,6 @@ fn exists(rig: &Rig, host: usize, service: &ServiceName) -> bool {
         .expect("a readable domain")
 }
 
-/// Living nodes of a domain, and others: dead ones whose remains nobody has cleared away.
 fn nodes(rig: &Rig, host: usize) -> (usize, usize) {
     let mut count = (0, 0);
     let listed = Node::<Service>::list(&rig.config(host), |node| {

@@ -120,7 +120,6 @@ fn messages_lost_before_return_to_better_bus_are_counted() {
 
 const PATIENT: Settings = Settings::lossless(1_000);
 
-/// A slow stream over the link that is left while the preferred one is down.
 fn slow_stream_over_the_other(rig: &mut Rig, preferred: Bus) -> (Outage, Runner, Runner) {
     let outage = Outage::from_the_start(rig, 0, preferred);
     rig.start_gateways();

@@ -13,7 +13,6 @@ use iceoryx2::prelude::*;
 use iceoryx2::service::builder::publish_subscribe::Builder;
 use iceoryx2::service::ipc::Service;
 
-/// What `flatc` makes of `table Reading { number: uint64; content: [ubyte]; }`.
 #[derive(Clone, Copy, Debug)]
 struct Reading<'a> {
     table: Table<'a>,

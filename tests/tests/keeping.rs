@@ -9,7 +9,6 @@ use busway_tests::{Bus, Rig, on_each_bus};
 
 const WIDE: Settings = Settings::overwriting(64);
 
-/// A burst of large messages, far more than the way holds, and a subscriber that is slower.
 struct Burst {
     rig: Rig,
     subscriber: Runner,
@@ -20,7 +19,6 @@ struct Burst {
 const COUNT: u64 = 3_000;
 
 impl Burst {
-    /// All are published; not all that arrive have arrived.
     fn begin(bus: Bus, rule: &str, settings: Settings) -> Burst {
         let rig = Rig::pair_with(bus, &format!("[[service]]\nname = \"burst\"\n{rule}\n"));
         let subscriber = rig

@@ -48,7 +48,6 @@ impl Thread {
         line.expect("proc(5)").trim()
     }
 
-    /// Field `number` of `/proc/PID/stat`, counted from 1 as in proc(5).
     fn stat_field(&self, number: usize) -> &str {
         &self.stat[number - 3]
     }

@@ -11,12 +11,10 @@ use iceoryx2::prelude::*;
 
 const SERVICE: &str = "mixed";
 const LARGE: &str = "16KiB";
-/// In turn: runs of one kind and single ones, and one that is just not large and one that just is.
 const LENGTHS_BYTES: [usize; 12] = [
     64, 64, 20_000, 64, 16_383, 16_384, 70_000, 70_000, 100, 64, 300_000, 16,
 ];
 
-/// What is large takes `large`, everything else the other one.
 fn by_length(small: Bus, large: Bus) -> ([Bus; 2], String) {
     let (small_name, large_name) = (small.name(), large.name());
     let line = format!("large = {{ from = {LARGE:?}, buses = [{large_name:?}, {small_name:?}] }}");
@@ -83,7 +81,6 @@ fn nothing_is_lost_where_the_reader_is_slow(small: Bus, large: Bus) {
     let (buses, line) = by_length(small, large);
     let mut rig = Rig::pair_with_one_link(buses, &line);
     start(&mut rig);
-    // As fast as it can: both channels are full most of the time.
     let (publisher, subscriber) = mixed(&rig, STRICT, 0, 300);
     goes_over(&rig, SERVICE, &buses);
     subscriber.until_seen("2000 more", |seen| seen.received > 2000);

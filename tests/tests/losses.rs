@@ -9,8 +9,6 @@ use rustix::process::Signal;
 
 const SERVICE: &str = "counted";
 
-/// Ends the publisher and waits for its last message: how many it published, and what the
-/// subscriber has seen of them.
 fn conclude(publisher: Runner, subscriber: &Runner) -> (u64, Seen) {
     let published = publisher.finish().sent;
     let report = subscriber.until_seen("the last message arrives", |seen| seen.last == published);

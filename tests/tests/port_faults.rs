@@ -18,7 +18,6 @@ on_each_bus!(
     eight_readers_of_fast_remote_writer_read_whole_messages_in_order,
 );
 
-/// Far more than a message takes, even on a busy machine.
 const REFRESH_NS: i64 = 700_000_000;
 
 const PORTS: &str = r#"
@@ -80,8 +79,6 @@ impl Outage {
     }
 }
 
-/// Reads a port whose messages are the times of their writing, and checks that none is valid for
-/// longer than the refresh period.
 fn look(port: SamplingDestination<'_>) -> Option<(i64, Validity)> {
     let before_ns = get_time();
     let (written_ns, read) = read(port)?;

@@ -28,7 +28,6 @@ const CONVERSATION_AT: u64 = 40;
 /// The rig's windows: two in one file, the first one read by the host named first.
 const WINDOW_BYTES: u64 = 32 << 20;
 
-/// The gateway's answer to a hello must tell the peer this host's version as well.
 fn greet(mut socket: TcpStream) {
     socket.write_all(&HELLO).expect("the gateway is there");
     let mut answer = [0; 13];

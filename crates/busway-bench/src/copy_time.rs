@@ -1,9 +1,9 @@
 //! How long a message takes into a sampling register and out of it, on this machine.
 //!
-//! Contract: the times are those of one call when the register is in nobody's first caches, as when another core has written it:
-//! registers of one size fill 16 MiB and are gone through in turn, so that each call meets one that was left long ago. The
-//! result is the 99th percentile, with the clock's own time in it: the slowest calls are interruptions, of which no number of slots
-//! knows. Takes some ten milliseconds. Called by `busway check` for each size of a sampling channel.
+//! Contract: the times are those of one call when the register is in nobody's first caches, as
+//! when another core has written it: registers of one size fill 16 MiB and are visited in turn. The
+//! result is the 99th percentile, clock included: slower calls are interruptions, which no number
+//! of slots prevents. Takes about 10 ms. Called by `busway check`.
 
 // A window onto memory of our own, for which there is no mapping to open.
 #![allow(unsafe_code)]
@@ -14,12 +14,11 @@ use busway_core::register::{Layout, RegisterReader, RegisterWriter};
 use busway_core::{Medium, Window};
 use serde::Serialize;
 
-/// Memory that registers of one size fill: more than second-level caches hold.
 const MEMORY_BYTES: usize = 16 << 20;
 
 const LARGEST_BYTES: usize = 4 << 20;
 
-/// Registers at least, so that there is a percentile to speak of; large ones are gone through several times.
+/// Fewest calls of which there is a 99th percentile; few large registers are visited again.
 const CALLS: usize = 200;
 
 /// The measurement ends after this time, with what it has.
@@ -27,7 +26,6 @@ const TIME_LIMIT: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CopyTime {
-    /// A read attempt, from its first look at the index to its second.
     pub read_ns: u64,
     pub write_ns: u64,
 }
@@ -39,7 +37,7 @@ pub fn measure(max_size_bytes: u32) -> Option<CopyTime> {
     let each_bytes = layout.required_bytes();
     let registers = (MEMORY_BYTES / each_bytes).max(1);
     let mut memory = vec![0_u64; registers * each_bytes / 8];
-    // SAFETY: the vector is aligned for words, lives until after the last window below, which `memory` outlives as it is declared
+    // SAFETY: the vector is aligned for words, outlives all windows below, since it is declared
     // before them, and is reached through windows only: it is not named again.
     let window = unsafe {
         Window::from_raw_parts(

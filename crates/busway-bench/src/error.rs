@@ -11,7 +11,6 @@ pub enum BenchError {
     #[error("{program} ended early: {reason}{}", last_words(.stderr))]
     Ended {
         program: String,
-        /// Exit status, or its own words.
         reason: String,
         stderr: String,
     },
@@ -19,7 +18,6 @@ pub enum BenchError {
     TimedOut {
         what: String,
         after: Duration,
-        /// The last lines that the processes involved wrote to standard error.
         stderr: String,
     },
     /// The machine lacks something that a part needs; that part is skipped.
@@ -32,7 +30,6 @@ pub enum BenchError {
     FollowerGone(std::net::SocketAddr),
     #[error("interrupted")]
     Interrupted,
-    /// An option has a value that cannot be used.
     #[error("{option}: {value:?} {problem}; {mend}")]
     Option {
         option: &'static str,

@@ -29,17 +29,13 @@ use crate::BenchError;
 /// Where the directory lies that all hosts see: memory, and short enough for socket names.
 const SHARED_ROOT: &str = "/dev/shm";
 
-/// How far apart the hosts are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isolation {
-    /// Network and mount namespaces.
     Namespaces,
-    /// iceoryx2 domains of one host.
     Domains,
 }
 
 impl Isolation {
-    /// For results and messages.
     pub fn describe(self) -> &'static str {
         match self {
             Self::Namespaces => "network and mount namespaces, own /dev/shm and /tmp, veth pair",
@@ -48,21 +44,17 @@ impl Isolation {
     }
 }
 
-/// The hosts and the directory that they share.
 #[derive(Debug)]
 pub struct Hosts {
     pub hosts: Vec<Host>,
-    /// A directory with the same path on every host: for windows and system files.
     pub shared: PathBuf,
     pub isolation: Isolation,
     prefix: String,
 }
 
-/// One host.
 #[derive(Debug)]
 pub struct Host {
     pub name: String,
-    /// Its own directory, below [`Hosts::shared`]; also the working directory of its programs.
     pub directory: PathBuf,
     /// iceoryx2 configuration file of its domain. Programs that look for `config/iceoryx2.toml` in
     /// their working directory find it too.
@@ -168,7 +160,6 @@ impl Hosts {
         }
     }
 
-    /// The address of host `of` as host `seen_from` reaches it.
     pub fn address(&self, of: usize, seen_from: usize) -> IpAddr {
         match self.isolation {
             Isolation::Domains => own_address(),
@@ -315,7 +306,6 @@ impl Host {
         self.tool("ip", arguments)
     }
 
-    /// Lets TIPC use an interface, where the kernel has TIPC.
     fn enable_tipc(&self, interface: &str) -> Result<(), BenchError> {
         let arguments = ["bearer", "enable", "media", "eth", "device", interface];
         match missing("tipc") {

@@ -292,8 +292,6 @@ impl Worker {
             if let Err(BenchError::Interrupted) = trouble {
                 return Err(BenchError::Interrupted);
             }
-            // Another program may have ended because this one is done: what this one has said until
-            // then counts.
             let read_until = Instant::now() + STOP_INTERVAL;
             loop {
                 if let Some(report) = self.poll(STOP_INTERVAL)?
@@ -317,7 +315,6 @@ impl Worker {
         }
     }
 
-    /// Waits for [`Report::Ready`]; gives the address of a bare TCP listener.
     pub fn ready(&mut self, stop: &AtomicBool) -> Result<Option<SocketAddr>, BenchError> {
         let what = format!("{} getting ready", self.name);
         self.wait_for(
@@ -397,7 +394,6 @@ pub fn go_on(stop: &AtomicBool) -> Result<(), BenchError> {
     }
 }
 
-/// Starts the gateway of `host`: `PROGRAM gateway --host NAME SYSTEM --status FILE`.
 pub fn start_gateway(program: &Path, host: &Host, system: &Path) -> Result<Process, BenchError> {
     let mut command = host.command(program)?;
     command

@@ -35,7 +35,6 @@ pub struct Access {
     pub tables: Vec<(String, String)>,
 }
 
-/// A window, as one side sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedWindow {
     /// A file, a device, or a resource of a PCI function that is enabled.

@@ -1,4 +1,4 @@
-//! `busway bench` over gateways as a user runs it: the same experiments and options as over anything else.
+//! `busway bench` over gateways as a user runs it: the experiments and options of all others.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;

@@ -24,20 +24,17 @@ use rustix::system::{RebootCommand, reboot};
 use super::lock;
 use super::protocol::{Bytes, Event, Job, PORT, Request, hear, say};
 
-/// What programs have of the machine that an agent is on.
 #[derive(Clone, Debug)]
 pub struct Home {
     /// Where they run, unless a job says otherwise, and where relative paths begin.
     pub directory: PathBuf,
     /// Where they are looked for.
     pub path: OsString,
-    /// Words in front of every program's own.
     pub before: Vec<String>,
 }
 
 const AGENT: &str = "busway-lab-agent";
 
-/// Whether this process is the first of a guest, or its child.
 pub fn is_first_program() -> bool {
     let name = std::env::args_os().next().unwrap_or_default();
     (std::process::id() == 1 && name == "/init") || name == AGENT
@@ -118,7 +115,6 @@ fn serve_host() -> Result<()> {
     serve(home, UntilHostComes(port.try_clone()?), port)
 }
 
-/// Serves requests until they end, and then ends all programs.
 pub fn serve(home: Home, requests: impl Read, events: impl Write + Send + 'static) -> Result<()> {
     let agent = Agent {
         port: Arc::new(Mutex::new(Box::new(events))),

@@ -69,7 +69,6 @@ fn build(set: Set) -> Result<BTreeMap<String, PathBuf>> {
     Ok(executables(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// The files that cargo's messages name, by target.
 fn executables(messages: &str) -> BTreeMap<String, PathBuf> {
     let parsed = messages
         .lines()

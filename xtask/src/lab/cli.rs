@@ -135,8 +135,6 @@ impl Lab {
 }
 
 impl Setup {
-    /// Runs a program in a guest that is so set up; with `listens` it gets this process's standard
-    /// input.
     fn execute(self, program: &[String], listens: bool) -> Result<ExitCode> {
         host::ensure()?;
         let store = Store::open()?;
@@ -178,7 +176,6 @@ impl Setup {
         Ok(ExitCode::from(u8::try_from(done.code).unwrap_or(1)))
     }
 
-    /// What a guest is made of, and the program's words there.
     fn plan(
         &self,
         name: &str,

@@ -30,11 +30,8 @@ use super::window::Window;
 const VERSION: i64 = 0;
 /// In the place of a peer's number: the memory.
 const MEMORY: i64 = -1;
-/// A peer that takes nothing for so long is given up, so that it keeps no other waiting.
 const SEND_LIMIT: Duration = Duration::from_secs(5);
 
-/// A server at work, for peers 0 to one less than their count. It ends when this is dropped; peers
-/// keep what they have.
 #[derive(Debug)]
 pub struct Doorbells {
     directory: tempfile::TempDir,
@@ -44,7 +41,6 @@ pub struct Doorbells {
 }
 
 impl Doorbells {
-    /// Serves `window` to `peers` peers at most, each of which can be rung at `vectors` vectors.
     pub fn start(window: &Window, peers: usize, vectors: usize) -> Result<Doorbells> {
         let directory = tempfile::Builder::new().prefix("busway-bells-").tempdir()?;
         let end = eventfd(0, EventfdFlags::CLOEXEC).context("no eventfd can be made")?;
@@ -81,13 +77,11 @@ impl Doorbells {
         })
     }
 
-    /// Where the peer of this number connects.
     #[must_use]
     pub fn socket(&self, number: usize) -> PathBuf {
         socket(self.directory.path(), number)
     }
 
-    /// Vectors of each peer.
     #[must_use]
     pub fn vectors(&self) -> usize {
         self.vectors
@@ -122,7 +116,6 @@ struct Server {
     end: OwnedFd,
 }
 
-/// What one look at the sockets found.
 #[derive(Default)]
 struct Found {
     has_ended: bool,
@@ -183,8 +176,6 @@ impl Server {
         found
     }
 
-    /// Greets a peer, tells it of the others, and the others of it if they don't know its number
-    /// yet.
     fn comes(&mut self, number: usize) -> Result<()> {
         let (connection, _) = self.slots[number].listener.accept()?;
         connection.set_nonblocking(false)?;
@@ -218,14 +209,12 @@ enum Source {
     Peer(usize),
 }
 
-/// Gives the eventfds of peer `number`, vector by vector.
 fn introduce(to: &UnixStream, number: usize, vectors: &[OwnedFd]) -> Result<()> {
     vectors
         .iter()
         .try_for_each(|vector| say(to, number as i64, Some(vector.as_fd())))
 }
 
-/// Sends one value, with a descriptor or without.
 fn say(to: &UnixStream, value: i64, with: Option<BorrowedFd<'_>>) -> Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);

@@ -16,7 +16,6 @@ use super::protocol::Job;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What a gateway says when a queue pair has gone into error by itself.
 const BROKEN: &str = "work on the queue pair failed";
 
 // In the directory of the agent.
@@ -71,8 +70,6 @@ pub struct Gateways<'a> {
 }
 
 impl<'a> Gateways<'a> {
-    /// Starts them, for a system file that `busway check` accepts, and waits until the link is up
-    /// over each of its buses on both.
     pub fn start(guests: [&'a Guest; 2], buses: &[&str], more: &str) -> Result<Gateways<'a>> {
         for guest in guests {
             guest.write(SYSTEM, 0o644, system_file(buses, more).as_bytes())?;
@@ -88,7 +85,6 @@ impl<'a> Gateways<'a> {
         Ok(gateways)
     }
 
-    /// Waits until each gateway's newest word on the link is that it is up, over each bus.
     pub fn linked(&self) -> Result<()> {
         let deadline = Instant::now() + LIMIT;
         let is_linked = |gateway| self.buses.iter().all(|bus| is_up(gateway, bus));
@@ -105,7 +101,6 @@ impl<'a> Gateways<'a> {
         Ok(())
     }
 
-    /// kill -9 of one host's gateway, and another one in its place.
     pub fn restart(&mut self, host: usize) -> Result<()> {
         self.running[host].signal(9)?;
         self.running[host].wait(LIMIT)?;
@@ -113,7 +108,6 @@ impl<'a> Gateways<'a> {
         self.linked()
     }
 
-    /// The same after `guest` has taken the place of a host that was switched off.
     pub fn replace(&mut self, host: usize, guest: &'a Guest) -> Result<()> {
         let system = self.guests[1 - host].read(SYSTEM)?;
         guest.write(SYSTEM, 0o644, &system)?;
@@ -122,8 +116,6 @@ impl<'a> Gateways<'a> {
         self.linked()
     }
 
-    /// Waits until a gateway's newest word on the link over its first bus is that it is down; gives
-    /// its reason.
     pub fn down(&self, host: usize) -> Result<String> {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -142,15 +134,11 @@ impl<'a> Gateways<'a> {
         }
     }
 
-    /// All that the gateway of `host` has said of the link over its first bus going down, the
-    /// oldest first.
     pub fn downs(&self, host: usize) -> Vec<String> {
         let said = self.said_of_link(host).into_iter();
         said.filter(|line| says_down(line)).collect()
     }
 
-    /// All that the gateway of `host` has said of the link over its first bus being up or down, the
-    /// oldest first.
     fn said_of_link(&self, host: usize) -> Vec<String> {
         let about = format!("over {} is ", self.buses[0]);
         let said = self.running[host].error_so_far();
@@ -204,7 +192,6 @@ impl<'a> Gateways<'a> {
         Ok(())
     }
 
-    /// Waits until a gateway's status file, which it writes once a second, lists a service.
     pub fn service(&self, host: usize, name: &str) -> Result<Value> {
         poll(|| {
             let status = self.status(host);
@@ -271,7 +258,6 @@ pub fn says_down(line: &str) -> bool {
 #[derive(Clone, Debug)]
 pub struct Stream {
     pub service: &'static str,
-    /// `None`: safe overflow. `Some(false)`: the publisher waits for slow subscribers.
     pub safe_overflow: Option<bool>,
     pub buffer: u32,
     pub lengths_bytes: &'static [usize],
@@ -394,7 +380,6 @@ fn all_arrive(subscriber: &Program<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Whether [`end_to_end`] failed since a queue pair had gone into error by itself.
 pub fn is_broken_queue_pair(error: &anyhow::Error) -> bool {
     format!("{error:#}").contains(BROKEN)
 }

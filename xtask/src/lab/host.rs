@@ -36,7 +36,6 @@ pub fn ensure_for_modules() -> Result<()> {
     ensure_all(FOR_MODULES)
 }
 
-/// Held while it is seen to that nothing is missing: only one installs.
 static INSTALLING: Mutex<()> = Mutex::new(());
 
 fn ensure_all(needs: &Needs) -> Result<()> {

@@ -39,7 +39,6 @@ const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 /// Changes when the contents of the shared part do.
 const LAYOUT: u32 = 1;
 
-/// The shared part of the initramfs for a kernel.
 pub fn base(store: &Store, kernel: &Kernel) -> Result<PathBuf> {
     let known = look_up(&PACKAGES.split(' ').collect::<Vec<_>>())?;
     let mut versions: Vec<String> = known
@@ -78,7 +77,6 @@ pub fn base(store: &Store, kernel: &Kernel) -> Result<PathBuf> {
     })
 }
 
-/// Directories, and links that make one of `/bin`, `/sbin` and their like below `/usr`.
 fn lay_out(archive: &mut Archive) -> Result<()> {
     let directories = "dev proc sys run tmp etc root usr usr/bin usr/lib usr/lib64";
     for directory in directories.split(' ').chain([LIBRARIES]) {
@@ -108,7 +106,6 @@ pub struct Placed {
     pub is_program: bool,
 }
 
-/// Writes the whole initramfs of a guest: the shared part, the first program, `files`.
 pub fn with_files(store: &Store, base: &Path, files: &[Placed], to: &Path) -> Result<()> {
     let init = Placed {
         from: own_program(store)?,
@@ -197,7 +194,6 @@ fn needed(ldd: &str) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// A file of the unpacked packages, whether they say `/bin` or `/usr/bin`.
 fn find_in(trees: &[PathBuf], name: &str) -> Result<PathBuf> {
     let other = format!("usr/{name}");
     let candidates = trees.iter().flat_map(|tree| [tree.join(name), tree.join(&other)]);

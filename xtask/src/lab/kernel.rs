@@ -58,8 +58,6 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Downloads and prepares it; with `siw` where a guest wants iWARP, which takes minutes the
-    /// first time.
     pub fn prepare(store: &Store, flavor: Flavor, with_siw: bool) -> Result<Kernel> {
         let meta = flavor.meta_package();
         let known = look_up(&[meta])?;
@@ -92,8 +90,6 @@ impl Kernel {
     }
 }
 
-/// Takes the ELF file out of a bzImage, by the header that `Documentation/arch/x86/boot.rst` of
-/// Linux describes.
 fn extract_vmlinux(bzimage: &Path, to: &Path) -> Result<()> {
     let image = fs::read(bzimage).with_context(|| format!("{} can't be read", bzimage.display()))?;
     let compressed =
@@ -134,7 +130,6 @@ fn payload(image: &[u8]) -> Option<&[u8]> {
 fn pick_modules(kmod: &Path, package: &Path, release: &str, extra: &[PathBuf], to: &Path) -> Result<()> {
     let from = package.join("lib/modules").join(release);
     let into = to.join("lib/modules").join(release);
-    // The package has no index: it is made in the unpacked package, where it harms nobody.
     depmod(kmod, package, release)?;
     let listed = fs::read_to_string(from.join("modules.dep"))?;
     for relative in closure(&listed, &MODULES.split(' ').collect::<Vec<_>>())? {
@@ -162,7 +157,6 @@ fn depmod(kmod: &Path, base: &Path, release: &str) -> Result<()> {
     output_of(&mut command).map(drop)
 }
 
-/// The files of the wanted modules and of all that they depend on, by the lines of a `modules.dep`.
 fn closure(modules_dep: &str, wanted: &[&str]) -> Result<BTreeSet<String>> {
     let name = |path: &str| {
         let file = path.rsplit('/').next().unwrap_or(path);

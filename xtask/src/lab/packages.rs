@@ -17,7 +17,6 @@ pub struct Package {
 }
 
 impl Package {
-    /// The package of a kernel that a meta package depends on, by the beginning of its name.
     pub fn dependency(&self, begins: &str) -> Option<&str> {
         let names = self
             .depends
@@ -47,7 +46,6 @@ pub fn look_up(names: &[&str]) -> Result<BTreeMap<String, Package>> {
     Ok(known)
 }
 
-/// Fails for no package that is missing: the caller looks.
 fn show(names: &[&str]) -> Result<String> {
     let mut command = Command::new("apt-cache");
     command.args(["show", "--no-all-versions"]).args(names);
@@ -74,7 +72,6 @@ fn parse(shown: &str) -> BTreeMap<String, Package> {
         .collect()
 }
 
-/// The directory of an unpacked package, downloaded if need be.
 pub fn unpacked(store: &Store, package: &Package) -> Result<PathBuf> {
     let Package { name, version, .. } = package;
     // The colon of an epoch must not be in a search path of libraries.

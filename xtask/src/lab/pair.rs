@@ -35,7 +35,6 @@ pub enum Between {
 }
 
 impl Pair {
-    /// Starts both, set up with `presets`; `prepare` adds what each of them is made of besides.
     pub fn start(
         store: &Store,
         logs: &Path,

@@ -10,7 +10,6 @@ use super::doorbells::Doorbells;
 use super::guest::{Guest, Plan};
 use super::window::{Window, address};
 
-/// Many times what any of it takes.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Where a guest has the window: function 0000:00:10.0; with doorbells also 0000:00:11.0, so that
 /// one guest can ring itself.
@@ -42,7 +41,6 @@ impl Preset {
         plan.with_siw |= self == Preset::Iwarp;
     }
 
-    /// The modules and the lines of shell that make the device, or what stands for one.
     fn device(self, plan: &Plan) -> (&'static [&'static str], String) {
         match self {
             Preset::Tipc => {
@@ -72,7 +70,6 @@ impl Preset {
         }
     }
 
-    /// Takes the device away while programs use it.
     pub fn remove_device(self, guest: &Guest) -> Result<()> {
         let line = match self {
             Preset::Tipc => "tipc bearer disable media eth device eth0",
@@ -113,7 +110,6 @@ done",
     )
 }
 
-/// What the host has for presets of PCI windows; guests have it for as long as this lives.
 #[derive(Debug, Default)]
 pub struct Windows {
     plain: Option<Window>,
@@ -121,7 +117,6 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// What these presets need.
     pub fn of(presets: &[Preset]) -> Result<Windows> {
         let has = |preset| presets.contains(&preset);
         anyhow::ensure!(

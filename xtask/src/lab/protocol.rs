@@ -19,7 +19,6 @@ pub const PORT: &str = "busway-lab";
 pub struct Job {
     pub words: Vec<String>,
     pub environment: BTreeMap<String, String>,
-    /// Where it runs; the agent's own directory by default, `/tmp` in a guest.
     pub directory: Option<String>,
 }
 
@@ -55,7 +54,6 @@ pub enum Event {
     Refused(u64, String),
 }
 
-/// Bytes, written as base64.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Bytes(pub Vec<u8>);

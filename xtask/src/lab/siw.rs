@@ -14,7 +14,6 @@ use super::store::Store;
 /// The directory of the module in Linux's source.
 const SOURCE: &str = "drivers/infiniband/sw/siw";
 
-/// The module for a kernel; takes half a minute the first time.
 pub fn module(store: &Store, release: &str, version: &str) -> Result<PathBuf> {
     store.once(&format!("siw/{release}_{version}/siw.ko"), |to| {
         host::ensure_for_modules()?;

@@ -30,8 +30,6 @@ impl Store {
         self.root.join(relative)
     }
 
-    /// Makes the directory or file `relative` by `make`, which writes it at the path that it is
-    /// given, unless it is there: whole or not at all.
     pub fn once(&self, relative: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
         let wanted = self.path(relative);
         if wanted.exists() {

@@ -13,7 +13,6 @@ pub struct Counts {
     pub failed: u64,
 }
 
-/// Runs all tests of a binary, those too that a machine without the kernel parts leaves out.
 pub fn run(guest: &Guest, program: &str, environment: &[(&str, &str)], limit: Duration) -> Result<Counts> {
     let mut job = Job::new(&[program, "--include-ignored"]);
     let owned = environment

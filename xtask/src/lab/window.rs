@@ -26,7 +26,6 @@ pub struct Window {
 }
 
 impl Window {
-    /// A window of zeros. `length_bytes` is a power of two, as the length of a PCI resource is.
     pub fn new(length_bytes: u64) -> Result<Window> {
         anyhow::ensure!(
             length_bytes.is_power_of_two() && length_bytes >= 4096,
@@ -106,7 +105,6 @@ impl Window {
     }
 }
 
-/// The address of the function in this slot, as the guest's `/sys/bus/pci/devices` has it.
 #[must_use]
 pub fn address(slot: u8) -> String {
     format!("0000:00:{slot:02x}.0")

@@ -22,7 +22,6 @@ use super::guest::Wire;
 use super::lock;
 
 const FRAME_BYTES: usize = 70_000;
-/// How long a frame waits for a guest that takes none before it is dropped, as a switch would.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -30,9 +29,7 @@ pub struct Faults {
     pub is_cut: bool,
     /// Each frame arrives so much later.
     pub delay_ms: u32,
-    /// Part of the frames that never arrive, 0 to 1.
     pub loss: f64,
-    /// Part of the frames that arrive twice.
     pub duplication: f64,
     /// Part of the frames that others overtake: they arrive another 5 ms later.
     pub reordering: f64,
@@ -101,8 +98,6 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Puts a relay between two guests, whose ends of the wire it gives; its sockets lie in
-    /// `directory`.
     pub fn start(directory: &Path, seed: u64) -> Result<(Relay, [Wire; 2])> {
         let path = |name: &str| directory.join(name);
         let ends = ["a", "b"].map(|name| Wire {
@@ -212,7 +207,6 @@ impl Direction {
         }
     }
 
-    /// Counts a frame; how often it arrives.
     fn note(&self, faults: Faults, fate: Fate) -> u32 {
         let mut frames = lock(&self.frames);
         frames.seen += 1;
@@ -224,7 +218,6 @@ impl Direction {
     }
 }
 
-/// Three throws, each 0 to below 1, that decide on one frame.
 #[derive(Clone, Copy, Debug)]
 struct Fate {
     loss: f64,
@@ -282,8 +275,6 @@ mod tests {
     /// After this long nothing comes that was not to come.
     const SILENCE: Duration = Duration::from_millis(300);
 
-    /// Numbers that arrive at the other end of those from 0 to below `count`, in the order of
-    /// arrival.
     fn arriving(faults: Faults, count: u16, seed: u64) -> (Vec<u16>, Frames) {
         let directory = tempfile::tempdir().unwrap();
         let (relay, ends) = Relay::start(directory.path(), seed).unwrap();

@@ -11,9 +11,7 @@ use std::fs;
 
 use sources::Source;
 
-/// Longest line of a comment, in characters.
 const WIDEST: usize = 100;
-/// Longest file, in lines.
 const LONGEST: usize = 600;
 /// Type names that say nothing about the type, and the fix.
 const RIDDLES: [(&str, &str); 12] = [

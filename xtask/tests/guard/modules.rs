@@ -87,7 +87,6 @@ impl Crate {
         read
     }
 
-    /// Reads a module, and those that it declares, which are in `folder`.
     fn file(&mut self, path: &Path, folder: &Path, module: Module) {
         let text = fs::read_to_string(path).unwrap_or_else(|it| panic!("{}: {it}", path.display()));
         let file = syn::parse_file(&text).expect("the compiler takes it, too");

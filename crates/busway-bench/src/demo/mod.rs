@@ -44,12 +44,10 @@ struct StreamSpec {
     interval_ns: u64,
 }
 
-/// What to demonstrate.
 #[derive(Clone, Debug)]
 pub struct DemoOptions {
     pub bus: &'static str,
     pub seconds: f64,
-    /// Whether to show figures on the terminal meanwhile (nothing is shown where there is none).
     pub live: bool,
     pub program: PathBuf,
 }

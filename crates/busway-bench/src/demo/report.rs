@@ -7,7 +7,6 @@ use serde::Serialize;
 
 use crate::record::{Measured, Recorder};
 
-/// The result of a demonstration.
 #[derive(Clone, Debug, Serialize)]
 pub struct DemoReport {
     pub bus: &'static str,
@@ -16,23 +15,19 @@ pub struct DemoReport {
     pub seconds: f64,
 }
 
-/// One stream as its subscriber saw it.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamReport {
     pub service: String,
-    /// Size of a message in bytes.
     pub payload_bytes: usize,
     pub sent: u64,
     pub received: u64,
     pub lost: u64,
-    /// Messages that came late or twice.
     pub out_of_order: u64,
     pub corrupt: u64,
     /// From just before `send` to just after `receive`, with all bytes written before and checked
     /// after.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_ns: Option<LatencyReport>,
-    /// Payload received, in bytes a second.
     pub bytes_per_s: f64,
 }
 

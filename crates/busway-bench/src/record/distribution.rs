@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 const MAX_NS: u64 = 100_000_000_000;
 const DIGITS: u8 = 3;
 
-/// A histogram of times that never allocates after it was made.
 #[derive(Clone, Debug)]
 pub struct Recorder(Histogram<u64>);
 
@@ -27,7 +26,6 @@ impl Recorder {
     }
 
     pub fn add(&mut self, other: &Self) {
-        // Both have the same bounds, so that every value of one has its place in the other.
         let _ = self.0.add(&other.0);
     }
 
@@ -47,7 +45,6 @@ impl Recorder {
         &self.0
     }
 
-    /// The histogram in the exchange format of HdrHistogram (V2, deflated, base64).
     pub fn encode(&self) -> String {
         let mut bytes = Vec::new();
         match V2DeflateSerializer::new().serialize(&self.0, &mut bytes) {
@@ -56,7 +53,6 @@ impl Recorder {
         }
     }
 
-    /// Reads what [`encode`](Self::encode) wrote; `None` if it is something else.
     pub fn decode(text: &str) -> Option<Self> {
         let bytes = BASE64_STANDARD.decode(text).ok()?;
         let read: Histogram<u64> = Deserializer::new().deserialize(&mut bytes.as_slice()).ok()?;
@@ -65,7 +61,6 @@ impl Recorder {
         Some(this)
     }
 
-    /// The figures, and the histogram in its encoded form; `None` without any time.
     pub fn distribution(&self) -> Option<Distribution> {
         self.figures(1).map(|figures| Distribution {
             histogram: Some(self.encode()),
@@ -73,7 +68,6 @@ impl Recorder {
         })
     }
 
-    /// The figures of every time divided by two; without a histogram.
     pub fn halves(&self) -> Option<Distribution> {
         self.figures(2)
     }
@@ -114,7 +108,6 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// All times, to three digits; `None` if there is no histogram or it is damaged.
     pub fn recorder(&self) -> Option<Recorder> {
         self.histogram.as_deref().and_then(Recorder::decode)
     }

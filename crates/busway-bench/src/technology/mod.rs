@@ -43,7 +43,6 @@ pub use wait::Wait;
 
 macro_rules! technologies {
     ($($module:ident),+ $(,)?) => {
-        /// Every technology that this program knows, the buses of the registry included.
         pub fn all() -> Vec<Description> {
             let mut all = Vec::new();
             $(all.extend($module::describe());)+

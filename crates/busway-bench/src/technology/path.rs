@@ -17,7 +17,6 @@ use busway_buses::{is_one_sided, needs_window};
 /// A blocking look ends after this long, so that a program notices that it shall end.
 pub(crate) const LOOK_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// A technology as experiments see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
     pub name: String,
@@ -25,10 +24,8 @@ pub struct Description {
     /// How programs can wait on it; those that an experiment uses by default.
     pub waits: Vec<Wait>,
     pub reach: Reach,
-    /// What it does with a stream of messages; none: it can't carry one.
     pub one_way: Option<OneWay>,
     pub max_bytes: usize,
-    /// What must be there before programs open it.
     pub stage: Stage,
     /// What this machine lacks for it, as the end of "needs …"; none: nothing.
     pub missing: Option<String>,
@@ -37,12 +34,10 @@ pub struct Description {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     Host,
-    /// On two hosts of one machine, which share files; on two machines that share a window.
     Machine,
     Network,
 }
 
-/// What happens to messages that come faster than they are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OneWay {
     /// The sender waits; none is lost.
@@ -53,7 +48,6 @@ pub enum OneWay {
     Lossy,
 }
 
-/// What must be there before programs open a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Nothing.
@@ -83,7 +77,6 @@ pub(super) fn reach_of(bus: &str) -> Reach {
     }
 }
 
-/// Which of the two programs this is. The answering one is opened first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Side {
@@ -91,24 +84,19 @@ pub enum Side {
     Answers,
 }
 
-/// By what two programs find each other.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MeetingPoint {
-    /// Unique to one measurement: letters, digits and hyphens.
     pub name: String,
     /// A directory for files that both programs open.
     pub directory: PathBuf,
-    /// Where the answering program listens; port 0: any, and it says which.
     pub address: SocketAddr,
     pub iceoryx2: PathBuf,
-    /// System file, where the stage needs one.
     pub system: Option<PathBuf>,
     pub host: String,
     /// Memory that both machines see, instead of files in `directory`.
     pub window: Option<SharedWindow>,
 }
 
-/// With what a path is opened.
 pub(crate) struct Opening<'a> {
     pub side: Side,
     pub place: &'a MeetingPoint,

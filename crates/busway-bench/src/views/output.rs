@@ -1,4 +1,4 @@
-//! The files that a result goes into, and what the terminal shows of it: options of every experiment.
+//! The files that a result goes into, and what the terminal shows of it.
 
 use std::io;
 use std::path::{Path, PathBuf};

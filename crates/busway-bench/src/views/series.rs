@@ -12,8 +12,6 @@ pub(super) const CROWDED_MARK: &str = "†";
 pub(super) const CROWDED: &str =
     "† more busy threads than cores: these figures show the scheduler as much as the mechanism";
 
-/// Runs of one experiment that are shown together. One run has no label; several are compared with
-/// the first.
 #[derive(Clone, Copy)]
 pub(super) struct Set<'a> {
     runs: &'a [(String, &'a Run)],
@@ -76,7 +74,6 @@ impl<'a> Set<'a> {
         })
     }
 
-    /// All lines: those of the same technology beside each other, whichever run they are of.
     pub fn series(&self) -> Vec<Series<'a>> {
         let mut all: Vec<Series<'a>> = Vec::new();
         for entry in self.entries() {
@@ -100,7 +97,6 @@ impl<'a> Set<'a> {
         all
     }
 
-    /// A series by one of its rows, a crowded one if there is any.
     pub fn entry(&self, series: &Series<'a>) -> Entry<'a> {
         let run = series.key.run;
         let label = if self.runs.len() > 1 {
@@ -113,7 +109,6 @@ impl<'a> Set<'a> {
         Entry { run, label, row }
     }
 
-    /// Sizes and intervals that occur together, ascending.
     pub fn streams(&self) -> Vec<(u64, Option<u64>)> {
         let streams = self
             .entries()
@@ -126,8 +121,6 @@ impl<'a> Set<'a> {
         distinct(self.entries().map(|entry| entry.row.payload_bytes))
     }
 
-    /// All intervals of rows, ascending; one absent interval if no row has any. Rows without one
-    /// belong to each of them.
     pub fn intervals_ns(&self) -> Vec<Option<u64>> {
         let all = distinct(self.entries().filter_map(|entry| entry.row.interval_ns));
         if all.is_empty() {
@@ -137,7 +130,6 @@ impl<'a> Set<'a> {
         }
     }
 
-    /// The figure by which a row is compared, over that of the same row in the first run.
     pub fn ratio_to_first_run(&self, entry: &Entry<'_>) -> Option<f64> {
         if entry.run == 0 {
             return None;
@@ -180,7 +172,6 @@ fn key(run: usize, row: &Row) -> Key<'_> {
     }
 }
 
-/// The text, with the mark of a row that had more busy threads than cores.
 pub(super) fn marked(text: &str, row: &Row) -> String {
     match row.crowded {
         true => format!("{text} {CROWDED_MARK}"),
@@ -216,7 +207,6 @@ pub(super) fn load_percent(row: &Row) -> Option<f64> {
     Some(sent.unwrap_or(0.0) + received.unwrap_or(0.0)).filter(|_| sent.or(received).is_some())
 }
 
-/// Half round trips: as recorded, or from the round trips.
 pub(super) fn half(row: &Row) -> Option<Distribution> {
     if row.half_rtt_ns.is_some() {
         return row.half_rtt_ns.clone();

@@ -31,9 +31,7 @@ pub struct Show {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Columns {
-    /// Every column of every table, and a table for every size.
     All,
-    /// These, beside what a row is about.
     Only(Vec<String>),
 }
 
@@ -59,8 +57,6 @@ fn is_known(name: &str) -> bool {
     NAMES.split(' ').any(|known| known == name)
 }
 
-/// One run, or several of the same experiment beside each other, on a terminal of `width` columns;
-/// without a width nothing is dropped or wrapped.
 pub(super) fn text(set: &Set<'_>, show: &Show, width: Option<usize>) -> String {
     let mut out = String::new();
     for difference in set.differences() {

@@ -14,7 +14,6 @@ use crate::record::{Ratio, Row};
 enum Faster {
     First,
     Second,
-    /// The rounds differ by more than the two do.
     Undecided,
 }
 

@@ -11,7 +11,6 @@ use crate::control::{Control, WorkerResult};
 use crate::record::{Calls, Recorder};
 use crate::technology::{MeetingPoint, Side, join, port_names, sampling_ports, start};
 
-/// The program that calls both ends of a channel of ports.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PortCalls {
     pub place: MeetingPoint,

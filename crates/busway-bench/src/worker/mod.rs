@@ -27,20 +27,14 @@ pub use report::Report;
 use report::report;
 pub use services::Services;
 
-/// Which program this process is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// One of two programs that exchange messages over a technology.
     Exchange(Exchange),
-    /// Holds many services open without sending (for the cost of being idle).
     Services(Services),
     PortCalls(PortCalls),
-    /// The task that shares a core with a receiving partition.
     Compute(Compute),
-    /// The receiving partition beside it.
     Partition(Partition),
-    /// Keeps the processing of the host's packets on this CPU.
     Steer(usize),
 }
 
@@ -57,7 +51,6 @@ impl Role {
     }
 }
 
-/// Runs the role given as JSON in `args[0]`; for the hidden subcommand `bench-worker`.
 pub fn main(args: &[String]) -> ExitCode {
     let role = match args.first().map(|text| serde_json::from_str::<Role>(text)) {
         Some(Ok(role)) => role,

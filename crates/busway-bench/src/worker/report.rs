@@ -8,26 +8,21 @@ use serde::{Deserialize, Serialize};
 use crate::control::Control;
 use crate::record::{Calls, Condition, Measured};
 
-/// What a worker reports to its parent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Report {
     /// Its ports are there (a bare TCP listener says at which address).
     Ready(Option<SocketAddr>),
-    /// The first probe or answer came through.
     Arrived,
     /// What was counted so far.
     Progress(Box<Measured>),
-    /// What the program asked of the system, and got.
     Conditions(Vec<Condition>),
     /// What a program of an experiment has counted; it stays until the parent closes its standard
     /// input.
     Counted(Box<Measured>),
     /// What a long run has found since its last report.
     Interim(Box<Measured>),
-    /// What calls of ports cost; nothing more follows than [`Report::Done`].
     Calls(Calls),
-    /// The process ends.
     Done,
     /// It cannot go on; the process ends.
     Failed(String),

@@ -16,8 +16,6 @@ pub struct Services {
     pub publish: bool,
 }
 
-/// Opens `count` services with default settings and a port each, and holds them until the parent
-/// goes.
 pub(super) fn hold(spec: &Services, control: &Control) -> WorkerResult<()> {
     let node = iceoryx2_node(&spec.config)?;
     let mut publishers = Vec::new();

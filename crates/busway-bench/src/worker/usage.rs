@@ -74,8 +74,6 @@ fn process_times_s() -> (f64, f64) {
     (seconds(usage.ru_utime), seconds(usage.ru_stime))
 }
 
-/// User, system and interrupt time from `/proc/stat` (proc_stat(5): user nice system idle iowait
-/// irq softirq).
 fn host_times_s(stat: &str) -> [f64; 3] {
     let mut ticks = [0_u64; 7];
     let words = stat.lines().next().unwrap_or_default().split_ascii_whitespace();
@@ -93,7 +91,6 @@ fn packets_of(dev: &str, interface: &str) -> Option<[u64; 2]> {
         .filter_map(|line| line.split_once(':'))
         .find(|(name, _)| name.trim() == interface)?;
     let mut numbers = line.1.split_ascii_whitespace().map(|word| word.parse::<u64>());
-    // Eight numbers of receiving (bytes, packets, ...), then eight of sending.
     let received = numbers.nth(1)?.ok()?;
     let sent = numbers.nth(7)?.ok()?;
     Some([received, sent])
@@ -104,7 +101,6 @@ fn interface_towards(peer: IpAddr) -> Option<String> {
         IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
     };
-    // Connecting a datagram socket sends nothing; it asks the routing table.
     let socket = UdpSocket::bind((any, 0)).ok()?;
     socket.connect((peer, 9)).ok()?;
     let own = socket.local_addr().ok()?.ip();

@@ -9,10 +9,8 @@ const SPINS: u32 = 100;
 /// core. Many more would leave the core to whatever else runs on a busy machine, where a sleeper is
 /// woken at once.
 const YIELDS: u32 = 100;
-/// Sleep of an adaptive program between looks; about 0.1 ms with the kernel's timer slack.
 const NAP: Duration = Duration::from_micros(50);
 
-/// Carries out a [`Wait`] in a loop that alternates looking and waiting.
 pub(super) struct Waiter {
     wait: Wait,
     looks: u32,

@@ -52,7 +52,6 @@ impl Numbers {
     }
 }
 
-/// Times around a median, with a tail as schedulers make it.
 pub fn times(median_ns: f64, samples: usize, seed: u64) -> Recorder {
     let mut numbers = Numbers::new(seed);
     let mut recorder = Recorder::default();
@@ -151,7 +150,6 @@ pub fn latency() -> Run {
     )
 }
 
-/// Twenty lines, nineteen sizes, refused conditions, crowded rows.
 pub fn large_latency() -> Run {
     let sizes: Vec<u64> = (4..=22).map(|power| 1 << power).collect();
     let mut run = latency_of(&TECHNOLOGIES, &sizes, 2_000);
@@ -182,7 +180,6 @@ fn load(user: f64, system: f64, packets: Option<f64>) -> Load {
     }
 }
 
-/// The published sizes, with dips where one more packet is needed.
 pub fn throughput() -> Run {
     let sizes: Vec<u64> = (1..=79)
         .map(|n| n * 512)
@@ -458,7 +455,6 @@ pub fn hostile() -> Run {
     run
 }
 
-/// One of each experiment, and the edges.
 pub fn all() -> Vec<(&'static str, Run)> {
     vec![
         ("latency", latency()),

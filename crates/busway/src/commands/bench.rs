@@ -29,7 +29,8 @@ Examples:
   busway bench latency --open-loop 10000 --json open.json
   busway bench latency --follower control.local --technologies tcp,udp,sampling-tcp")]
     Latency(latency::Args),
-    /// One direction as fast as it goes, by size: bytes and messages a second, losses, CPU load, packets
+    /// One direction as fast as it goes, by size: bytes and messages a second, losses, CPU load,
+    /// packets
     #[command(after_help = "\
 Examples:
   busway bench throughput --quick
@@ -61,10 +62,12 @@ Examples:
     ///
     /// Exit status 1 if it did not find them.
     SelfTest(self_test::Args),
-    /// What receiving messages costs a task that shares the core: execution times with no communication, one-sided, two-sided, and sockets
+    /// What receiving messages costs a task that shares the core: execution times with no
+    /// communication, one-sided, two-sided, and sockets
     ///
-    /// The task calculates once in each frame, the receiver reads its port later in the same frame; both, the receiving host's gateway and the
-    /// processing of its packets share one core. As root on isolated hosts; otherwise packets are processed on the sender's core.
+    /// The task calculates once in each frame, the receiver reads its port later in the same frame;
+    /// both, the receiving host's gateway and the processing of its packets share one core. As root
+    /// on isolated hosts; otherwise packets are processed on the sender's core.
     #[command(after_help = "\
 Examples:
   busway bench interference --quick
@@ -73,10 +76,11 @@ Examples:
     Interference(interference::Args),
     /// What a write and a read of a sampling port cost with nobody else at the channel
     Calls(calls::Args),
-    /// iceoryx2 program to iceoryx2 program through two gateways on every bus, beside the bare bus, and the Zenoh tunnel if it is installed
+    /// iceoryx2 program to iceoryx2 program through two gateways on every bus, beside the bare bus,
+    /// and the Zenoh tunnel if it is installed
     ///
-    /// As root on isolated hosts (namespaces), otherwise on two iceoryx2 domains of this host. Ctrl-C ends it with what was
-    /// measured so far.
+    /// As root on isolated hosts (namespaces), otherwise on two iceoryx2 domains of this host.
+    /// Ctrl-C ends it with what was measured so far.
     #[command(after_help = "\
 Examples:
   busway bench gateway --quick
@@ -93,7 +97,8 @@ Examples:
   busway bench compare board-a.json board-b.json board-c.json --report boards.html --csv boards.csv"
     )]
     Compare(views::compare::Args),
-    /// Every experiment after the other, each with its result and its page in one directory; about a quarter of an hour
+    /// Every experiment after the other, each with its result and its page in one directory; about
+    /// a quarter of an hour
     #[command(after_help = "\
 Examples:
   busway bench all results/
@@ -102,7 +107,8 @@ Examples:
     All(all::Args),
     /// List what messages can be exchanged over, and what this machine lacks for it
     Technologies,
-    /// Be the other machine of measurements between two: wait for runs, and serve one after the other
+    /// Be the other machine of measurements between two: wait for runs, and serve one after the
+    /// other
     #[command(after_help = "\
 Examples:
   busway bench follower
@@ -155,8 +161,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// This program's file, to be started again: by its name where that still leads to it, which it does not in a mount namespace without it, or once it
-/// has been replaced.
+/// This program's file, to be started again: by its name where that still leads to it. It does not
+/// in a mount namespace without the file, or once the file has been replaced.
 fn own_file() -> PathBuf {
     let named = std::env::current_exe().ok().filter(|path| path.exists());
     named.unwrap_or_else(|| "/proc/self/exe".into())

@@ -10,8 +10,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 /// Show two hosts on this machine, each with its own gateway and iceoryx2 programs
 ///
-/// Needs no root and leaves nothing behind. A 64-byte control message and a 1 MiB image stream are published on one host and
-/// subscribed on the other; every byte is checked.
+/// Needs no root and leaves nothing behind. A 64-byte control message and a 1 MiB image stream are
+/// published on one host and subscribed on the other; every byte is checked.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

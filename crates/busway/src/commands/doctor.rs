@@ -16,10 +16,12 @@ const TEXT_AT: usize = 17;
 /// Longer lines are hard to read, however wide the terminal is.
 const WIDTH_MAX: usize = 120;
 
-/// Say what on this host will spoil real-time latency, what it lacks for buses, and how to mend each
+/// Say what on this host will spoil real-time latency, what it lacks for buses, and how to mend
+/// each
 ///
-/// Reads /proc and /sys, and changes nothing. Each finding is good, spoils (it makes some messages late), missing (a bus or a
-/// technology cannot be used) or unknown. Run it as the user who will run the programs: limits differ.
+/// Reads /proc and /sys, and changes nothing. Each finding is good, spoils (it makes some messages
+/// late), missing (a bus or a technology cannot be used) or unknown. Run it as the user who will
+/// run the programs: limits differ.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

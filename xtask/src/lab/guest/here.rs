@@ -19,11 +19,9 @@ use super::{Guest, Plan, State};
 use crate::lab::agent::{Home, serve};
 use crate::lab::lock;
 
-/// Where iceoryx2 has its segments.
 const SHARED: &str = "/dev/shm";
 
 impl Guest {
-    /// This host under `name`, with these programs of its own.
     pub fn here(name: &str, programs: &[PathBuf]) -> Result<Guest> {
         let scratch = tempfile::Builder::new().prefix("busway-here-").tempdir()?;
         let (home, bin) = (scratch.path().join("home"), scratch.path().join("bin"));
@@ -65,8 +63,6 @@ impl Guest {
         })
     }
 
-    /// Ends what ends with this: the agent and its programs, where the guest is this host, and what
-    /// they left in the domain's memory.
     pub(super) fn leave(&self) {
         let _ = lock(&self.port).shutdown(Shutdown::Both);
         let prefix = domain(&self.scratch);

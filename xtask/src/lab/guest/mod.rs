@@ -36,7 +36,6 @@ pub struct Guest {
     machine: Mutex<Option<Child>>,
     port: Arc<Mutex<UnixStream>>,
     state: Arc<State>,
-    /// Sockets and initramfs; removed last.
     scratch: tempfile::TempDir,
 }
 
@@ -98,7 +97,6 @@ impl Guest {
         self.spawn_shown(job, false)
     }
 
-    /// The same; with `echoes` all that it writes is written here, too, as it comes.
     pub fn spawn_shown(&self, job: Job, echoes: bool) -> Result<Program<'_>> {
         self.ready()?;
         let what = job.words.join(" ");
@@ -179,7 +177,6 @@ impl Guest {
         say(&mut *lock(&self.port), request).with_context(|| format!("guest {} is gone", self.plan.name))
     }
 
-    /// Waits for the state of one request.
     fn progress<T>(
         &self,
         number: u64,

@@ -11,7 +11,6 @@ use crate::lab::protocol::PORT;
 /// In front of the names of tests in a guest.
 const TEST: &str = "test-";
 
-/// What an Ethernet frame carries at most unless somebody says otherwise.
 const ETHERNET_BYTES: u32 = 1500;
 
 #[derive(Clone, Debug)]
@@ -57,7 +56,6 @@ impl Wire {
         ]
     }
 
-    /// The words for QEMU that give guest `number` this end as its card number `card`, from 0 on.
     pub fn words(&self, number: u8, card: u8) -> [String; 4] {
         [
             "-netdev".to_owned(),
@@ -73,7 +71,6 @@ impl Wire {
 }
 
 impl Plan {
-    /// A guest with Debian's stock kernel, 512 MiB and no network.
     pub fn new(name: &str, number: u8) -> Plan {
         Plan {
             name: name.to_owned(),
@@ -95,13 +92,11 @@ impl Plan {
         format!("10.77.0.{}", self.number)
     }
 
-    /// Adds a program of the host, as `/bin/NAME`, and gives this path.
     pub fn program(&mut self, file: &Path) -> String {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         self.program_as(file, &name)
     }
 
-    /// The same, under another name.
     pub fn program_as(&mut self, file: &Path, name: &str) -> String {
         // `/bin` is a link to it.
         self.files.push(Placed {

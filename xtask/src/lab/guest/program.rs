@@ -11,14 +11,11 @@ use crate::lab::protocol::{Bytes, Request};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Its exit code, or 128 and the number of the signal that ended it.
     pub code: i32,
     pub output: String,
     pub error: String,
 }
 
-/// A program in a guest. It is killed when this is dropped: what a scenario has given up is not in
-/// the way of what follows in the same guest.
 #[derive(Debug)]
 pub struct Program<'a> {
     pub(super) guest: &'a Guest,
@@ -71,7 +68,6 @@ impl Program<'_> {
         self.so_far(|progress| progress.error.text())
     }
 
-    /// The lines of its standard output so far, each with the instant at which it came here.
     pub fn output_lines(&self) -> Vec<(Instant, String)> {
         self.so_far(|progress| progress.output.lines())
     }

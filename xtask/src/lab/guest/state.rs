@@ -35,7 +35,6 @@ pub(super) struct Progress {
     pub(super) echoes: bool,
 }
 
-/// What a program wrote, and when which part of it came.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Heard {
     bytes: Vec<u8>,

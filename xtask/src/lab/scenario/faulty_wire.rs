@@ -57,7 +57,6 @@ const STREAM: Stream = Stream {
 struct Row {
     bus: String,
     fault: &'static str,
-    /// Messages from the beginning of the fault until the stream had recovered.
     offered: u64,
     delivered: u64,
     lost: u64,
@@ -203,7 +202,6 @@ impl Watched<'_> {
     }
 }
 
-/// Instants at which a report came, and a number in it.
 type Curve = Vec<(Instant, u64)>;
 
 fn curve(lines: &[(Instant, String)], number: impl Fn(&Value) -> u64) -> Curve {
@@ -215,7 +213,6 @@ fn curve(lines: &[(Instant, String)], number: impl Fn(&Value) -> u64) -> Curve {
         .collect()
 }
 
-/// A report of the subscriber: when it came, the last number, how many messages.
 type Arrivals = Vec<(Instant, u64, u64)>;
 
 fn arrivals(lines: &[(Instant, String)]) -> Arrivals {
@@ -252,7 +249,6 @@ fn lateness(sending: &Curve, arriving: &Arrivals, from: u64, to: u64) -> (u64, D
     (late, worst)
 }
 
-/// From `end` until a message arrived that was sent after it.
 fn recovery(sending: &Curve, arriving: &Arrivals, end: Instant) -> Option<u64> {
     let (_, sent) = sending.iter().find(|(instant, _)| *instant >= end)?;
     let (arrived, ..) = arriving

@@ -29,7 +29,6 @@ use super::{host, lock};
 pub struct Scenario {
     pub name: &'static str,
     pub about: &'static str,
-    /// Whether a run without names leaves it out, so that it takes less than ten minutes.
     is_by_name_only: bool,
     /// Whether it takes times: then nothing else runs beside it.
     is_timed: bool,
@@ -89,8 +88,6 @@ pub struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// Notes the failure of one part, so that it hides no other: the scenario fails at its end.
-    /// Gives what the part gave, or null.
     pub fn part(&self, what: impl fmt::Display, outcome: Result<Value>) -> Value {
         outcome.unwrap_or_else(|error| {
             self.notes(format!("{what}: FAILED: {error:#}"));
@@ -187,8 +184,6 @@ fn unknown(name: &str) -> String {
 
 const AT_A_TIME: usize = 2;
 
-/// Runs scenarios, [`AT_A_TIME`] of them, those that take times by themselves; the result has a
-/// line for each. Those that were named (`is_named`) leave nothing out.
 pub fn run(chosen: &[&'static Scenario], is_named: bool, seed: u64, only: &str) -> Result<Vec<Line>> {
     let run = Run {
         store: Store::open()?,
@@ -267,8 +262,6 @@ impl Run<'_> {
     }
 }
 
-/// Whether a run with these results is one that may land: nothing failed, and nothing was skipped
-/// in continuous integration.
 pub fn judge(lines: &[Line], is_ci: bool) -> Result<()> {
     let count = |wanted: fn(&Outcome) -> bool| lines.iter().filter(|line| wanted(&line.outcome)).count();
     let failed = count(|outcome| matches!(outcome, Outcome::Failed { .. }));

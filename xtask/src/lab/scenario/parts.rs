@@ -21,8 +21,6 @@ const SUITE_LIMIT: Duration = Duration::from_secs(240);
 /// try without. Each one is said.
 const ATTEMPTS: u32 = 3;
 
-/// Runs test binaries of the buses in one guest, which has `presets` on an `eth0` that nobody is at
-/// the other end of.
 pub(super) fn suites(stage: &Stage<'_>, presets: &[Preset], names: &[&str]) -> Result<Value> {
     let sockets = tempfile::tempdir()?;
     let [wire, _] = Wire::pair(sockets.path());

@@ -55,7 +55,6 @@ enum Rival {
 struct Ring {
     medium: &'static str,
     preset: Preset,
-    /// `None`: what Ethernet has by default.
     mtu_bytes: Option<u32>,
     wait: &'static str,
     contests: &'static [Contest],
@@ -261,8 +260,6 @@ impl Ring {
         }
     }
 
-    /// The technologies of `busway bench` in this ring: of each contest those that `channels`
-    /// names, and the rival.
     fn names(&self, channels: impl Fn(&Contest) -> Vec<&'static str>) -> String {
         let mut names: Vec<&str> = Vec::new();
         for contest in self.contests {
@@ -274,7 +271,6 @@ impl Ring {
         names.join(",")
     }
 
-    /// The figures of each tool of latency at each size.
     fn tools(&self, stage: &Stage<'_>, pair: &Pair) -> BTreeMap<(&'static str, u64), Figure> {
         let mut figures = BTreeMap::new();
         for contest in self.contests {
@@ -332,7 +328,6 @@ impl Contest {
     }
 }
 
-/// Half a round trip as `busway bench` measures it.
 fn latency_of(result: &Value, technology: &str, payload_bytes: u64) -> Result<Figure> {
     let value = figure(result, technology, payload_bytes, "/half_rtt_ns/p50")?;
     let cost = |at| figure(result, technology, payload_bytes, at).ok();

@@ -37,7 +37,6 @@ pub(super) struct Choice<'a> {
 
 pub(super) fn of<'a>(set: &Set<'a>) -> Vec<Choice<'a>> {
     let all = set.series();
-    // The first way of waiting of each technology before the others.
     let mut order: Vec<(bool, usize, usize)> = Vec::new();
     for (at, one) in all.iter().enumerate() {
         let place = |it: &Series<'_>| {

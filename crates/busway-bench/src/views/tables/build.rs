@@ -160,7 +160,6 @@ fn key(text: &str) -> Head {
     }
 }
 
-/// A row for each entry: who it is, the columns that have figures, and ratios.
 pub(super) fn listing<'a>(
     set: &Set<'_>,
     title: impl Into<String>,
@@ -226,8 +225,6 @@ fn ratios(set: &Set<'_>, entries: &[Entry<'_>]) -> Vec<Cells> {
     all
 }
 
-/// A row for each series, a column for each step of a sweep; the narrower the terminal, the fewer
-/// steps between the first and the last.
 pub(super) fn matrix<S: Copy>(
     set: &Set<'_>,
     title: impl Into<String>,

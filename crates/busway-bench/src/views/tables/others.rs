@@ -7,7 +7,6 @@ use crate::record::{Calls, Row};
 use crate::views::series::{Entry, Set, half, marked};
 use crate::views::units;
 
-/// So many of the latest maxima does the terminal show.
 const LATEST_MAXIMA: usize = 12;
 
 pub(super) fn jitter(set: &Set<'_>, detail: Detail) -> Vec<Table> {

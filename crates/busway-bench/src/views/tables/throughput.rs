@@ -136,7 +136,6 @@ pub(super) fn stream(set: &Set<'_>) -> Vec<Table> {
     set.streams().into_iter().map(of_stream).collect()
 }
 
-/// The load of each side, and how much the baseline of the run has beyond it.
 fn totals<'a>(set: &Set<'a>, entries: &[Entry<'a>]) -> Vec<Column<'a>> {
     type Side = (&'static str, &'static str, fn(&Row) -> Option<&Load>);
     let sides: [Side; 2] = [("send", "sender", sender), ("recv", "receiver", receiver)];

@@ -10,24 +10,19 @@ use crate::technology::{MeetingPoint, PROBE, Side, Wait};
 /// Numbers of one measurement: from [`Exchange::base`], and fewer than this.
 pub const NUMBERS: u64 = 1 << 40;
 
-/// One of two programs that exchange messages.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Exchange {
     pub technology: String,
     pub place: MeetingPoint,
     pub part: ExchangePart,
-    /// Size of a message in bytes: a multiple of 8, at least
-    /// [`crate::technology::MIN_MESSAGE_BYTES`].
     pub payload_bytes: usize,
     pub touched: bool,
-    /// Whether a full queue loses its oldest message, where that can be chosen.
     #[serde(default)]
     pub overwrites: bool,
     pub wait: Wait,
     pub wanted: Wanted,
     /// First number: what a measurement before has left behind is below it, or [`NUMBERS`] above.
     pub base: u64,
-    /// When to end.
     pub extent: Extent,
 }
 
@@ -75,7 +70,6 @@ impl ExchangePart {
         }
     }
 
-    /// Whether messages go from this program to the other only, or from the other to this one.
     pub(super) fn is_one_way(self) -> bool {
         matches!(
             self,

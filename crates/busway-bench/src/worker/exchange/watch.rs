@@ -12,8 +12,6 @@ use crate::technology::Path;
 use crate::worker::report::{Report, report, stay};
 use crate::worker::waiter::Waiter;
 
-/// New maxima between two reports; of more, the last stays. Each is longer than all before it, so
-/// that there are never many.
 const MAXIMA: usize = 256;
 const INTERRUPTIONS: usize = 256;
 
@@ -70,7 +68,6 @@ struct Found {
     trips: Recorder,
     measured: Measured,
     longest_ns: u64,
-    /// Since when nothing was answered.
     silent_since_ns: Option<u64>,
 }
 

@@ -24,8 +24,6 @@ pub struct Compute {
     pub seconds: f64,
 }
 
-/// Runs the task. In the result, `sent` are executions, `lost` frames that an execution before them
-/// took over, and `times` how long each execution took by the clock.
 pub(crate) fn run(spec: &Compute, control: &Control) -> WorkerResult<Measured> {
     let (_granted, conditions) = conditions::apply(&spec.wanted);
     report(&Report::Conditions(conditions));

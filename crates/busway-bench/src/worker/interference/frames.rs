@@ -6,7 +6,6 @@ use rustix::time::{ClockId, Timespec};
 
 use crate::clock::now_ns;
 
-/// Where in a frame the receiver's window begins: this share of it.
 const WINDOW_SHARE: (u64, u64) = (3, 4);
 
 pub(super) fn next_frame_ns(now_ns: u64, frame_ns: u64) -> u64 {

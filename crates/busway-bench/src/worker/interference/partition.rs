@@ -17,7 +17,6 @@ use crate::worker::report::{Report, report, stay};
 /// Windows for the last messages, once the sender has ended.
 const LAST_WINDOWS: u32 = 50;
 
-/// The partition.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Partition {
     pub technology: String,
@@ -25,7 +24,6 @@ pub struct Partition {
     pub payload_bytes: usize,
     pub touched: bool,
     pub wanted: Wanted,
-    /// First number, as in [`crate::worker::Exchange::base`].
     pub base: u64,
     pub frame_ns: u64,
 }

@@ -19,9 +19,7 @@ const REFILL: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cut {
-    /// No frame passes the wire; both interfaces stay up, as with a switch between.
     Cable,
-    /// One host's interface goes down.
     Interface,
     /// One host's device of RDMA is deleted, its bearer of TIPC disabled, its PCI function removed:
     /// wires, addresses, memory stay.

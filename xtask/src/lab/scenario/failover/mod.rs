@@ -28,8 +28,6 @@ const TCP: &str = "tcp";
 /// for.
 const CUTS: usize = 3;
 
-/// What is beside TCP in the guests of each pair, and its device: on the first wire that of the
-/// first bus. All have a PCI window.
 const PAIRS: [&[(&str, Preset)]; 3] = [
     &[("tipc", Preset::Tipc), ("pci", Preset::Pci)],
     &[("rdma-send", Preset::Roce), ("rdma-write", Preset::Roce)],
@@ -65,7 +63,6 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<Value> {
     Ok(json!({ "cuts": rows, "markdown": markdown }))
 }
 
-/// Gateways over `bus` and TCP, a service for each order, and `cuts` of either bus in turn.
 fn between(
     stage: &Stage<'_>,
     hosts: &Hosts,
@@ -106,7 +103,6 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// A stream for each order, and so many cuts of the first bus of each, in turn.
     fn cuts(&self, stage: &Stage<'_>, cuts: usize, rows: &mut Vec<Row>) -> Result<()> {
         let [a, b] = self.hosts.pair.both();
         let mut streams = Vec::new();
@@ -120,7 +116,6 @@ impl Session<'_> {
             let (order, number) = (cut % 2, cut / 2);
             let ways = &self.ways[order];
             let way = ways[number % ways.len()];
-            // The receiving host's first.
             let guest = [b, a][number / ways.len() % 2];
             let what = format!(
                 "{} is cut beside {}: {}",
@@ -193,7 +188,6 @@ impl<'a> Running<'a> {
     fn start(service: &'static str, from: &'a Guest, to: &'a Guest) -> Result<Running<'a>> {
         let stream = Stream {
             service,
-            // Nothing may be lost, except with a link: publishers wait for room.
             safe_overflow: Some(false),
             buffer: 64,
             lengths_bytes: &[64, 2_000],
@@ -227,7 +221,6 @@ impl<'a> Running<'a> {
         Duration::from_micros(longest_us.unwrap_or(0))
     }
 
-    /// Ends it: the last message arrives, and both gateways account for each.
     fn conclude(&self, gateways: &Gateways<'_>) -> Result<()> {
         self.publisher.end_input()?;
         self.publisher.wait(LIMIT)?;

@@ -13,16 +13,11 @@ pub(super) struct Row {
     pub(super) at: String,
     /// From the cut until the receiving gateway said that the link is down, if it did.
     pub(super) noticed_ms: Option<u64>,
-    /// The longest time without a message, from before the cut until messages came over the other
-    /// bus.
     pub(super) silence_ms: u64,
-    /// The same from then until they came over this one again.
     pub(super) back_silence_ms: u64,
-    /// Messages that never came, each accounted for.
     pub(super) missing: u64,
 }
 
-/// A line for all cuts of one kind.
 pub(super) fn of(rows: &[Row]) -> String {
     let mut table = String::from(
         "| cut | by | goes over | cuts | noticed after, ms | longest silence, ms | of that after noticing | on the way back | lost, all counted |\n\

@@ -107,7 +107,6 @@ fn recognised(gateways: &Gateways<'_>, before: [usize; 2]) -> Result<Vec<String>
 /// link is down, and messages flow again.
 fn reset(stage: &Stage<'_>, joined: &Joined) -> Result<Value> {
     let [a, b] = joined.guests();
-    // Outlives the gateway that comes to be in it.
     let again;
     let mut gateways = Gateways::start([a, b], &["pci"], &joined.tables(Join::Shared))?;
     let (subscriber, publisher) = (STREAM.subscriber(b)?, STREAM.publisher(a)?);

@@ -16,7 +16,6 @@ pub(super) struct Row {
     pub(super) value: f64,
     pub(super) beside: &'static str,
     pub(super) beside_value: f64,
-    /// Of times above 1, of rates below 1: the channel is slower.
     pub(super) ratio: f64,
 }
 
@@ -37,7 +36,6 @@ pub(super) struct Worst {
 pub(super) struct Found {
     pub(super) rows: Vec<Row>,
     pub(super) worst: Vec<Worst>,
-    /// What got no answer while it was measured.
     pub(super) unanswered: Vec<String>,
     pub(super) histograms: Map<String, Value>,
 }

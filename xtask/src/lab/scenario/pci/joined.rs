@@ -59,7 +59,6 @@ pub(super) struct Joined {
     windows: Windows,
 }
 
-/// What lies behind the functions.
 #[derive(Debug)]
 struct Windows {
     shared: Window,
@@ -90,7 +89,6 @@ impl Windows {
 }
 
 impl Joined {
-    /// Starts both, set up.
     pub(super) fn start(stage: &Stage<'_>, programs: &Programs) -> Result<Joined> {
         let windows = Windows::make()?;
         let logs = stage.logs.join("joined");
@@ -111,14 +109,12 @@ impl Joined {
         [&self.a, &self.b]
     }
 
-    /// What host b becomes after it was switched off: the same machine, started again.
     pub(super) fn again(&self, stage: &Stage<'_>) -> Result<Guest> {
         let guest = Guest::start(stage.store, self.b.plan.clone(), &stage.logs.join("again"))?;
         set_up(&guest)?;
         Ok(guest)
     }
 
-    /// The window of [`Join::Shared`], from this host's side.
     pub(super) fn shared(&self) -> &Window {
         &self.windows.shared
     }
@@ -173,8 +169,6 @@ fn set_up(guest: &Guest) -> Result<()> {
     guest.shell(&preset::bind_to_vfio(&[RUNG]), LIMIT).map(drop)
 }
 
-/// What the gateway of a host uses of its processor while a channel is open and nothing comes:
-/// percent, without doorbells and with them.
 pub(super) fn idle(
     stage: &Stage<'_>,
     joined: &Joined,

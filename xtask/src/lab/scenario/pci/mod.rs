@@ -69,8 +69,6 @@ fn suites(stage: &Stage<'_>) -> Result<Value> {
     suites_in(stage, plan, &[Preset::PciDoorbell], &names, &environment)
 }
 
-/// A guest over the device, and this host by mapping the file behind it, or as a peer of the server
-/// with doorbells.
 fn with_this_host(stage: &Stage<'_>, joined: &Joined, programs: &Programs) -> Result<Value> {
     let here = Guest::here("b", &programs.files())?;
     let hosts = [&joined.a, &here];

@@ -229,8 +229,6 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Best, average and worst, with nothing beside and with a program that computes without end in
-    /// each guest.
     fn worst(&self, load: &'static str, found: &mut Found) -> Result<()> {
         let busy: Vec<Program<'_>> = match load {
             "busy" => self
@@ -288,8 +286,6 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// A sleeping receiver that a doorbell wakes, beside one that polls now and then and one that
-    /// polls without end.
     fn wake_up(&self, found: &mut Found) -> Result<()> {
         let half = |wait, access: &dyn Fn(&Guest) -> Vec<String>| {
             let experiment = Experiment {

@@ -31,7 +31,6 @@ pub(super) fn tool_figure(pair: &Pair, tool: &str, size_bytes: u64) -> Result<Fi
     })
 }
 
-/// Packets that the guest which asks has sent and received.
 fn packets(pair: &Pair) -> Result<f64> {
     let counters = "cd /sys/class/net/eth0/statistics && cat tx_packets rx_packets";
     let said = pair.guests[0].shell(counters, TOOL_LIMIT)?;
@@ -44,7 +43,6 @@ fn packets(pair: &Pair) -> Result<f64> {
         .sum()
 }
 
-/// Bytes a second as a tool of perftest measures them.
 pub(super) fn tool_bytes_per_s(pair: &Pair, tool: &str) -> Result<f64> {
     let (said, _) = perftest(
         pair,
@@ -54,8 +52,6 @@ pub(super) fn tool_bytes_per_s(pair: &Pair, tool: &str) -> Result<f64> {
     Ok(column(&said, BULK_BYTES, "BW average[MB/sec]")? * 1_048_576.0)
 }
 
-/// Runs a tool of perftest on both guests; what the one that connects said, and packets that this
-/// took.
 fn perftest(pair: &Pair, words: &[&str]) -> Result<(String, f64)> {
     let try_it = || {
         let before = packets(pair)?;
@@ -107,8 +103,6 @@ fn end(program: &Program<'_>) -> Result<String> {
     Ok(format!("{}{}", done.output, done.error))
 }
 
-/// A column of the line for a size, by the table's header, whose columns begin with `#` or are two
-/// spaces apart.
 fn column(said: &str, size_bytes: u64, name: &str) -> Result<f64> {
     let header = said
         .lines()
