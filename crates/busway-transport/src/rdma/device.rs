@@ -3,7 +3,7 @@
 //! Contract: a [`Device`] is found by a local address, and lives as long as anything made with it. A [`Region`] is memory
 //! that the device reads and, for completed work or for a peer that was given its key, writes; it is registered without
 //! relaxed ordering, since the protocols rely on writes of one queue pair becoming visible in order. Made by the control
-//! thread ([`super::link`]) and by the flavours when a channel opens; never in the data path.
+//! thread ([`super::link`]) and by the kinds of channel when a channel opens; never in the data path.
 #![allow(unsafe_code)] // Foreign functions; memory that a device writes.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};

@@ -9,7 +9,7 @@
 //! + 8   token         u64: from the landing description
 //! +16   from session  u64: of the connecting process
 //! +24   to session    u64: of the listening process
-//! +32   the flavour's request, at most 24 bytes
+//! +32   the kind of channel's request, at most 24 bytes
 //! ```
 //!
 //! Read and written by [`super::link`].
@@ -21,7 +21,7 @@ use crate::contract::ChannelId;
 pub const MAGIC: [u8; 4] = *b"BUSR";
 const FIXED_BYTES: usize = 32;
 
-/// What a flavour may add to the private data of a connection, in bytes.
+/// What a kind of channel may add to the private data of a connection, in bytes.
 pub const REQUEST_BYTES: usize = PRIVATE_BYTES - FIXED_BYTES;
 
 /// What the sender says when it connects.
@@ -35,7 +35,7 @@ pub struct Request {
     pub from_session: u64,
     /// The receiver's session, as it said itself.
     pub to_session: u64,
-    /// The flavour's part, [`REQUEST_BYTES`] at most; after [`decode`](Self::decode) with whatever the transport added.
+    /// The kind's part, [`REQUEST_BYTES`] at most; after [`decode`](Self::decode) with whatever the transport added.
     pub request: Vec<u8>,
 }
 
@@ -43,7 +43,7 @@ impl Request {
     /// The private data.
     ///
     /// # Panics
-    /// If the flavour's part is too long: a mistake of the flavour.
+    /// If the kind's part is too long: a mistake of the caller.
     pub fn encode(&self) -> Vec<u8> {
         assert!(self.request.len() <= REQUEST_BYTES);
         let mut bytes = Vec::with_capacity(PRIVATE_BYTES);

@@ -7,7 +7,7 @@
 //! is there. When the device is removed, every channel fails for that reason and the link goes down until it comes back.
 //!
 //! One control thread polls it; the link's descriptor is an epoll set of the inner link's, librdmacm's events, the attic of
-//! dropped senders and those senders. Which kind of ends a channel gets is the [`Flavour`]'s business.
+//! dropped senders and those senders. Which kind of ends a channel gets is the [`ChannelKind`]'s business.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -15,10 +15,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::channel_kind::ChannelKind;
 use super::cm::{CmEventKind, CmId, EventChannel, MOST_PORTS};
 use super::device::Device;
 use super::error::RdmaError;
-use super::flavour::Flavour;
 use super::landing::MAGIC;
 use super::lane::Lanes;
 use super::opens::{Context, Done, Opens};
@@ -63,7 +63,7 @@ struct Ready {
 ///
 /// # Errors
 /// The settings name no address, or one that another link of this process uses for the same peer; no descriptors left.
-pub(crate) fn open<F: Flavour, M: Message>(
+pub(crate) fn open<F: ChannelKind, M: Message>(
     shared: &Shared,
     identity: &LinkIdentity,
     settings: &LinkSettings,
@@ -100,7 +100,7 @@ pub(crate) fn open<F: Flavour, M: Message>(
     Ok(Box::new(link))
 }
 
-struct RdmaLink<F: Flavour, M: Message> {
+struct RdmaLink<F: ChannelKind, M: Message> {
     shared: Arc<tcp::Shared>,
     identity: LinkIdentity,
     settings: LinkSettings,
@@ -129,7 +129,7 @@ struct RdmaLink<F: Flavour, M: Message> {
     outbox: VecDeque<LinkEvent<M>>,
 }
 
-impl<F: Flavour, M: Message> RdmaLink<F, M> {
+impl<F: ChannelKind, M: Message> RdmaLink<F, M> {
     fn work(&mut self, now: Instant) {
         for token in self.poller.ready() {
             match token {
@@ -313,7 +313,7 @@ impl<F: Flavour, M: Message> RdmaLink<F, M> {
     }
 }
 
-impl<F: Flavour, M: Message> Link<M> for RdmaLink<F, M> {
+impl<F: ChannelKind, M: Message> Link<M> for RdmaLink<F, M> {
     fn bus(&self) -> &'static str {
         F::NAME
     }
@@ -415,7 +415,7 @@ impl<F: Flavour, M: Message> Link<M> for RdmaLink<F, M> {
     }
 }
 
-impl<F: Flavour, M: Message> Drop for RdmaLink<F, M> {
+impl<F: ChannelKind, M: Message> Drop for RdmaLink<F, M> {
     fn drop(&mut self) {
         self.opens.void("this host has closed the link");
     }

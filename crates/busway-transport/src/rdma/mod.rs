@@ -11,18 +11,18 @@
 //! | `landing`    | what the hosts tell each other of a channel                              | control thread |
 //! | `lane`       | lanes that fall asleep, and what wakes them                              | both           |
 //! | `opens`      | channels on their way to being open                                      | control thread |
-//! | `link`       | the link: a TCP link's conversation, and channels of a `flavour`         | control thread |
+//! | `link`       | the link: a TCP link's conversation, and channels of a `channel_kind`         | control thread |
 //! | [`write`](mod@write)| the bus `rdma-write`: the remote-write protocols                         | lanes          |
 //! | [`send`]       | the bus `rdma-send`: SEND and RECV with credits                          | lanes          |
 //!
 //! Nothing here is needed to build, and a process without an RDMA link never looks for a library.
 
+pub(crate) mod channel_kind;
 pub(crate) mod cm;
 pub(crate) mod completion;
 pub(crate) mod device;
 mod domain;
 pub(crate) mod error;
-pub(crate) mod flavour;
 pub(crate) mod landing;
 pub(crate) mod lane;
 pub(crate) mod link;

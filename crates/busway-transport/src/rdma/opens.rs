@@ -6,10 +6,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use super::channel_kind::ChannelKind;
 use super::cm::{CmEvent, CmEventKind, CmId, EventChannel, MOST_PORTS};
 use super::device::Device;
 use super::error::RdmaError;
-use super::flavour::Flavour;
 use super::landing::Request;
 use super::queue_pair::QueuePair;
 use crate::contract::{ChannelEnd, ChannelId, ChannelSpec, Direction, Message, Receiver, Sender};
@@ -37,7 +37,7 @@ pub(super) struct Context<'a> {
     pub(super) now: Instant,
 }
 
-struct Expected<F: Flavour> {
+struct Expected<F: ChannelKind> {
     channel: ChannelId,
     prepared: F::Prepared,
 }
@@ -46,8 +46,8 @@ struct Expected<F: Flavour> {
 type Finish<M> = Box<dyn FnOnce(&[u8]) -> Result<Box<dyn Sender<M>>, String> + Send>;
 
 /// What a sender connects to, kept until it has asked.
-struct Target<F: Flavour> {
-    place: F::Place,
+struct Target<F: ChannelKind> {
+    place: F::CheckedLanding,
     spec: ChannelSpec,
     token: u64,
     local: IpAddr,
@@ -56,7 +56,7 @@ struct Target<F: Flavour> {
     ports_in_use: u32,
 }
 
-enum Stage<F: Flavour, M: Message> {
+enum Stage<F: ChannelKind, M: Message> {
     /// The address or the route is being looked for.
     Resolving(CmId, Target<F>),
     /// The receiver was asked.
@@ -65,13 +65,13 @@ enum Stage<F: Flavour, M: Message> {
     Accepted(Box<dyn Receiver>, Arc<QueuePair>),
 }
 
-struct Opening<F: Flavour, M: Message> {
+struct Opening<F: ChannelKind, M: Message> {
     key: Key,
     give_up_at: Instant,
     stage: Stage<F, M>,
 }
 
-pub(super) struct Opens<F: Flavour, M: Message> {
+pub(super) struct Opens<F: ChannelKind, M: Message> {
     /// Receivers whose sender has not connected, by token.
     expected: HashMap<u64, Expected<F>>,
     /// By the number of their id.
@@ -81,7 +81,7 @@ pub(super) struct Opens<F: Flavour, M: Message> {
     last_number: u64,
 }
 
-impl<F: Flavour, M: Message> Opens<F, M> {
+impl<F: ChannelKind, M: Message> Opens<F, M> {
     /// `first_number` and all that follow name ids of channels.
     pub(super) fn new(first_number: u64) -> Self {
         Opens {
@@ -108,7 +108,7 @@ impl<F: Flavour, M: Message> Opens<F, M> {
         channel: ChannelId,
         spec: &ChannelSpec,
         landing: &Landing,
-        place: F::Place,
+        place: F::CheckedLanding,
         local: IpAddr,
         context: &Context<'_>,
     ) -> Result<(), RdmaError> {
@@ -302,7 +302,7 @@ enum Unasked {
 }
 
 /// Makes the sender's queue pair and asks the receiver for the connection.
-fn ask<F: Flavour, M: Message>(
+fn ask<F: ChannelKind, M: Message>(
     id: CmId,
     channel: ChannelId,
     target: &Target<F>,

@@ -21,10 +21,10 @@ pub(crate) mod wire;
 
 use std::sync::Arc;
 
+use super::channel_kind::{Accepted, Asking, ChannelKind};
 use super::cm::CmId;
 use super::device::{Access, Device, Region};
 use super::error::RdmaError;
-use super::flavour::{Accepted, Asking, Flavour};
 use super::lane::Lane;
 use super::queue_pair::{Capacity, QueuePair};
 use super::settings::{HostSettings, LinkSettings};
@@ -62,16 +62,16 @@ impl contract::Bus for RdmaSend {
         settings: &LinkSettings,
         peer_host: &str,
     ) -> Result<Box<dyn Link<M>>, OpenError> {
-        super::link::open::<TwoSided, M>(shared, identity, settings, peer_host)
+        super::link::open::<SendChannels, M>(shared, identity, settings, peer_host)
     }
 }
 
 /// Channels by SEND and RECV.
-struct TwoSided;
+struct SendChannels;
 
 /// A receiver's description, and what this host's settings say of sending to it.
 #[derive(Clone)]
-struct Judged {
+struct CheckedLanding {
     layout: Layout,
     zero_copy_from_bytes: usize,
     lane: Arc<Lane>,
@@ -85,10 +85,10 @@ struct Prepared {
     lane: Arc<Lane>,
 }
 
-impl Flavour for TwoSided {
+impl ChannelKind for SendChannels {
     const NAME: &'static str = <RdmaSend as contract::Bus>::NAME;
     type Prepared = Prepared;
-    type Place = Judged;
+    type CheckedLanding = CheckedLanding;
 
     fn prepare(
         device: &Arc<Device>,
@@ -127,8 +127,12 @@ impl Flavour for TwoSided {
         })
     }
 
-    fn judge(description: &[u8], settings: &LinkSettings, lane: &Arc<Lane>) -> Result<Judged, String> {
-        Ok(Judged {
+    fn judge(
+        description: &[u8],
+        settings: &LinkSettings,
+        lane: &Arc<Lane>,
+    ) -> Result<CheckedLanding, String> {
+        Ok(CheckedLanding {
             layout: Layout::decode(description)?,
             zero_copy_from_bytes: usize::try_from(settings.local.zero_copy_from).unwrap_or(usize::MAX),
             lane: Arc::clone(lane),
@@ -136,13 +140,13 @@ impl Flavour for TwoSided {
     }
 
     fn connect<M: Message>(
-        judged: Judged,
+        judged: CheckedLanding,
         device: &Arc<Device>,
         id: CmId,
         spec: &ChannelSpec,
         attic: &Arc<Attic>,
     ) -> Result<Asking<M>, String> {
-        let Judged {
+        let CheckedLanding {
             layout,
             zero_copy_from_bytes,
             lane,

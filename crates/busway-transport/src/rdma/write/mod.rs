@@ -8,27 +8,27 @@
 //! | module      | what it does                                                             | runs on        |
 //! |-------------|--------------------------------------------------------------------------|----------------|
 //! | `place`   | what the ends tell each other of their memory                            | control thread |
-//! | `flavour` | makes the ends                                                           | control thread |
+//! | `channels` | makes the ends                                                           | control thread |
 //! | `pipe`    | a queue pair as far memory                                               | lanes          |
-//! | `bell`    | wishes and rings, so that nobody sleeps too long                         | lanes          |
-//! | `way`     | what the channel ends ask of a bus                                       | lanes          |
+//! | `wake`    | wishes and rings, so that nobody sleeps too long                         | lanes          |
+//! | `access`     | what the channel ends ask of a bus                                       | lanes          |
 //!
 //! Payload and the word that publishes it are two WRITEs of one queue pair, which InfiniBand and RoCE make visible in order in memory
 //! registered without relaxed ordering; nothing relies on the order of bytes within one WRITE. iWARP promises no such order (RFC 5040,
 //! section 5.5), so there messages carry checksums and the receiver waits until they fit; a setting can force that either way. A message with a
 //! checksum needs no WRITE of its own to publish it: short ones go in one, whatever the transport (`place::ONE_WRITE_BYTES`, `SHORT_BYTES`
-//! in `flavour`).
+//! in `channels`).
 
-mod bell;
-mod flavour;
+mod access;
+mod channels;
 mod pipe;
 mod place;
-mod ring;
 pub mod settings;
-mod way;
+mod wake;
+mod waker;
 
 use crate::contract::{self, Link, LinkIdentity, Message, OpenError, Site};
-use flavour::{Always, ByTransport, Never, OneSided};
+use channels::{Always, ByTransport, Never, WriteChannels};
 use settings::{HostSettings, LinkSettings};
 
 /// The bus.
@@ -63,9 +63,9 @@ impl contract::Bus for RdmaWrite {
         peer_host: &str,
     ) -> Result<Box<dyn Link<M>>, OpenError> {
         let open = match settings.checked {
-            None => super::link::open::<OneSided<ByTransport>, M>,
-            Some(true) => super::link::open::<OneSided<Always>, M>,
-            Some(false) => super::link::open::<OneSided<Never>, M>,
+            None => super::link::open::<WriteChannels<ByTransport>, M>,
+            Some(true) => super::link::open::<WriteChannels<Always>, M>,
+            Some(false) => super::link::open::<WriteChannels<Never>, M>,
         };
         open(shared, identity, &settings.link, peer_host)
     }
@@ -74,6 +74,6 @@ impl contract::Bus for RdmaWrite {
 /// See [`crate::fuzzing`].
 #[cfg(fuzzing)]
 pub(crate) fn decode_place(bytes: &[u8]) {
-    let _ = place::Place::decode(bytes);
+    let _ = place::LandingMemory::decode(bytes);
     let _ = place::decode_request(bytes);
 }

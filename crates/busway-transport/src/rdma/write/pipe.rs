@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 
 use busway_core::{OutOfBounds, RemoteError, WORD_BYTES};
 
-use super::bell::Rest;
+use super::wake::WakeState;
 use crate::contract::ChannelError;
 use crate::rdma::completion::{Completions, NOTHING};
 use crate::rdma::device::Region;
@@ -25,7 +25,7 @@ use crate::session::attic::{Attic, Lingering};
 const INLINE_BYTES: usize = 64;
 /// Requests posted that have not completed, at most.
 const SENDS: usize = 128;
-/// RECVs for rings: one ring is under way at most, see [`super::bell`].
+/// RECVs for rings: one ring is under way at most, see [`super::wake`].
 const RECVS: usize = 4;
 /// Requests gathered: payload is busy at the first number, publications at the second; the rest is for the bell.
 const PAYLOAD_GATHERED: usize = 64;
@@ -111,7 +111,7 @@ pub struct Pipe {
     marks: VecDeque<(u64, u64)>,
     failure: Option<Failure>,
     /// The bell's part.
-    pub(super) rest: Rest,
+    pub(super) rest: WakeState,
 }
 
 impl Pipe {
@@ -124,7 +124,7 @@ impl Pipe {
         far: FarMemory,
         own: Region,
         staging: Region,
-        rest: Rest,
+        rest: WakeState,
     ) -> Result<Pipe, PostError> {
         let staging_bytes = (staging.len_bytes() - RECV_BYTES) & !(WORD_BYTES - 1);
         for number in 0..RECVS as u64 {

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The landing place is described in postcard's encoding; the request is the address (8 bytes) and the key (4 bytes) of the
-//! sender's memory, little-endian. Contract: both are hostile until [`Place::decode`] and [`decode_request`] have judged them.
-//! Called by the flavour.
+//! sender's memory, little-endian. Contract: both are hostile until [`LandingMemory::decode`] and [`decode_request`] have judged them.
+//! Called by `channels`.
 
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +34,7 @@ const REQUEST_BYTES: usize = 12;
 
 /// A landing place, as the receiver makes it and tells the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct LandingMemory {
     /// First position of ring and register, drawn at random, never 0.
     pub tag: u64,
     /// What lies in it.
@@ -47,7 +47,7 @@ pub struct Place {
     pub key: u32,
 }
 
-impl Place {
+impl LandingMemory {
     /// The description for the peer.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; 64];
@@ -61,8 +61,8 @@ impl Place {
     ///
     /// # Errors
     /// In words: what is wrong.
-    pub fn decode(bytes: &[u8]) -> Result<(Place, Parts), String> {
-        let place: Place = match postcard::take_from_bytes(bytes) {
+    pub fn decode(bytes: &[u8]) -> Result<(LandingMemory, Parts), String> {
+        let place: LandingMemory = match postcard::take_from_bytes(bytes) {
             Ok((place, [])) => place,
             Ok(_) => return Err(format!("{} bytes are more than a description has", bytes.len())),
             Err(error) => return Err(format!("{} bytes that are no description: {error}", bytes.len())),
@@ -136,12 +136,12 @@ mod tests {
     use super::*;
     use crate::contract::{ChannelSpec, Keep};
 
-    fn place() -> Place {
+    fn place() -> LandingMemory {
         let spec = ChannelSpec {
             keep: Keep::Latest,
             message_bytes: 4096,
         };
-        Place {
+        LandingMemory {
             tag: u64::MAX,
             shape: Shape::plan(&spec, 1 << 20),
             is_checked: true,
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_description_survives_the_wire() {
-        let (decoded, parts) = Place::decode(&place().encode()).expect("a good one");
+        let (decoded, parts) = LandingMemory::decode(&place().encode()).expect("a good one");
         assert_eq!(decoded, place());
         assert!(parts.ring.has_checksum());
         assert!(parts.register.is_some_and(|(layout, _)| layout.has_checksum()));
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn impossible_descriptions_are_refused() {
-        let with = |change: fn(&mut Place)| {
+        let with = |change: fn(&mut LandingMemory)| {
             let mut place = place();
             change(&mut place);
             place
@@ -174,13 +174,13 @@ mod tests {
             with(|place| place.shape.register_bytes = 1 << 40),
             with(|place| place.shape.register_bytes = 32 << 20),
         ] {
-            assert!(Place::decode(&bad.encode()).is_err(), "{bad:?}");
+            assert!(LandingMemory::decode(&bad.encode()).is_err(), "{bad:?}");
         }
         let bytes = place().encode();
         for end in 0..bytes.len() {
-            assert!(Place::decode(&bytes[..end]).is_err(), "{end}");
+            assert!(LandingMemory::decode(&bytes[..end]).is_err(), "{end}");
         }
-        assert!(Place::decode(&[0xff; 64]).is_err());
+        assert!(LandingMemory::decode(&[0xff; 64]).is_err());
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! What distinguishes the buses over RDMA: how a channel's bytes travel once its connection is asked for.
 //!
-//! Contract: [`super::link`] finds the device, listens, connects and watches; a [`Flavour`] lays out memory and makes the two
-//! ends. The receiver comes first ([`Flavour::prepare`]); its description goes to the sender over the conversation, the
+//! Contract: [`super::link`] finds the device, listens, connects and watches; a [`ChannelKind`] lays out memory and makes the two
+//! ends. The receiver comes first ([`ChannelKind::prepare`]); its description goes to the sender over the conversation, the
 //! sender's request to the receiver with the connection, the receiver's answer back with its acceptance. A queue pair is
-//! made, and every RECV that the peer may use is posted, before [`Flavour::accept`] or [`Flavour::connect`] returns: from
+//! made, and every RECV that the peer may use is posted, before [`ChannelKind::accept`] or [`ChannelKind::connect`] returns: from
 //! then on the peer may send. Called on the control thread.
 
 use std::sync::Arc;
@@ -41,13 +41,13 @@ pub struct Asking<M: Message> {
 }
 
 /// See the module.
-pub trait Flavour: Sized + Send + 'static {
+pub trait ChannelKind: Sized + Send + 'static {
     /// The bus's name in the system file.
     const NAME: &'static str;
     /// A receiver without a connection.
     type Prepared: Send;
     /// A receiver's description, judged.
-    type Place: Clone + Send;
+    type CheckedLanding: Clone + Send;
 
     /// Lays out the landing place of a channel whose end `lane` will poll; returns its description for the sender.
     ///
@@ -74,14 +74,18 @@ pub trait Flavour: Sized + Send + 'static {
     ///
     /// # Errors
     /// In words: what is wrong with it.
-    fn judge(description: &[u8], settings: &LinkSettings, lane: &Arc<Lane>) -> Result<Self::Place, String>;
+    fn judge(
+        description: &[u8],
+        settings: &LinkSettings,
+        lane: &Arc<Lane>,
+    ) -> Result<Self::CheckedLanding, String>;
 
     /// Makes the sending end towards that place, over an id whose route is resolved.
     ///
     /// # Errors
     /// In words: the device has no room, or is another one than the way to the peer leads over.
     fn connect<M: Message>(
-        place: Self::Place,
+        place: Self::CheckedLanding,
         device: &Arc<Device>,
         id: CmId,
         spec: &ChannelSpec,

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::bell::{MARK_AT, READ_AT, WANT_AT};
 use super::pipe::{Handle, Pipe};
+use super::wake::{MARK_AT, READ_AT, WANT_AT};
 use crate::contract::ChannelError;
 use crate::remote_write::{Waker, WritePermission};
 

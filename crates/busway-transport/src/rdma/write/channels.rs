@@ -1,6 +1,6 @@
 //! Makes the two ends of a channel over RDMA WRITE.
 //!
-//! Contract: see [`Flavour`]. The receiver's memory is registered before its description leaves, the sender's before its request does;
+//! Contract: see [`ChannelKind`]. The receiver's memory is registered before its description leaves, the sender's before its request does;
 //! each end's RECVs are posted before the other may ring. Called by the link, on the control thread.
 #![allow(unsafe_code)] // Windows onto registered memory.
 
@@ -11,17 +11,18 @@ use busway_core::Window;
 use busway_core::register::{RegisterReader, RegisterWriter};
 use busway_core::ring::{RingConsumer, RingProducer};
 
-use super::bell::Rest;
+use super::access::{Far, OverRdma};
 use super::pipe::{CAPACITY, Handle, Pipe, RECV_BYTES};
 use super::place::{
-    ONE_WRITE_BYTES, Place, RECEIVER_BELL_AT, SENDER_BELL_AT, SENDER_BYTES, decode_request, encode_request,
+    LandingMemory, ONE_WRITE_BYTES, RECEIVER_BELL_AT, SENDER_BELL_AT, SENDER_BYTES, decode_request,
+    encode_request,
 };
-use super::way::{Far, OverRdma};
+use super::wake::WakeState;
 use crate::contract::{ChannelSpec, Keep, Message, Receiver, Sender, WaitFor};
+use crate::rdma::channel_kind::{Accepted, Asking, ChannelKind};
 use crate::rdma::cm::CmId;
 use crate::rdma::device::{Access, Device, Region};
 use crate::rdma::error::{PostError, RdmaError};
-use crate::rdma::flavour::{Accepted, Asking, Flavour};
 use crate::rdma::lane::Lane;
 use crate::rdma::queue_pair::QueuePair;
 use crate::rdma::settings::LinkSettings;
@@ -46,7 +47,7 @@ const PATIENCE_BYTES: u64 = 1 << 32;
 
 /// See [`super`].
 #[derive(Debug)]
-pub(super) struct OneSided<C>(PhantomData<C>);
+pub(super) struct WriteChannels<C>(PhantomData<C>);
 
 /// Whether messages carry checksums.
 pub(super) trait Checking: Send + 'static {
@@ -85,7 +86,7 @@ impl Checking for Never {
 /// A landing place without a sender.
 pub(super) struct Prepared {
     region: Region,
-    place: Place,
+    place: LandingMemory,
     parts: Parts,
     keep: Keep,
     lane: Arc<Lane>,
@@ -93,16 +94,16 @@ pub(super) struct Prepared {
 
 /// A landing place to which a sender may connect.
 #[derive(Clone)]
-pub(super) struct Judged {
-    place: Place,
+pub(super) struct CheckedLanding {
+    place: LandingMemory,
     parts: Parts,
     lane: Arc<Lane>,
 }
 
-impl<C: Checking> Flavour for OneSided<C> {
+impl<C: Checking> ChannelKind for WriteChannels<C> {
     const NAME: &'static str = <super::RdmaWrite as crate::contract::Bus>::NAME;
     type Prepared = Prepared;
-    type Place = Judged;
+    type CheckedLanding = CheckedLanding;
 
     fn prepare(
         device: &Arc<Device>,
@@ -111,7 +112,7 @@ impl<C: Checking> Flavour for OneSided<C> {
     ) -> Result<(Prepared, Vec<u8>), RdmaError> {
         let is_checked = C::is_checked(device, spec);
         let widest_bytes = if is_checked { ONE_WRITE_BYTES } else { WIDE_BYTES };
-        let mut place = Place {
+        let mut place = LandingMemory {
             tag: crate::stream::draw_token().max(1),
             shape: Shape::plan_wide(spec, BUDGET_BYTES, widest_bytes),
             is_checked,
@@ -158,7 +159,7 @@ impl<C: Checking> Flavour for OneSided<C> {
         let staging = Region::new(device, LEAST_STAGING_BYTES, Access::Local).map_err(text)?;
         let window = window_of(&region);
         let line = part(&window, 0, ENTRY_BYTES)?;
-        let rest = Rest::new(
+        let rest = WakeState::new(
             line.clone(),
             RECEIVER_BELL_AT,
             SENDER_BELL_AT,
@@ -208,9 +209,13 @@ impl<C: Checking> Flavour for OneSided<C> {
         })
     }
 
-    fn judge(description: &[u8], _settings: &LinkSettings, lane: &Arc<Lane>) -> Result<Judged, String> {
-        let (place, parts) = Place::decode(description)?;
-        Ok(Judged {
+    fn judge(
+        description: &[u8],
+        _settings: &LinkSettings,
+        lane: &Arc<Lane>,
+    ) -> Result<CheckedLanding, String> {
+        let (place, parts) = LandingMemory::decode(description)?;
+        Ok(CheckedLanding {
             place,
             parts,
             lane: Arc::clone(lane),
@@ -218,13 +223,13 @@ impl<C: Checking> Flavour for OneSided<C> {
     }
 
     fn connect<M: Message>(
-        judged: Judged,
+        judged: CheckedLanding,
         device: &Arc<Device>,
         id: CmId,
         spec: &ChannelSpec,
         attic: &Arc<Attic>,
     ) -> Result<Asking<M>, String> {
-        let Judged { place, parts, lane } = judged;
+        let CheckedLanding { place, parts, lane } = judged;
         let pair = Arc::new(QueuePair::new(id, device, CAPACITY).map_err(text)?);
         let own = Region::new(device, SENDER_BYTES, Access::RemoteReadWrite).map_err(text)?;
         let request = encode_request(own.address(), own.remote_key());
@@ -232,7 +237,7 @@ impl<C: Checking> Flavour for OneSided<C> {
         let window = window_of(&own);
         let mut credit = part(&window, 0, ENTRY_BYTES)?;
         parts.ring.prepare_credits(&mut credit, place.tag).map_err(text)?;
-        let rest = Rest::new(
+        let rest = WakeState::new(
             part(&window, SENDER_BELL_AT, ENTRY_BYTES)?,
             SENDER_BELL_AT,
             RECEIVER_BELL_AT,

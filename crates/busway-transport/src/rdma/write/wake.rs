@@ -33,7 +33,7 @@
 //! connection else, if what is sent arrives with the answer to the opening. So the sender, which connects, rings once unasked, and the receiver begins as if it
 //! had wished for that ring.
 //!
-//! Contract: one [`Rest`] a pipe, on a lane. A peer that writes what it likes into the words makes needless rings and looks, or is not
+//! Contract: one [`WakeState`] a pipe, on a lane. A peer that writes what it likes into the words makes needless rings and looks, or is not
 //! woken: its own affair.
 
 use std::sync::Arc;
@@ -143,7 +143,7 @@ impl Ringer {
 
 /// One end's part of the bell.
 #[derive(Debug)]
-pub struct Rest {
+pub struct WakeState {
     /// This end's bell line.
     pub(super) line: Window,
     /// Offsets of the bell lines in the own and in the far memory.
@@ -155,13 +155,13 @@ pub struct Rest {
     pub(super) ringer: Ringer,
 }
 
-impl Rest {
+impl WakeState {
     /// For the bell line `line`, at `own_at` in the own memory, with the other's at `far_at` in the far memory. `mark` is where
     /// this end begins to publish.
-    pub fn new(line: Window, own_at: usize, far_at: usize, mark: u64, lane: Arc<Lane>) -> Rest {
+    pub fn new(line: Window, own_at: usize, far_at: usize, mark: u64, lane: Arc<Lane>) -> WakeState {
         // Inside: a bell line is a whole entry.
         let _ = line.store(MARK_AT, mark);
-        Rest {
+        WakeState {
             line,
             own_at,
             far_at,
@@ -172,7 +172,7 @@ impl Rest {
     }
 
     /// The other end [greets](super::pipe::Pipe::greet) before this one writes anything.
-    pub fn greeted(mut self) -> Rest {
+    pub fn greeted(mut self) -> WakeState {
         self.sleeper = Sleeper::greeted();
         self
     }
@@ -196,5 +196,5 @@ impl Rest {
 }
 
 #[cfg(test)]
-#[path = "bell_tests.rs"]
+#[path = "wake_tests.rs"]
 mod tests;
