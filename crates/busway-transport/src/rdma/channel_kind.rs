@@ -1,10 +1,12 @@
-//! What distinguishes the buses over RDMA: how a channel's bytes travel once its connection is asked for.
+//! What distinguishes the buses over RDMA: how a channel's bytes travel once its connection is
+//! asked for.
 //!
-//! Contract: [`super::link`] finds the device, listens, connects and watches; a [`ChannelKind`] lays out memory and makes the two
-//! ends. The receiver comes first ([`ChannelKind::prepare`]); its description goes to the sender over the conversation, the
-//! sender's request to the receiver with the connection, the receiver's answer back with its acceptance. A queue pair is
-//! made, and every RECV that the peer may use is posted, before [`ChannelKind::accept`] or [`ChannelKind::connect`] returns: from
-//! then on the peer may send. Called on the control thread.
+//! Contract: [`super::link`] finds the device, listens, connects and watches; a [`ChannelKind`]
+//! lays out memory and makes the two ends. The receiver comes first ([`ChannelKind::prepare`]); its
+//! description goes to the sender over the conversation, the sender's request to the receiver with
+//! the connection, the receiver's answer back with its acceptance. A queue pair is made, and every
+//! RECV that the peer may use is posted, before [`ChannelKind::accept`] or [`ChannelKind::connect`]
+//! returns: from then on the peer may send. Called on the control thread.
 
 use std::sync::Arc;
 
@@ -49,7 +51,8 @@ pub trait ChannelKind: Sized + Send + 'static {
     /// A receiver's description, judged.
     type CheckedLanding: Clone + Send;
 
-    /// Lays out the landing place of a channel whose end `lane` will poll; returns its description for the sender.
+    /// Lays out the landing place of a channel whose end `lane` will poll; returns its description
+    /// for the sender.
     ///
     /// # Errors
     /// No memory, or none that can be registered.
@@ -70,7 +73,8 @@ pub trait ChannelKind: Sized + Send + 'static {
         request: &[u8],
     ) -> Result<Accepted, String>;
 
-    /// Judges the description that a peer gave of its landing place, for a sender that `lane` will poll as the `settings` say.
+    /// Judges the description that a peer gave of its landing place, for a sender that `lane` will
+    /// poll as the `settings` say.
     ///
     /// # Errors
     /// In words: what is wrong with it.

@@ -1,9 +1,11 @@
-//! Connections by librdmacm: addresses, listening, connecting, and their events; nothing here waits.
+//! Connections by librdmacm: addresses, listening, connecting, and their events; nothing here
+//! waits.
 //!
-//! Contract: one [`EventChannel`] a link, polled by the control thread; [`CmId`]s name what an event is about by a number
-//! (`context`) of their maker's choice. An event is copied and acknowledged before it is handed out, so that destroying an
-//! id, which waits for events that are not acknowledged, waits for at most one copy. What a peer wrote (private data) is
-//! handed out as bytes for [`super::landing`] to judge. Called by [`super::link`] and [`super::device`].
+//! Contract: one [`EventChannel`] a link, polled by the control thread; [`CmId`]s name what an
+//! event is about by a number (`context`) of their maker's choice. An event is copied and
+//! acknowledged before it is handed out, so that destroying an id, which waits for events that are
+//! not acknowledged, waits for at most one copy. What a peer wrote (private data) is handed out as
+//! bytes for [`super::landing`] to judge. Called by [`super::link`] and [`super::device`].
 #![allow(unsafe_code)] // Foreign functions.
 
 use std::io;
@@ -16,22 +18,25 @@ use std::time::Duration;
 use super::error::RdmaError;
 use super::sys::{self, Libraries};
 
-/// Private data that both sides may give at most: 92 bytes of the InfiniBand CM's REQ less 36 of the IP addressing header
-/// (InfiniBand Architecture 1.4, 12.7 and annex A11).
+/// Private data that both sides may give at most: 92 bytes of the InfiniBand CM's REQ less 36 of
+/// the IP addressing header (InfiniBand Architecture 1.4, 12.7 and annex A11).
 pub const PRIVATE_BYTES: usize = 56;
-/// Private data that a peer's REP may carry at most, padding included (InfiniBand Architecture 1.4, 12.7: 196 bytes; iWARP: 512).
+/// Private data that a peer's REP may carry at most, padding included (InfiniBand Architecture 1.4,
+/// 12.7: 196 bytes; iWARP: 512).
 const RECEIVED_BYTES: usize = 512;
 /// How long the kernel looks for an address or a route.
 const RESOLVE: Duration = Duration::from_millis(2000);
-/// Local ACK time-out of a connection, 4.096 µs · 2^14 = 67 ms: a packet lost on RoCE is sent again after that, not after
-/// the seconds that the kernel would choose.
+/// Local ACK time-out of a connection, 4.096 µs · 2^14 = 67 ms: a packet lost on RoCE is sent again
+/// after that, not after the seconds that the kernel would choose.
 const ACK_TIMEOUT: u8 = 14;
-/// So many local ports of the system's choice are tried. Over iWARP by the kernel's TCP (siw) they are TCP's ports, but librdmacm is given one at
-/// random that only RDMA does not use: some socket may have it (EADDRINUSE), and the next is another.
+/// So many local ports of the system's choice are tried. Over iWARP by the kernel's TCP (siw) they
+/// are TCP's ports, but librdmacm is given one at random that only RDMA does not use: some socket
+/// may have it (EADDRINUSE), and the next is another.
 pub(super) const MOST_PORTS: u32 = 32;
-/// Retransmissions before a connection is given up, and (7 is "for ever") after "receiver not ready". Three bits each, so there are no more:
-/// a card gives up after half a second at least, soft RoCE never (`rxe_comp.c` takes 7 for "for ever" in both places). What holds a link
-/// for lost on a wire that loses packets is its conversation, by the `timeout` of the settings.
+/// Retransmissions before a connection is given up, and (7 is "for ever") after "receiver not
+/// ready". Three bits each, so there are no more: a card gives up after half a second at least,
+/// soft RoCE never (`rxe_comp.c` takes 7 for "for ever" in both places). What holds a link for lost
+/// on a wire that loses packets is its conversation, by the `timeout` of the settings.
 const RETRIES: u8 = 7;
 
 /// Where the events of a link's ids arrive.
@@ -74,7 +79,8 @@ impl EventChannel {
                 .cm
                 .rdma_get_cm_event(self.channel.as_ptr(), &raw mut event)
         };
-        // It fails when there is none (the descriptor does not block), and for events of ids that are gone.
+        // It fails when there is none (the descriptor does not block), and for events of ids that
+        // are gone.
         let event = NonNull::new(event).filter(|_| code == 0)?;
         // SAFETY: valid until it is acknowledged below.
         let raw = unsafe { *event.as_ptr() };
@@ -96,7 +102,8 @@ impl EventChannel {
             let data = param.private_data.cast::<u8>();
             let bytes = usize::from(param.private_data_len).min(RECEIVED_BYTES);
             if !data.is_null() {
-                // SAFETY: the library gives a buffer of that length, which lives as long as the event.
+                // SAFETY: the library gives a buffer of that length, which lives as long as the
+                // event.
                 copy.data = unsafe { std::slice::from_raw_parts(data, bytes) }.to_vec();
             }
         }
@@ -196,7 +203,8 @@ pub struct CmId {
     events: Arc<EventChannel>,
 }
 
-// SAFETY: librdmacm may be called from any thread; the id is only passed to it, and fields that it sets before the id is shared are read.
+// SAFETY: librdmacm may be called from any thread; the id is only passed to it, and fields that it
+// sets before the id is shared are read.
 unsafe impl Send for CmId {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for CmId {}
@@ -206,7 +214,8 @@ impl CmId {
     /// No resources.
     pub fn new(events: &Arc<EventChannel>, context: u64) -> Result<CmId, RdmaError> {
         let mut id = std::ptr::null_mut();
-        // SAFETY: the channel lives as long as the id holds it; the context is a number and never followed.
+        // SAFETY: the channel lives as long as the id holds it; the context is a number and never
+        // followed.
         let code = unsafe {
             events.libraries.cm.rdma_create_id(
                 events.channel.as_ptr(),
@@ -342,7 +351,8 @@ impl CmId {
         };
     }
 
-    /// Ends the connection: all work on the queue pair completes with an error. Where there is none any more, all is well.
+    /// Ends the connection: all work on the queue pair completes with an error. Where there is none
+    /// any more, all is well.
     pub fn disconnect(&self) {
         // SAFETY: the id lives.
         let _ = unsafe { self.events.libraries.cm.rdma_disconnect(self.as_ptr()) };
@@ -365,7 +375,8 @@ impl CmId {
 
     /// The device, null while it is not known.
     pub(super) fn verbs(&self) -> *mut sys::ibv_context {
-        // SAFETY: the id lives; the field is set before the id is handed out, or by an event that has been taken.
+        // SAFETY: the id lives; the field is set before the id is handed out, or by an event that
+        // has been taken.
         unsafe { self.id.as_ref().verbs }
     }
 
@@ -376,7 +387,8 @@ impl CmId {
 
 impl Drop for CmId {
     fn drop(&mut self) {
-        // SAFETY: made by the library, destroyed once; its queue pair, if any, went before (`QueuePair::drop`).
+        // SAFETY: made by the library, destroyed once; its queue pair, if any, went before
+        // (`QueuePair::drop`).
         unsafe { self.events.libraries.cm.rdma_destroy_id(self.id.as_ptr()) };
     }
 }

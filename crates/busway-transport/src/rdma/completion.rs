@@ -1,8 +1,10 @@
 //! Completions of one channel end, polled or slept for.
 //!
-//! Contract: an end whose lane is about to sleep polls until nothing is left, and then calls [`Completions::arm`]; where that says
-//! `true`, the end polls once more. A lane that spins arms nothing, since an event costs three system calls and what the kernel does to
-//! make it. When polling found nothing and `arm` said `false`, the descriptor becomes readable with the next completion:
+//! Contract: an end whose lane is about to sleep polls until nothing is left, and then calls
+//! [`Completions::arm`]; where that says `true`, the end polls once more. A lane that spins arms
+//! nothing, since an event costs three system calls and what the kernel does to make it. When
+//! polling found nothing and `arm` said `false`, the descriptor becomes readable with the next
+//! completion:
 //!
 //! ```text
 //! loop {
@@ -11,10 +13,11 @@
 //! }
 //! ```
 //!
-//! Why none is missed: the request for an event comes before the last look at the queue (InfiniBand Architecture 1.4,
-//! 11.4.2.2: a completion that is added after the request makes an event), so a completion is either seen by that look or
-//! makes an event. Why nobody is woken for ever: an event is taken from the channel as soon as a completion was seen
-//! since the request, for only then can there be one. Used by one lane.
+//! Why none is missed: the request for an event comes before the last look at the queue (InfiniBand
+//! Architecture 1.4, 11.4.2.2: a completion that is added after the request makes an event), so a
+//! completion is either seen by that look or makes an event. Why nobody is woken for ever: an event
+//! is taken from the channel as soon as a completion was seen since the request, for only then can
+//! there be one. Used by one lane.
 
 use std::io;
 use std::sync::Arc;
@@ -66,7 +69,8 @@ impl Completions {
         Ok(count)
     }
 
-    /// After a poll that found nothing: whether to poll once more before it is sure that the descriptor will wake a sleeper.
+    /// After a poll that found nothing: whether to poll once more before it is sure that the
+    /// descriptor will wake a sleeper.
     ///
     /// # Errors
     /// The completion queue has failed.

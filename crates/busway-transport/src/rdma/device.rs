@@ -1,9 +1,10 @@
 //! One RDMA device as a link uses it, and memory registered with it.
 //!
-//! Contract: a [`Device`] is found by a local address, and lives as long as anything made with it. A [`Region`] is memory
-//! that the device reads and, for completed work or for a peer that was given its key, writes; it is registered without
-//! relaxed ordering, since the protocols rely on writes of one queue pair becoming visible in order. Made by the control
-//! thread ([`super::link`]) and by the kinds of channel when a channel opens; never in the data path.
+//! Contract: a [`Device`] is found by a local address, and lives as long as anything made with it.
+//! A [`Region`] is memory that the device reads and, for completed work or for a peer that was
+//! given its key, writes; it is registered without relaxed ordering, since the protocols rely on
+//! writes of one queue pair becoming visible in order. Made by the control thread ([`super::link`])
+//! and by the kinds of channel when a channel opens; never in the data path.
 #![allow(unsafe_code)] // Foreign functions; memory that a device writes.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -42,7 +43,8 @@ pub struct Device {
 }
 
 impl Device {
-    /// The device that has this address. Events of the device (its removal) come through `events` with `context`.
+    /// The device that has this address. Events of the device (its removal) come through `events`
+    /// with `context`.
     ///
     /// # Errors
     /// Libraries missing, no such device, no resources.
@@ -91,7 +93,8 @@ impl Device {
         }))
     }
 
-    /// Whether it speaks iWARP: no placement order between two WRITEs by the letter of RFC 5040, no retry where no RECV is posted.
+    /// Whether it speaks iWARP: no placement order between two WRITEs by the letter of RFC 5040, no
+    /// retry where no RECV is posted.
     #[must_use]
     pub fn is_iwarp(&self) -> bool {
         self.is_iwarp
@@ -169,7 +172,8 @@ pub struct Region {
     device: Arc<Device>,
 }
 
-// SAFETY: the memory is reached through a window only, which is made for that; the registration is only read and released once.
+// SAFETY: the memory is reached through a window only, which is made for that; the registration is
+// only read and released once.
 unsafe impl Send for Region {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Region {}
@@ -194,7 +198,8 @@ impl Region {
                 Access::Local => 0,
                 Access::RemoteReadWrite => sys::IBV_ACCESS_REMOTE_WRITE | sys::IBV_ACCESS_REMOTE_READ,
             };
-        // SAFETY: the memory was just allocated with that size, and is freed only after the registration is gone.
+        // SAFETY: the memory was just allocated with that size, and is freed only after the
+        // registration is gone.
         let key = unsafe {
             device.libraries().verbs.ibv_reg_mr(
                 device.domain(),
@@ -209,8 +214,8 @@ impl Region {
             unsafe { dealloc(base.as_ptr(), layout) };
             return Err(refused(error));
         };
-        // SAFETY: page-aligned, allocated above, freed only in `drop`; reached through this window and the device alone, and
-        // clones of the window are given out only by the unsafe `window`.
+        // SAFETY: page-aligned, allocated above, freed only in `drop`; reached through this window
+        // and the device alone, and clones of the window are given out only by the unsafe `window`.
         let window = unsafe { Window::from_raw_parts(base.as_ptr(), size, Medium::Coherent) };
         Ok(Region {
             key,
@@ -253,7 +258,8 @@ impl Region {
         self.window.read(offset, into)
     }
 
-    /// Writes `header` and then `parts` without gaps at `offset`, a multiple of 8 (see [`Window::write`]).
+    /// Writes `header` and then `parts` without gaps at `offset`, a multiple of 8 (see
+    /// [`Window::write`]).
     ///
     /// # Errors
     /// [`OutOfBounds`].
@@ -272,7 +278,8 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: registered by `new` and released once. Work that still names it fails and reaches no memory.
+        // SAFETY: registered by `new` and released once. Work that still names it fails and reaches
+        // no memory.
         let code = unsafe { self.device.libraries().verbs.ibv_dereg_mr(self.key.as_ptr()) };
         if code == 0 {
             // SAFETY: allocated by `new` with this layout; no device knows it any more.

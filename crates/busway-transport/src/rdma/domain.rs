@@ -27,7 +27,8 @@ pub(super) struct Domain {
 /// Domains that live, by the address of their open device.
 static DOMAINS: Mutex<BTreeMap<usize, u32>> = Mutex::new(BTreeMap::new());
 
-// SAFETY: the domain is only handed to verbs, which may be called from any thread at once (ibv(7): the library is thread-safe).
+// SAFETY: the domain is only handed to verbs, which may be called from any thread at once (ibv(7):
+// the library is thread-safe).
 unsafe impl Send for Domain {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Domain {}
@@ -93,9 +94,10 @@ impl Drop for Domain {
 
 /// Lets the kernel finish the removal of a device that nothing of this process uses any more.
 ///
-/// librdmacm (44) keeps every device that it has opened open until another one appears, and the kernel waits with a removal
-/// until nobody has the device open. Its descriptors are therefore made to mean /dev/null: the kernel's device is closed, and
-/// the library closes the numbers whenever it likes.
+/// librdmacm (44) keeps every device that it has opened open until another one appears, and the
+/// kernel waits with a removal until nobody has the device open. Its descriptors are therefore made
+/// to mean /dev/null: the kernel's device is closed, and the library closes the numbers whenever it
+/// likes.
 ///
 /// # Safety
 /// `verbs` is an open device of librdmacm.
@@ -109,8 +111,8 @@ unsafe fn close(verbs: *mut sys::ibv_context) {
         if number < 0 {
             continue;
         }
-        // SAFETY: the number belongs to the library's device, and goes on being its own: nothing is closed when this value is
-        // forgotten.
+        // SAFETY: the number belongs to the library's device, and goes on being its own: nothing is
+        // closed when this value is forgotten.
         let mut owned = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
         // It can't fail: both descriptors are open.
         let _ = rustix::io::dup3(&nothing, &mut owned, rustix::io::DupFlags::CLOEXEC);

@@ -1,6 +1,7 @@
-//! What the two hosts tell each other of a channel before its connection stands: the landing description ([`crate::session::landing`]), which
-//! the receiver sends over the conversation, and the private data with which the sender connects. Both are hostile until proven
-//! otherwise. All numbers little-endian.
+//! What the two hosts tell each other of a channel before its connection stands: the landing
+//! description ([`crate::session::landing`]), which the receiver sends over the conversation, and
+//! the private data with which the sender connects. Both are hostile until proven otherwise. All
+//! numbers little-endian.
 //!
 //! ```text
 //! private data of the connection
@@ -35,7 +36,8 @@ pub struct Request {
     pub from_session: u64,
     /// The receiver's session, as it said itself.
     pub to_session: u64,
-    /// The kind's part, [`REQUEST_BYTES`] at most; after [`decode`](Self::decode) with whatever the transport added.
+    /// The kind's part, [`REQUEST_BYTES`] at most; after [`decode`](Self::decode) with whatever the
+    /// transport added.
     pub request: Vec<u8>,
 }
 

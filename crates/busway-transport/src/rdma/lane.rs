@@ -1,8 +1,9 @@
-//! The lanes of this process as a link's channel ends see them: whether one is about to sleep, and a descriptor that wakes it.
+//! The lanes of this process as a link's channel ends see them: whether one is about to sleep, and
+//! a descriptor that wakes it.
 //!
-//! Contract: a [`Lane`] is shared by the ends that one lane polls and by that lane's [`Doorbell`]. An end asks its peer to be woken
-//! only when its lane says that it goes to sleep, so that a lane which spins costs the bus nothing. Made by the link, on the
-//! control thread.
+//! Contract: a [`Lane`] is shared by the ends that one lane polls and by that lane's [`Doorbell`].
+//! An end asks its peer to be woken only when its lane says that it goes to sleep, so that a lane
+//! which spins costs the bus nothing. Made by the link, on the control thread.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,17 +15,19 @@ use rustix::event::epoll;
 
 use crate::contract::Doorbell;
 
-/// Polls in a row without a message after which a receiver tells its sender what it has taken, however little. Each word that crosses
-/// costs about what a message costs, so an answer that is on its way shall not meet one. A sender that waits for room does not
-/// wait for this, see the ring's and the slots' own batches; a lane that goes to sleep tells at once. About half a
-/// millisecond of spinning.
+/// Polls in a row without a message after which a receiver tells its sender what it has taken,
+/// however little. Each word that crosses costs about what a message costs, so an answer that is on
+/// its way shall not meet one. A sender that waits for room does not wait for this, see the ring's
+/// and the slots' own batches; a lane that goes to sleep tells at once. About half a millisecond of
+/// spinning.
 pub const CREDITS_AFTER_POLLS: u32 = 4096;
 
 /// See the module.
 #[derive(Debug)]
 pub struct Lane {
     is_about_to_sleep: AtomicBool,
-    /// The completion channels of the ends. Edge-triggered, since an end that the lane does not look at never takes its events.
+    /// The completion channels of the ends. Edge-triggered, since an end that the lane does not
+    /// look at never takes its events.
     epoll: OwnedFd,
 }
 

@@ -1,13 +1,17 @@
-//! A link over RDMA: the conversation of a TCP link, and channels that are connections of queue pairs.
+//! A link over RDMA: the conversation of a TCP link, and channels that are connections of queue
+//! pairs.
 //!
-//! The conversation (heartbeat, sessions, who is there) is the whole link of the TCP bus, held inside: what notices a dead host
-//! within the timeout is the same code on both buses. A channel's receiver listens with librdmacm on an address of its
-//! device, says so in its landing description, and takes the sender that connects with the right token and both sessions.
-//! Without a device, or without the libraries, the link is down and says why once; the conversation begins when the device
-//! is there. When the device is removed, every channel fails for that reason and the link goes down until it comes back.
+//! The conversation (heartbeat, sessions, who is there) is the whole link of the TCP bus, held
+//! inside: what notices a dead host within the timeout is the same code on both buses. A channel's
+//! receiver listens with librdmacm on an address of its device, says so in its landing description,
+//! and takes the sender that connects with the right token and both sessions. Without a device, or
+//! without the libraries, the link is down and says why once; the conversation begins when the
+//! device is there. When the device is removed, every channel fails for that reason and the link
+//! goes down until it comes back.
 //!
-//! One control thread polls it; the link's descriptor is an epoll set of the inner link's, librdmacm's events, the attic of
-//! dropped senders and those senders. Which kind of ends a channel gets is the [`ChannelKind`]'s business.
+//! One control thread polls it; the link's descriptor is an epoll set of the inner link's,
+//! librdmacm's events, the attic of dropped senders and those senders. Which kind of ends a channel
+//! gets is the [`ChannelKind`]'s business.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -62,7 +66,8 @@ struct Ready {
 /// Opens a link.
 ///
 /// # Errors
-/// The settings name no address, or one that another link of this process uses for the same peer; no descriptors left.
+/// The settings name no address, or one that another link of this process uses for the same peer;
+/// no descriptors left.
 pub(crate) fn open<F: ChannelKind, M: Message>(
     shared: &Shared,
     identity: &LinkIdentity,
@@ -231,7 +236,8 @@ impl<F: ChannelKind, M: Message> RdmaLink<F, M> {
         Ok(Ready { device, listener })
     }
 
-    /// Listens for the connections of channels, on the port of the settings or on one that nobody has.
+    /// Listens for the connections of channels, on the port of the settings or on one that nobody
+    /// has.
     fn listen(&self, events: &Arc<EventChannel>) -> Result<CmId, RdmaError> {
         let at = SocketAddr::new(self.address, self.settings.local.port);
         let mut ports_left = if at.port() == 0 { MOST_PORTS } else { 1 };
@@ -280,7 +286,8 @@ impl<F: ChannelKind, M: Message> RdmaLink<F, M> {
         }
     }
 
-    /// The kernel waits until everything on the device is given up: the ends do that when their lanes see them fail.
+    /// The kernel waits until everything on the device is given up: the ends do that when their
+    /// lanes see them fail.
     fn device_removed(&mut self, now: Instant) {
         let Some(ready) = self.ready.take() else { return };
         ready.device.set_removed();

@@ -1,19 +1,21 @@
 //! RDMA: what the buses over it have in common, for RoCE, InfiniBand and iWARP.
 //!
-//! | module         | what it does                                                             | runs on        |
-//! |----------------|--------------------------------------------------------------------------|----------------|
-//! | `sys`        | libibverbs and librdmacm, opened at run time                             | any            |
-//! | `device`     | a device by its address; registered memory                               | control thread |
-//! | `registration` | memory of messages, registered once                                    | lanes          |
-//! | `cm`         | connections and their events                                             | control thread |
-//! | `queue_pair` | work requests and completions                                            | lanes          |
-//! | `completion` | polling them, or sleeping for them                                       | lanes          |
-//! | `landing`    | what the hosts tell each other of a channel                              | control thread |
-//! | `lane`       | lanes that fall asleep, and what wakes them                              | both           |
-//! | `opens`      | channels on their way to being open                                      | control thread |
-//! | `link`       | the link: a TCP link's conversation, and channels of a `channel_kind`         | control thread |
-//! | [`write`](mod@write)| the bus `rdma-write`: the remote-write protocols                         | lanes          |
-//! | [`send`]       | the bus `rdma-send`: SEND and RECV with credits                          | lanes          |
+//! | module         | what it does                                        | runs on        |
+//! |----------------|-----------------------------------------------------|----------------|
+//! | `sys`          | libibverbs and librdmacm, opened at run time        | any            |
+//! | `device`       | a device by its address; registered memory          | control thread |
+//! | `domain`       | its protection domain                               | any            |
+//! | `registration` | memory of messages, registered once                 | lanes          |
+//! | `cm`           | connections and their events                        | control thread |
+//! | `queue_pair`   | work requests and completions                       | lanes          |
+//! | `completion`   | polls for completions, or sleeps until there is one | lanes          |
+//! | `landing`      | what the hosts exchange to open a channel           | control thread |
+//! | `lane`         | which lanes are about to sleep; wakes them          | both           |
+//! | `opens`        | channels that are being opened                      | control thread |
+//! | `link`         | the link: a TCP link's conversation, and channels   | control thread |
+//! | `channel_kind` | how the two buses' channels differ                  | control thread |
+//! | `write`        | the bus `rdma-write`: the remote-write protocols    | lanes          |
+//! | `send`         | the bus `rdma-send`: SEND and RECV with credits     | lanes          |
 //!
 //! Nothing here is needed to build, and a process without an RDMA link never looks for a library.
 

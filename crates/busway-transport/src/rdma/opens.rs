@@ -1,5 +1,6 @@
-//! Channels of one conversation: on their way to being open, and a hold on the queue pairs of those that are, so that a lost
-//! conversation, a disconnecting peer or a removed device ends them. Owned by the link; control thread.
+//! Channels of one conversation: on their way to being open, and a hold on the queue pairs of those
+//! that are, so that a lost conversation, a disconnecting peer or a removed device ends them. Owned
+//! by the link; control thread.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -16,7 +17,8 @@ use crate::contract::{ChannelEnd, ChannelId, ChannelSpec, Direction, Message, Re
 use crate::session::attic::Attic;
 use crate::session::landing::Landing;
 
-/// A channel that is not open by then, though the peer should be ready for it, is reported as failed.
+/// A channel that is not open by then, though the peer should be ready for it, is reported as
+/// failed.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(5);
 
 /// A channel of a link, in this host's role.

@@ -1,11 +1,13 @@
 //! A reliable connected queue pair with its completion queue: work requests in, completions out.
 //!
-//! Contract: every posted range lies in a [`Region`] or in bytes that the request copies (inline); the region must not be
-//! dropped before its work has completed, else that work fails (it never reaches memory that is gone: a region is
-//! deregistered before it is freed). Order: requests of one queue pair start in the order posted; InfiniBand and RoCE make
-//! the bytes of an earlier WRITE visible before those of a later one, iWARP does not promise that
-//! ([`Device::is_iwarp`]). A queue that is full is a value, [`PostError::Full`]. The pair is shared by a channel end on a
-//! lane and the link on the control thread, which ends it ([`QueuePair::disconnect`]); posting and polling never block.
+//! Contract: every posted range lies in a [`Region`] or in bytes that the request copies (inline);
+//! the region must not be dropped before its work has completed, else that work fails (it never
+//! reaches memory that is gone: a region is deregistered before it is freed). Order: requests of
+//! one queue pair start in the order posted; InfiniBand and RoCE make the bytes of an earlier WRITE
+//! visible before those of a later one, iWARP does not promise that ([`Device::is_iwarp`]). A queue
+//! that is full is a value, [`PostError::Full`]. The pair is shared by a channel end on a lane and
+//! the link on the control thread, which ends it ([`QueuePair::disconnect`]); posting and polling
+//! never block.
 #![allow(unsafe_code)] // Foreign functions.
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,7 +26,8 @@ pub const POST_MAX: usize = 16;
 pub const PIECES_MAX: usize = 3;
 /// Completions taken by one call at most.
 pub const POLL_MAX: usize = 16;
-/// Inline bytes asked for, best first: drivers differ in what they refuse (siw takes 88, rxe some 400).
+/// Inline bytes asked for, best first: drivers differ in what they refuse (siw takes 88, rxe some
+/// 400).
 const INLINE_WISHES: [u32; 5] = [256, 128, 88, 32, 0];
 /// Marks the work number of a RECV, since a failed completion does not say what it was.
 const RECV: u64 = 1 << 63;
@@ -50,15 +53,17 @@ pub enum Piece<'a> {
         /// So many bytes.
         len_bytes: usize,
     },
-    /// Bytes in memory of others that is registered: they are read by the device until the work has completed, so whoever holds
-    /// them goes on holding them till then, else other bytes than these are sent.
+    /// Bytes in memory of others that is registered: they are read by the device until the work has
+    /// completed, so whoever holds them goes on holding them till then, else other bytes than these
+    /// are sent.
     Foreign {
         /// The registration that they lie in.
         registration: &'a Registration,
         /// The bytes.
         bytes: &'a [u8],
     },
-    /// Bytes that are copied at once; all pieces of the request together are at most [`QueuePair::max_inline_bytes`] long.
+    /// Bytes that are copied at once; all pieces of the request together are at most
+    /// [`QueuePair::max_inline_bytes`] long.
     Inline(&'a [u8]),
 }
 
@@ -84,7 +89,8 @@ pub enum Work {
         /// The peer's key ([`Region::remote_key`]).
         key: u32,
     },
-    /// Reads the peer's memory into registered pieces. One at a time: the connection asks for no more.
+    /// Reads the peer's memory into registered pieces. One at a time: the connection asks for no
+    /// more.
     Read {
         /// Address at the peer, bytes.
         address: u64,
@@ -134,14 +140,16 @@ pub struct QueuePair {
     max_inline_bytes: usize,
     /// Why the link ended it.
     ended: OnceLock<String>,
-    /// The pair is destroyed. Locked by [`close`](Self::close) and [`disconnect`](Self::disconnect) only.
+    /// The pair is destroyed. Locked by [`close`](Self::close) and [`disconnect`](Self::disconnect)
+    /// only.
     is_closed: Mutex<bool>,
     /// After the pair and the completion queue.
     id: CmId,
     device: Arc<Device>,
 }
 
-// SAFETY: verbs on one queue pair may be called from any thread at once (the drivers lock each queue).
+// SAFETY: verbs on one queue pair may be called from any thread at once (the drivers lock each
+// queue).
 unsafe impl Send for QueuePair {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for QueuePair {}
@@ -183,7 +191,8 @@ impl QueuePair {
                 qp_type: sys::IBV_QPT_RC,
                 sq_sig_all: 0,
             };
-            // SAFETY: id, domain and completion queue live; the attributes are read and written during the call.
+            // SAFETY: id, domain and completion queue live; the attributes are read and written
+            // during the call.
             let code = unsafe {
                 device
                     .libraries()
@@ -245,7 +254,8 @@ impl QueuePair {
             num_sge: 1,
         };
         let mut bad = std::ptr::null_mut();
-        // SAFETY: the pair lives; request and list live during the call, which copies them. The memory is registered.
+        // SAFETY: the pair lives; request and list live during the call, which copies them. The
+        // memory is registered.
         match unsafe { sys::ibv_post_recv(self.pair.as_ptr(), &raw mut request, &mut bad) } {
             0 => Ok(()),
             code => Err(PostError::code(code)),
@@ -258,7 +268,8 @@ impl QueuePair {
     /// The number of those posted, and why the next one was not.
     ///
     /// # Panics
-    /// If there are more than [`POST_MAX`], or one has more than [`PIECES_MAX`] pieces: a mistake of the caller.
+    /// If there are more than [`POST_MAX`], or one has more than [`PIECES_MAX`] pieces: a mistake
+    /// of the caller.
     pub fn post(&self, requests: &[Request<'_>]) -> Result<(), (usize, PostError)> {
         assert!(requests.len() <= POST_MAX, "{} requests at once", requests.len());
         let mut pieces = [[sys::ibv_sge::default(); PIECES_MAX]; POST_MAX];
@@ -302,7 +313,8 @@ impl QueuePair {
             return Ok(());
         }
         let mut bad = std::ptr::null_mut();
-        // SAFETY: the pair lives; requests and lists live during the call, which copies them. Memory is registered or inline.
+        // SAFETY: the pair lives; requests and lists live during the call, which copies them.
+        // Memory is registered or inline.
         match unsafe { sys::ibv_post_send(self.pair.as_ptr(), raw[0].as_mut_ptr(), &mut bad) } {
             0 => Ok(()),
             code => {
@@ -403,8 +415,8 @@ impl QueuePair {
         std::io::Error::other(format!("work on the queue pair failed: {text} ({status})"))
     }
 
-    /// Ends the connection for a reason that the channel end shall report; the first reason stays. All work completes with an
-    /// error, which wakes who waits for completions.
+    /// Ends the connection for a reason that the channel end shall report; the first reason stays.
+    /// All work completes with an error, which wakes who waits for completions.
     pub fn disconnect(&self, why: &str) {
         let _ = self.ended.set(why.to_owned());
         let is_closed = self.is_closed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -425,15 +437,18 @@ impl QueuePair {
         }
     }
 
-    /// Destroys the pair: when this returns, neither the device nor the peer reaches memory by it any more, whatever was granted.
-    /// May be called again. The connection's other resources go when the last holder drops them.
+    /// Destroys the pair: when this returns, neither the device nor the peer reaches memory by it
+    /// any more, whatever was granted. May be called again. The connection's other resources go
+    /// when the last holder drops them.
     ///
     /// # Safety
-    /// Nothing is posted from now on: who calls this is the end that posts, and it has no more to post.
+    /// Nothing is posted from now on: who calls this is the end that posts, and it has no more to
+    /// post.
     pub unsafe fn close(&self) {
         let mut is_closed = self.is_closed.lock().unwrap_or_else(PoisonError::into_inner);
         if !std::mem::replace(&mut *is_closed, true) {
-            // SAFETY: made by `new`, destroyed once (the flag), before the id and the completion queue; nobody posts any more.
+            // SAFETY: made by `new`, destroyed once (the flag), before the id and the completion
+            // queue; nobody posts any more.
             unsafe { self.device.libraries().cm.rdma_destroy_qp(self.id.as_ptr()) };
         }
     }
@@ -561,7 +576,8 @@ impl AsFd for CompletionQueue {
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        // SAFETY: the queue pair went before; all events are acknowledged. Destroyed once, the queue before its channel.
+        // SAFETY: the queue pair went before; all events are acknowledged. Destroyed once, the
+        // queue before its channel.
         unsafe {
             let verbs = &self.device.libraries().verbs;
             verbs.ibv_destroy_cq(self.queue.as_ptr());

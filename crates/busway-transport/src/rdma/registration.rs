@@ -1,15 +1,18 @@
 //! Memory of others, registered once: the segments that messages and landings lie in.
 //!
-//! Contract: [`Registrations::find`] gives the registration of the whole mapping that some bytes lie in, making it when the
-//! segment's name is seen for the first time; that one call takes as long as the kernel needs to pin the pages, all others
-//! a look into a table. What is kept is never stale: a name means one shared mapping, always the same, for as long as
-//! any message or landing of it is held, and is never given to another ([`SegmentId`]). The mapping is looked up while the
-//! caller holds such bytes, so it is the one that the name means; the registration pins its pages, so that even after
-//! the mapping is gone a device that uses the old key reaches pages that nobody else was given under this name. That the
-//! bytes lie inside the registered range is checked each time. Where registering fails (locked memory is limited) the
-//! caller copies; [`Registrations::refused`] counts that for the link, which logs it.
+//! Contract: [`Registrations::find`] gives the registration of the whole mapping that some bytes
+//! lie in, making it when the segment's name is seen for the first time; that one call takes as
+//! long as the kernel needs to pin the pages, all others a look into a table. What is kept is never
+//! stale: a name means one shared mapping, always the same, for as long as any message or landing
+//! of it is held, and is never given to another ([`SegmentId`]). The mapping is looked up while the
+//! caller holds such bytes, so it is the one that the name means; the registration pins its pages,
+//! so that even after the mapping is gone a device that uses the old key reaches pages that nobody
+//! else was given under this name. That the bytes lie inside the registered range is checked each
+//! time. Where registering fails (locked memory is limited) the caller copies;
+//! [`Registrations::refused`] counts that for the link, which logs it.
 //!
-//! Called by channel ends, on lanes: no call waits for another ([`Registrations::find`] gives up where a lock is held).
+//! Called by channel ends, on lanes: no call waits for another ([`Registrations::find`] gives up
+//! where a lock is held).
 #![allow(unsafe_code)] // Foreign functions.
 
 use std::collections::VecDeque;
@@ -53,9 +56,10 @@ impl Registration {
             Purpose::Sending => 0,
             Purpose::Landing => sys::IBV_ACCESS_LOCAL_WRITE | sys::IBV_ACCESS_REMOTE_WRITE,
         };
-        // SAFETY: a range of this process; the kernel refuses what is not mapped (or not writable, where that is asked for).
-        // What the peer may write then is memory into which only devices and other processes write as well: whoever grants it
-        // (`SendReceiver`) holds it as the landing of a message.
+        // SAFETY: a range of this process; the kernel refuses what is not mapped (or not writable,
+        // where that is asked for). What the peer may write then is memory into which only devices
+        // and other processes write as well: whoever grants it (`SendReceiver`) holds it as the
+        // landing of a message.
         let key = unsafe {
             domain.libraries().verbs.ibv_reg_mr(
                 domain.as_ptr(),
@@ -91,7 +95,8 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // SAFETY: registered by `new`, released once. Work that still names it fails and reaches no memory.
+        // SAFETY: registered by `new`, released once. Work that still names it fails and reaches no
+        // memory.
         unsafe { self.domain.libraries().verbs.ibv_dereg_mr(self.key.as_ptr()) };
     }
 }
@@ -107,8 +112,8 @@ pub struct Registrations {
 }
 
 impl Registrations {
-    /// The registration of the mapping that `bytes`, which have this name and are held by the caller, lie in. `None` where it
-    /// could not be made, or another thread is about to make one.
+    /// The registration of the mapping that `bytes`, which have this name and are held by the
+    /// caller, lie in. `None` where it could not be made, or another thread is about to make one.
     pub(super) fn find(
         &self,
         domain: &Arc<Domain>,

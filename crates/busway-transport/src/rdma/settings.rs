@@ -1,5 +1,6 @@
-//! What the system file says of an RDMA link, the same for every bus over RDMA: one [`HostSettings`] a host, joined to
-//! [`LinkSettings`] as one host sees them. The conversation is one over TCP, so its settings are too.
+//! What the system file says of an RDMA link, the same for every bus over RDMA: one
+//! [`HostSettings`] a host, joined to [`LinkSettings`] as one host sees them. The conversation is
+//! one over TCP, so its settings are too.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -13,24 +14,29 @@ use crate::tcp;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HostSettings {
-    /// Address and TCP port of the conversation, as for TCP. Its address is that of the RDMA device, unless `device` says another.
+    /// Address and TCP port of the conversation, as for TCP. Its address is that of the RDMA
+    /// device, unless `device` says another.
     pub listen: Option<SocketAddr>,
-    /// Address to which this host connects for the conversation, where it differs from the peer's `listen`.
+    /// Address to which this host connects for the conversation, where it differs from the peer's
+    /// `listen`.
     pub connect: Option<SocketAddr>,
-    /// Address of this host's RDMA device, where it differs from that of `listen`. Each host has one of the two; a link-local one is refused.
+    /// Address of this host's RDMA device, where it differs from that of `listen`. Each host has
+    /// one of the two; a link-local one is refused.
     pub device: Option<IpAddr>,
-    /// Port on which this host waits for the connections of channels, for firewalls; 0 (the default) lets the system choose one.
-    /// Two links of one host need different ones.
+    /// Port on which this host waits for the connections of channels, for firewalls; 0 (the
+    /// default) lets the system choose one. Two links of one host need different ones.
     pub port: u16,
     /// Time between this host's heartbeats; default 200 ms, at least 1 ms.
     #[serde(deserialize_with = "duration")]
     pub heartbeat: Duration,
-    /// Silence of the peer after which this host holds the link for lost; default 1500 ms, at least two heartbeats of the peer.
+    /// Silence of the peer after which this host holds the link for lost; default 1500 ms, at least
+    /// two heartbeats of the peer.
     #[serde(deserialize_with = "duration")]
     pub timeout: Duration,
-    /// Payload of so many bytes and more, which this host sends, crosses from sample to sample where the memory of both ends can be registered;
-    /// shorter payload is copied into slots, which spares it a round trip. Default 131,072, from where on it costs neither latency nor processor time on RDMA in software
-    /// (`docs/results/2026-11-rdma-threshold.md`); cards differ.
+    /// Payload of so many bytes and more, which this host sends, crosses from sample to sample
+    /// where the memory of both ends can be registered; shorter payload is copied into slots, which
+    /// spares it a round trip. Default 131,072, from where on it costs neither latency nor
+    /// processor time on RDMA in software (`docs/results/2026-11-rdma-threshold.md`); cards differ.
     pub zero_copy_from: u64,
 }
 

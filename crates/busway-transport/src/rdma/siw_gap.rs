@@ -1,11 +1,14 @@
 //! Room that nobody may use: the place in a device's mapping that libsiw takes for none.
 //!
-//! The queues of a process on one device lie behind each other in one mapping, and each has the lowest place that is free. libsiw
-//! refuses a queue whose place begins at 0x090000, since that number also means "no place" (`SIW_INVAL_UOBJ_KEY` of
-//! `rdma/siw-abi.h`, an offset like any other since Linux 5.5). So a process that has come to exactly 144 pages of queues gets no
-//! further one, and no reason. A completion queue that covers that page, and is never used, keeps all others from beginning there.
+//! The queues of a process on one device lie behind each other in one mapping, and each has the
+//! lowest place that is free. libsiw refuses a queue whose place begins at 0x090000, since that
+//! number also means "no place" (`SIW_INVAL_UOBJ_KEY` of `rdma/siw-abi.h`, an offset like any other
+//! since Linux 5.5). So a process that has come to exactly 144 pages of queues gets no further one,
+//! and no reason. A completion queue that covers that page, and is never used, keeps all others
+//! from beginning there.
 //!
-//! Contract: one a device, made before the queues of channels, for iWARP only. Called by [`super::device`].
+//! Contract: one a device, made before the queues of channels, for iWARP only. Called by
+//! [`super::device`].
 #![allow(unsafe_code)] // Foreign functions.
 
 use std::ptr::NonNull;

@@ -1,10 +1,11 @@
-//! Long payload at the sending end: which messages are announced, what the receiver's answer makes of them, and which of them the
-//! device still reads.
+//! Long payload at the sending end: which messages are announced, what the receiver's answer makes
+//! of them, and which of them the device still reads.
 //!
-//! Contract: payload that is long enough, in memory that can be registered, is not cut into pieces but announced; where the receiver
-//! grants its landing, one WRITE goes from the message into it. One message at a time: a sink has one landing. The message is held until
-//! the piece behind its WRITE has completed, since work completes in order. Called by [`super::stream`] on a lane; nothing here allocates
-//! after [`Announcing::new`] or waits.
+//! Contract: payload that is long enough, in memory that can be registered, is not cut into pieces
+//! but announced; where the receiver grants its landing, one WRITE goes from the message into it.
+//! One message at a time: a sink has one landing. The message is held until the piece behind its
+//! WRITE has completed, since work completes in order. Called by [`super::stream`] on a lane;
+//! nothing here allocates after [`Announcing::new`] or waits.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use crate::rdma::queue_pair::{Piece, QueuePair, Request, Work};
 use crate::rdma::registration::{Purpose, Registration};
 use crate::rdma::remembered::Remembered;
 
-/// One WRITE carries at most so many bytes (2^31, InfiniBand Architecture 1.4, 9.3); longer payload goes in pieces.
+/// One WRITE carries at most so many bytes (2^31, InfiniBand Architecture 1.4, 9.3); longer payload
+/// goes in pieces.
 const WRITE_MAX_BYTES: usize = 1 << 30;
 
 /// How a message goes.
@@ -73,7 +75,8 @@ pub(super) struct Announcing<M> {
     remembered: Remembered,
     /// The receiver's landings lie in no memory that can be registered.
     is_refused: bool,
-    /// Messages that the device still reads, each with the number of the piece that follows its WRITE.
+    /// Messages that the device still reads, each with the number of the piece that follows its
+    /// WRITE.
     held: VecDeque<(M, u64)>,
 }
 

@@ -1,14 +1,16 @@
-//! The bus `rdma-send`: a channel is a queue pair, a message one or more SENDs into RECVs that the receiver has posted.
+//! The bus `rdma-send`: a channel is a queue pair, a message one or more SENDs into RECVs that the
+//! receiver has posted.
 //!
-//! The receiver posts a RECV for each of its slots and says how many there are. The sender has at most that many SENDs on
-//! their way that no credit has freed, so that a RECV is always posted: over iWARP one SEND too many would break the
-//! connection (RFC 5040, 7.1 leaves no retry), over InfiniBand it would cost a retry. Credits are SENDs, too, and need no
-//! counting: each frees at least one slot that the sender has not taken back, so no more of them than there are slots
-//! can be on their way, and so many RECVs the sender has posted. It posts a RECV anew *before* it uses what that credit
-//! freed, which is what makes the argument hold at every moment.
+//! The receiver posts a RECV for each of its slots and says how many there are. The sender has at
+//! most that many SENDs on their way that no credit has freed, so that a RECV is always posted:
+//! over iWARP one SEND too many would break the connection (RFC 5040, 7.1 leaves no retry), over
+//! InfiniBand it would cost a retry. Credits are SENDs, too, and need no counting: each frees at
+//! least one slot that the sender has not taken back, so no more of them than there are slots can
+//! be on their way, and so many RECVs the sender has posted. It posts a RECV anew *before* it uses
+//! what that credit freed, which is what makes the argument hold at every moment.
 //!
-//! Long payload crosses without a copy: it is announced, the receiver grants the place where it shall land, and one WRITE goes
-//! from the sender's sample into it.
+//! Long payload crosses without a copy: it is announced, the receiver grants the place where it
+//! shall land, and one WRITE goes from the sender's sample into it.
 //!
 //! Used by `super::link`; the pieces of a message and credits are in `wire`, sizes in `layout`.
 
@@ -169,8 +171,8 @@ impl ChannelKind for SendChannels {
     }
 }
 
-/// Both ends post as many SENDs and RECVs as the receiver has slots, and a sender a WRITE before some of its SENDs. What completes wakes
-/// the lane, where the end asks for that.
+/// Both ends post as many SENDs and RECVs as the receiver has slots, and a sender a WRITE before
+/// some of its SENDs. What completes wakes the lane, where the end asks for that.
 fn pair(id: CmId, device: &Arc<Device>, layout: Layout, lane: &Lane) -> Result<Arc<QueuePair>, String> {
     let capacity = Capacity {
         sends: 2 * layout.slots,

@@ -1,10 +1,13 @@
-//! The receiving end: a RECV is posted for every slot; pieces are copied from the slots to the sink's places.
+//! The receiving end: a RECV is posted for every slot; pieces are copied from the slots to the
+//! sink's places.
 //!
-//! A slot whose piece was used gets its RECV posted again, and is then counted as freed; credits tell the sender of freed
-//! slots and taken messages. An announced message's payload is written by the peer into its landing, whose memory is registered
-//! once a segment ([`crate::rdma::registration`]); a landing that was granted is given up only after the queue pair is destroyed,
-//! so that it can't be written after that. What has arrived waits in order of its arrival while the sink says [`Verdict::Later`].
-//! Used by one lane; nothing here allocates after [`SendReceiver::new`], locks or waits.
+//! A slot whose piece was used gets its RECV posted again, and is then counted as freed; credits
+//! tell the sender of freed slots and taken messages. An announced message's payload is written by
+//! the peer into its landing, whose memory is registered once a segment
+//! ([`crate::rdma::registration`]); a landing that was granted is given up only after the queue
+//! pair is destroyed, so that it can't be written after that. What has arrived waits in order of
+//! its arrival while the sink says [`Verdict::Later`]. Used by one lane; nothing here allocates
+//! after [`SendReceiver::new`], locks or waits.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -64,8 +67,9 @@ pub(super) struct SendReceiver {
     /// Replies posted and completed since the start.
     posted: u64,
     completed: u64,
-    /// Messages and slots after which a credit is due: a quarter of what the sender may have on its way, so that one that has to wait
-    /// waits for messages that are still to be taken, and never for a credit that is held back.
+    /// Messages and slots after which a credit is due: a quarter of what the sender may have on its
+    /// way, so that one that has to wait waits for messages that are still to be taken, and never
+    /// for a credit that is held back.
     credit_every: Credit,
     idle_polls: u32,
     copied: u64,
@@ -142,7 +146,8 @@ impl SendReceiver {
                 return false;
             }
             if completion.is_recv {
-                // A slot is posted once until it is taken from here, so there is room without allocation.
+                // A slot is posted once until it is taken from here, so there is room without
+                // allocation.
                 self.arrived
                     .push_back((completion.number as u32, completion.len_bytes as u32));
             } else {
@@ -198,7 +203,8 @@ impl SendReceiver {
     }
 
     fn copy_out(&self, from: usize, into: &mut [u8]) {
-        // The first bytes of the last slot's piece are shorter than any slot, and a piece is no longer than its slot.
+        // The first bytes of the last slot's piece are shorter than any slot, and a piece is no
+        // longer than its slot.
         if self.slots.read(from, into).is_err() {
             unreachable!("a device writes no more than the slot that was posted");
         }
@@ -279,8 +285,8 @@ impl SendReceiver {
         Ok(Step::Taken(false))
     }
 
-    /// Moves messages into the sink until there are no more, or the budget is used up. Where it stops for want of messages,
-    /// a lane that goes to sleep is woken by the next.
+    /// Moves messages into the sink until there are no more, or the budget is used up. Where it
+    /// stops for want of messages, a lane that goes to sleep is woken by the next.
     fn take(&mut self, sink: &mut dyn Sink, budget: usize) -> (usize, Result<(), ChannelError>) {
         let (mut delivered, mut taken) = (0, 0);
         while taken < budget {
@@ -339,7 +345,8 @@ impl SendReceiver {
                 self.done.freed += 1;
                 Ok(())
             }
-            // What has arrived shall be delivered before the failure is reported: completions will tell of it.
+            // What has arrived shall be delivered before the failure is reported: completions will
+            // tell of it.
             Err(PostError::Failed(_)) if self.broken.is_none() && !self.arrived.is_empty() => Ok(()),
             Err(error) => Err(std::io::Error::from(error).into()),
         }
@@ -354,8 +361,8 @@ impl SendReceiver {
         }
     }
 
-    /// Tells the sender what is done. What the queue does not take now leaves with a later one, and a failure is found by what
-    /// arrives.
+    /// Tells the sender what is done. What the queue does not take now leaves with a later one, and
+    /// a failure is found by what arrives.
     fn give_credit(&mut self) {
         let places = u64::from(self.layout.slots);
         if self.done.freed == self.told.freed || self.posted - self.completed >= places {

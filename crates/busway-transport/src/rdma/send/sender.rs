@@ -1,6 +1,7 @@
 //! The sending end as its lane sees it: a [`Stream`], until it is dropped.
 //!
-//! Contract: see [`Sender`]. A dropped end whose last messages have not arrived leaves its stream to the link's attic. Used by one lane.
+//! Contract: see [`Sender`]. A dropped end whose last messages have not arrived leaves its stream
+//! to the link's attic. Used by one lane.
 
 use std::sync::Arc;
 

@@ -1,10 +1,13 @@
-//! All of a sending end that can outlive it: messages are cut into pieces, each laid into a registered slot and sent from there.
+//! All of a sending end that can outlive it: messages are cut into pieces, each laid into a
+//! registered slot and sent from there.
 //!
-//! A slot is written again when the SEND from it has completed and the credit for it has come, so that neither the device
-//! nor the receiver can still need it. Small pieces are taken inline by the queue pair, which spares the device the read.
-//! Long payload in registered memory is written from where it lies, as [`super::announcing`] says. What is staged is posted in runs, by one
-//! call of the driver. A message that does not fit the free slots is kept, one at most, and goes on with the next flush. Used by
-//! [`super::sender`] on one lane, after that by the link; nothing here allocates after [`Stream::new`], locks or waits.
+//! A slot is written again when the SEND from it has completed and the credit for it has come, so
+//! that neither the device nor the receiver can still need it. Small pieces are taken inline by the
+//! queue pair, which spares the device the read. Long payload in registered memory is written from
+//! where it lies, as [`super::announcing`] says. What is staged is posted in runs, by one call of
+//! the driver. A message that does not fit the free slots is kept, one at most, and goes on with
+//! the next flush. Used by [`super::sender`] on one lane, after that by the link; nothing here
+//! allocates after [`Stream::new`], locks or waits.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -68,7 +71,8 @@ pub(super) struct Stream<M: Message> {
 }
 
 impl<M: Message> Stream<M> {
-    /// Registers memory, and posts the RECVs for credits. Payload of `zero_copy_from_bytes` and more is announced.
+    /// Registers memory, and posts the RECVs for credits. Payload of `zero_copy_from_bytes` and
+    /// more is announced.
     pub(super) fn new(
         pair: Arc<QueuePair>,
         layout: Layout,
@@ -310,7 +314,8 @@ impl<M: Message> Stream<M> {
     /// Posts what is staged.
     fn post(&mut self) -> Result<(), ChannelError> {
         let slots = u64::from(self.layout.slots);
-        // At least one of any run of `slots` must be signalled, else none of them is known to have completed.
+        // At least one of any run of `slots` must be signalled, else none of them is known to have
+        // completed.
         let signal_every = (slots / 4).max(1);
         while self.posted < self.staged {
             let count = (self.staged - self.posted).min(POST_MAX as u64) as usize;
@@ -328,7 +333,8 @@ impl<M: Message> Stream<M> {
             });
             let requests: [Request<'_>; POST_MAX] = std::array::from_fn(|at| {
                 let number = first + at as u64 + 1;
-                // A piece that is nothing but its kind follows a WRITE, whose message is held until then, or is the end.
+                // A piece that is nothing but its kind follows a WRITE, whose message is held until
+                // then, or is the end.
                 let is_awaited = pieces[at][0].len_bytes() == PIECE_BYTES;
                 Request {
                     work: Work::Send,
@@ -388,15 +394,16 @@ impl<M: Message> Stream<M> {
         })
     }
 
-    /// Takes what has completed and goes on, until nothing more comes; after that, if anything is still awaited and the lane goes to
-    /// sleep, what comes wakes it.
+    /// Takes what has completed and goes on, until nothing more comes; after that, if anything is
+    /// still awaited and the lane goes to sleep, what comes wakes it.
     fn settle(&mut self) -> Result<(), ChannelError> {
         loop {
             if self.take_completions()? {
                 self.advance()?;
                 continue;
             }
-            // Without anything on its way no credit comes; a receiver that goes is noticed at the next message.
+            // Without anything on its way no credit comes; a receiver that goes is noticed at the
+            // next message.
             if !self.lane.is_about_to_sleep() || self.outstanding() == 0 && !self.is_waiting() {
                 return Ok(());
             }
@@ -463,7 +470,8 @@ impl<M: Message> Stream<M> {
         Err(error)
     }
 
-    /// After the end was dropped: sends what is left and the end mark; whether it has all arrived, or never will.
+    /// After the end was dropped: sends what is left and the end mark; whether it has all arrived,
+    /// or never will.
     fn finish(&mut self) -> Result<bool, ChannelError> {
         if let Some(failure) = &self.failure {
             return Err(again(failure));
@@ -492,7 +500,8 @@ impl<M: Message> Stream<M> {
 impl<M: Message> Drop for Stream<M> {
     fn drop(&mut self) {
         #[allow(unsafe_code)]
-        // SAFETY: this end posts no more. After this the device reads no message that is dropped with it.
+        // SAFETY: this end posts no more. After this the device reads no message that is dropped
+        // with it.
         unsafe {
             self.completions.pair().close();
         }

@@ -10,10 +10,11 @@
 //!      more: the next bytes
 //! ```
 //!
-//! The length of a piece is that of the SEND. A message comes as start and as many mores as it takes; or it is announced, and
-//! its payload written straight into the landing that the reply grants, after which comes done (where the reply says copy:
-//! as mores). Nothing else comes between announce and done. `end` says that the channel was closed in an orderly way.
-//! Read by [`super::receiver`] (pieces) and [`super::stream`] (replies).
+//! The length of a piece is that of the SEND. A message comes as start and as many mores as it
+//! takes; or it is announced, and its payload written straight into the landing that the reply
+//! grants, after which comes done (where the reply says copy: as mores). Nothing else comes between
+//! announce and done. `end` says that the channel was closed in an orderly way. Read by
+//! [`super::receiver`] (pieces) and [`super::stream`] (replies).
 
 use crate::contract::{HEAD_BYTES, Head};
 
@@ -40,7 +41,8 @@ pub const DONE: u64 = 5;
 /// A piece that arrived, as far as its first bytes say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// A message begins; so many bytes of user header and payload are in this piece, from [`START_BYTES`] on.
+    /// A message begins; so many bytes of user header and payload are in this piece, from
+    /// [`START_BYTES`] on.
     Start(Head, usize),
     /// A message is announced; its whole user header is in this piece, from [`START_BYTES`] on.
     Announce(Head),
@@ -53,7 +55,8 @@ pub enum Piece {
 }
 
 impl Piece {
-    /// Reads the first bytes of a piece of `len_bytes` bytes; those behind its end are not looked at.
+    /// Reads the first bytes of a piece of `len_bytes` bytes; those behind its end are not looked
+    /// at.
     ///
     /// # Errors
     /// What is wrong, for [`crate::ChannelError::Corrupt`].
@@ -141,7 +144,8 @@ impl Reply {
         (words.map(u64::to_le), len_bytes)
     }
 
-    /// Reads a reply, whose credit must say no less than the `last` one and no more than was `sent`.
+    /// Reads a reply, whose credit must say no less than the `last` one and no more than was
+    /// `sent`.
     ///
     /// # Errors
     /// What is wrong, for [`crate::ChannelError::Corrupt`].

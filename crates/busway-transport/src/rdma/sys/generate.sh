@@ -14,7 +14,8 @@ opaque="--blocklist-type _*pthread_.* --blocklist-type __atomic_wide.* --opaque-
 printf '#include <infiniband/verbs.h>\n#undef ibv_reg_mr\n' >verbs.h
 bindgen $common $opaque --dynamic-loading Libibverbs \
   --raw-line '//! libibverbs, as far as it is used. Made by `generate.sh`: do not edit.' \
-  --raw-line '// Locks differ from processor to processor. They come last in what only the library allocates: nothing behind them is used.' \
+  --raw-line '// Locks differ from processor to processor. They come last in what only the library allocates:' \
+  --raw-line '// nothing behind them is used.' \
   --raw-line 'pub type pthread_mutex_t = [u8; 0];' \
   --raw-line 'pub type pthread_cond_t = [u8; 0];' \
   --allowlist-function 'ibv_(alloc_pd|dealloc_pd|reg_mr|dereg_mr|create_comp_channel|destroy_comp_channel|create_cq|destroy_cq|get_cq_event|ack_cq_events|query_device|modify_qp|wc_status_str)' \

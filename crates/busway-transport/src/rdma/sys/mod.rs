@@ -1,10 +1,12 @@
-//! The C libraries libibverbs and librdmacm, opened when the first RDMA link is, and never needed to build.
+//! The C libraries libibverbs and librdmacm, opened when the first RDMA link is, and never needed
+//! to build.
 //!
-//! Contract: types and functions as in rdma-core's headers, nothing is checked; the safe layer is [`super::device`],
-//! [`super::queue_pair`], [`super::completion`] and [`super::cm`], the only callers. `verbs.rs` and `cma.rs` are made by
-//! `generate.sh` with bindgen from `infiniband/verbs.h` and `rdma/rdma_cma.h` of rdma-core 44; both libraries keep these
-//! layouts for all versions with the suffix `.so.1`. The few verbs that the headers define as `static inline` go through
-//! the device's table of functions, as there.
+//! Contract: types and functions as in rdma-core's headers, nothing is checked; the safe layer is
+//! [`super::device`], [`super::queue_pair`], [`super::completion`] and [`super::cm`], the only
+//! callers. `verbs.rs` and `cma.rs` are made by `generate.sh` with bindgen from
+//! `infiniband/verbs.h` and `rdma/rdma_cma.h` of rdma-core 44; both libraries keep these layouts
+//! for all versions with the suffix `.so.1`. The few verbs that the headers define as `static
+//! inline` go through the device's table of functions, as there.
 #![allow(unsafe_code)] // Foreign functions.
 
 #[rustfmt::skip]
@@ -43,7 +45,8 @@ pub(super) fn libraries() -> Result<&'static Libraries, RdmaError> {
             why: error.to_string(),
         }
     };
-    // SAFETY: both are the system's own libraries, whose constructors only set up tables of their own.
+    // SAFETY: both are the system's own libraries, whose constructors only set up tables of their
+    // own.
     let opened = unsafe {
         Libraries {
             verbs: Libibverbs::new("libibverbs.so.1").map_err(missing("libibverbs.so.1"))?,
@@ -88,7 +91,8 @@ pub(super) unsafe fn ibv_post_recv(
     }
 }
 
-/// `ibv_poll_cq` of the header: how many of `count` completions were written to `into`; negative is a failure.
+/// `ibv_poll_cq` of the header: how many of `count` completions were written to `into`; negative is
+/// a failure.
 ///
 /// # Safety
 /// As there: `queue` lives, `into` has room for `count`.
@@ -118,7 +122,8 @@ pub(super) unsafe fn ibv_req_notify_cq(queue: *mut ibv_cq) -> c_int {
 mod tests {
     use super::*;
 
-    /// What this program allocates for the libraries; sizes by `infiniband/verbs.h` and `rdma/rdma_cma.h` on 64-bit Linux.
+    /// What this program allocates for the libraries; sizes by `infiniband/verbs.h` and
+    /// `rdma/rdma_cma.h` on 64-bit Linux.
     #[test]
     #[cfg(target_pointer_width = "64")]
     fn what_we_hand_over_is_laid_out_as_in_c() {

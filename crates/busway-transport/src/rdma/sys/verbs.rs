@@ -1,5 +1,6 @@
 //! libibverbs, as far as it is used. Made by `generate.sh`: do not edit.
-// Locks differ from processor to processor. They come last in what only the library allocates: nothing behind them is used.
+// Locks differ from processor to processor. They come last in what only the library allocates:
+// nothing behind them is used.
 pub type pthread_mutex_t = [u8; 0];
 pub type pthread_cond_t = [u8; 0];
 

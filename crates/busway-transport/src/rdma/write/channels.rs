@@ -1,7 +1,8 @@
 //! Makes the two ends of a channel over RDMA WRITE.
 //!
-//! Contract: see [`ChannelKind`]. The receiver's memory is registered before its description leaves, the sender's before its request does;
-//! each end's RECVs are posted before the other may ring. Called by the link, on the control thread.
+//! Contract: see [`ChannelKind`]. The receiver's memory is registered before its description
+//! leaves, the sender's before its request does; each end's RECVs are posted before the other may
+//! ring. Called by the link, on the control thread.
 #![allow(unsafe_code)] // Windows onto registered memory.
 
 use std::marker::PhantomData;
@@ -35,14 +36,17 @@ use crate::session::attic::Attic;
 
 /// About what a landing place may take, in bytes. Longer messages go in pieces.
 const BUDGET_BYTES: usize = 2 << 20;
-/// The staging area of a sender is at least as long, in bytes; that of a receiver, whose words travel in the request, is.
+/// The staging area of a sender is at least as long, in bytes; that of a receiver, whose words
+/// travel in the request, is.
 const LEAST_STAGING_BYTES: usize = 16 << 10;
-/// Messages of up to so many bytes, head included, that are not checked travel in wide lines, so that each is one WRITE beside its commit word.
+/// Messages of up to so many bytes, head included, that are not checked travel in wide lines, so
+/// that each is one WRITE beside its commit word.
 const WIDE_BYTES: usize = 6 << 10;
-/// On a channel for messages of up to so many bytes, head included, they are checked whatever the transport: the checksum of so few bytes costs
-/// less than a WRITE of the word that publishes.
+/// On a channel for messages of up to so many bytes, head included, they are checked whatever the
+/// transport: the checksum of so few bytes costs less than a WRITE of the word that publishes.
 const SHORT_BYTES: u64 = 320;
-/// How many bytes of a register that does not fit together a reader looks at before it gives up: some seconds of polling.
+/// How many bytes of a register that does not fit together a reader looks at before it gives up:
+/// some seconds of polling.
 const PATIENCE_BYTES: u64 = 1 << 32;
 
 /// See [`super`].
@@ -291,9 +295,10 @@ impl<C: Checking> ChannelKind for WriteChannels<C> {
 
 /// The window onto a region, for an end whose pipe holds the region.
 fn window_of(region: &Region) -> Window {
-    // SAFETY: parts of the window are used in this module while it has the region, and by the ends made here, each of which has a share
-    // of the pipe that holds the region. The fields of an end that is dropped may outlive that share by some instructions, in
-    // which no window is used: windows have no `drop`, and the ends' own come first.
+    // SAFETY: parts of the window are used in this module while it has the region, and by the ends
+    // made here, each of which has a share of the pipe that holds the region. The fields of an end
+    // that is dropped may outlive that share by some instructions, in which no window is used:
+    // windows have no `drop`, and the ends' own come first.
     unsafe { region.window() }
 }
 

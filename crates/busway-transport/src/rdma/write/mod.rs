@@ -1,23 +1,26 @@
 //! The bus `rdma-write`: the remote-write protocols, whose stores are WRITEs of a queue pair.
 //!
-//! A sender writes ring lines, payload and register slots into registered memory of the receiver, the receiver credits into
-//! registered memory of the sender; each reads its own memory only, and a sampling channel needs no software at the receiver. The
-//! link is the one of all RDMA buses (`super::link`), the channel ends are those of all remote-write buses
-//! (`crate::remote_write`); this folder joins the two.
+//! A sender writes ring lines, payload and register slots into registered memory of the receiver;
+//! the receiver writes credits into registered memory of the sender. Each reads its own memory
+//! only, and a sampling channel needs no software at the receiver. The link is that of all RDMA
+//! buses (`super::link`), the channel ends are those of all remote-write buses
+//! (`crate::remote_write`).
 //!
-//! | module      | what it does                                                             | runs on        |
-//! |-------------|--------------------------------------------------------------------------|----------------|
-//! | `place`   | what the ends tell each other of their memory                            | control thread |
-//! | `channels` | makes the ends                                                           | control thread |
-//! | `pipe`    | a queue pair as far memory                                               | lanes          |
-//! | `wake`    | wishes and rings, so that nobody sleeps too long                         | lanes          |
-//! | `access`     | what the channel ends ask of a bus                                       | lanes          |
+//! | module     | what it does                                       | runs on        |
+//! |------------|----------------------------------------------------|----------------|
+//! | `place`    | how each end describes its memory to the other     | control thread |
+//! | `channels` | makes the ends                                     | control thread |
+//! | `pipe`     | a queue pair as far memory                         | lanes          |
+//! | `wake`     | the wake-up protocol between the two ends          | lanes          |
+//! | `waker`    | carries that protocol out over a pipe              | lanes          |
+//! | `access`   | what the remote-write ends ask of a bus            | lanes          |
 //!
-//! Payload and the word that publishes it are two WRITEs of one queue pair, which InfiniBand and RoCE make visible in order in memory
-//! registered without relaxed ordering; nothing relies on the order of bytes within one WRITE. iWARP promises no such order (RFC 5040,
-//! section 5.5), so there messages carry checksums and the receiver waits until they fit; a setting can force that either way. A message with a
-//! checksum needs no WRITE of its own to publish it: short ones go in one, whatever the transport (`place::ONE_WRITE_BYTES`, `SHORT_BYTES`
-//! in `channels`).
+//! Payload and the word that publishes it are two WRITEs of one queue pair. InfiniBand and RoCE make
+//! them visible in order in memory registered without relaxed ordering; nothing relies on the order
+//! of bytes within one WRITE. iWARP promises no such order (RFC 5040, section 5.5): there messages
+//! carry checksums, and the receiver waits until the checksum fits. A setting forces either way. A
+//! message with a checksum needs no WRITE of its own to publish it, so short messages go in one
+//! WRITE over every transport (`place::ONE_WRITE_BYTES`, `SHORT_BYTES` in `channels`).
 
 mod access;
 mod channels;

@@ -1,10 +1,12 @@
-//! The queue pair of one channel end, as far memory: what is written is copied once, to where the device reads it, and goes
-//! out in the order written.
+//! The queue pair of one channel end, as far memory: what is written is copied once, to where the
+//! device reads it, and goes out in the order written.
 //!
-//! Contract: an end has one [`Pipe`], which all its parts share through [`Handle`]s (ring, register, words, bell). Bytes up to
-//! [`INLINE_BYTES`] travel in the work request; longer ones lie in a *staging area*, a circle of registered memory, until a
-//! completion says that the device has read them. Requests are gathered and posted as lists. What finds no room is
-//! [`RemoteError::Busy`], a value. Called on a lane; nothing here blocks or allocates after construction.
+//! Contract: an end has one [`Pipe`], which all its parts share through [`Handle`]s (ring,
+//! register, words, bell). Bytes up to [`INLINE_BYTES`] travel in the work request; longer ones lie
+//! in a *staging area*, a circle of registered memory, until a completion says that the device has
+//! read them. Requests are gathered and posted as lists. What finds no room is
+//! [`RemoteError::Busy`], a value. Called on a lane; nothing here blocks or allocates after
+//! construction.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,13 +23,15 @@ use crate::rdma::error::PostError;
 use crate::rdma::queue_pair::{Capacity, POST_MAX, Piece, QueuePair, Request, Work};
 use crate::session::attic::{Attic, Lingering};
 
-/// What travels in the request itself: a ring line without its commit word. Every driver takes it (siw 88 bytes).
+/// What travels in the request itself: a ring line without its commit word. Every driver takes it
+/// (siw 88 bytes).
 const INLINE_BYTES: usize = 64;
 /// Requests posted that have not completed, at most.
 const SENDS: usize = 128;
 /// RECVs for rings: one ring is under way at most, see [`super::wake`].
 const RECVS: usize = 4;
-/// Requests gathered: payload is busy at the first number, publications at the second; the rest is for the bell.
+/// Requests gathered: payload is busy at the first number, publications at the second; the rest is
+/// for the bell.
 const PAYLOAD_GATHERED: usize = 64;
 const WORDS_GATHERED: usize = 112;
 const MOST_GATHERED: usize = 128;
@@ -115,7 +119,8 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// A pipe over `pair`, whose RECVs are posted here. `staging` has room for [`RECV_BYTES`] behind `staging_bytes`.
+    /// A pipe over `pair`, whose RECVs are posted here. `staging` has room for [`RECV_BYTES`]
+    /// behind `staging_bytes`.
     ///
     /// # Errors
     /// The device takes no RECV.
@@ -230,7 +235,8 @@ impl Pipe {
         Ok(())
     }
 
-    /// Gathers a READ of one word of the far memory, at `from`, to `to` in the own memory. It completes visibly.
+    /// Gathers a READ of one word of the far memory, at `from`, to `to` in the own memory. It
+    /// completes visibly.
     pub(super) fn gather_read(&mut self, from: usize, to: usize) {
         self.gather(What::Read(from, to), Source::Staged(0), WORD_BYTES);
     }
@@ -293,7 +299,8 @@ impl Pipe {
     fn gather(&mut self, what: What, source: Source, len_bytes: usize) {
         self.unsignalled += 1;
         let is_due = self.unsignalled >= SIGNAL_EVERY
-            // So that the staging area never fills with bytes of which nobody would be told that they have left.
+            // So that the staging area never fills with bytes of which nobody would be told that
+            // they have left.
             || self.head - self.signalled_head >= self.staging_bytes / 4
             || matches!(what, What::Read(..));
         if is_due {
@@ -385,7 +392,8 @@ impl Pipe {
         self.completions.pair().post(&requests[..count])
     }
 
-    /// Takes in what has completed; whether the bell was rung or the word that it waits for has come.
+    /// Takes in what has completed; whether the bell was rung or the word that it waits for has
+    /// come.
     pub fn reap(&mut self) -> bool {
         let mut has_news = false;
         loop {
@@ -435,7 +443,8 @@ impl Pipe {
         }
     }
 
-    /// Makes the descriptor readable with the next completion; whether to [`reap`](Self::reap) once more before it is sure.
+    /// Makes the descriptor readable with the next completion; whether to [`reap`](Self::reap) once
+    /// more before it is sure.
     pub(super) fn arm(&mut self) -> bool {
         match self.completions.arm() {
             Ok(must_look) => must_look,
@@ -482,7 +491,8 @@ impl Lingering for Leaving {
         loop {
             pipe.reap();
             pipe.post();
-            // A WRITE over iWARP completes when TCP has it: there it is over when the receiver has gone, or when time is.
+            // A WRITE over iWARP completes when TCP has it: there it is over when the receiver has
+            // gone, or when time is.
             if pipe.failure.is_some() || !pipe.is_iwarp() && pipe.has_left() {
                 return true;
             }
@@ -500,7 +510,8 @@ struct Shared {
     attic: Option<Arc<Attic>>,
 }
 
-/// A share of an end's pipe. All shares belong to one end, which one lane uses: the lock is always free.
+/// A share of an end's pipe. All shares belong to one end, which one lane uses: the lock is always
+/// free.
 #[derive(Clone)]
 pub struct Handle(Arc<Shared>);
 
@@ -511,7 +522,8 @@ impl std::fmt::Debug for Handle {
 }
 
 impl Handle {
-    /// The first share. What was not sent when the last one is dropped goes to `attic`, if there is one.
+    /// The first share. What was not sent when the last one is dropped goes to `attic`, if there is
+    /// one.
     pub fn new(pipe: Pipe, attic: Option<Arc<Attic>>) -> Handle {
         Handle(Arc::new(Shared {
             pipe: Mutex::new(Some(Box::new(pipe))),

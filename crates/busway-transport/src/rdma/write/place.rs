@@ -7,9 +7,9 @@
 //! + 64   ring, register: see `remote_write::shape`
 //! ```
 //!
-//! The landing place is described in postcard's encoding; the request is the address (8 bytes) and the key (4 bytes) of the
-//! sender's memory, little-endian. Contract: both are hostile until [`LandingMemory::decode`] and [`decode_request`] have judged them.
-//! Called by `channels`.
+//! The landing place is described in postcard's encoding; the request is the address (8 bytes) and
+//! the key (4 bytes) of the sender's memory, little-endian. Contract: both are hostile until
+//! [`LandingMemory::decode`] and [`decode_request`] have judged them. Called by `channels`.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,8 +26,9 @@ pub const SENDER_BYTES: usize = 2 * ENTRY_BYTES;
 
 /// No landing place is believed to be longer, in bytes: a sender makes its staging area by it.
 const LONGEST_PLACE_BYTES: usize = 64 << 20;
-/// Checked messages of up to so many bytes, head included, are one WRITE each. Longer ones take several packets, of which the word that
-/// publishes should be the last: a receiver that finds it first reads all of the message each time it looks.
+/// Checked messages of up to so many bytes, head included, are one WRITE each. Longer ones take
+/// several packets, of which the word that publishes should be the last: a receiver that finds it
+/// first reads all of the message each time it looks.
 pub const ONE_WRITE_BYTES: usize = 1200;
 /// Bytes of a request.
 const REQUEST_BYTES: usize = 12;

@@ -1,4 +1,5 @@
-//! What the system file says of a link over RDMA WRITE: all that any RDMA link has, and whether messages are checked.
+//! What the system file says of a link over RDMA WRITE: all that any RDMA link has, and whether
+//! messages are checked.
 
 use serde::Deserialize;
 
@@ -16,9 +17,10 @@ const OF_SEND: &str = "zero_copy_from";
 pub struct HostSettings {
     /// What every bus over RDMA has.
     pub link: of_rdma::HostSettings,
-    /// Whether messages that this host receives carry a CRC-32C. Unless the file says so: over iWARP, where by the letter of RFC 5040
-    /// (section 5.5) a message may become visible after the word that publishes it; and on channels for messages of up to 272 bytes,
-    /// which are one WRITE each then, not two.
+    /// Whether messages that this host receives carry a CRC-32C. Unless the file says so: over
+    /// iWARP, where by the letter of RFC 5040 (section 5.5) a message may become visible after the
+    /// word that publishes it; and on channels for messages of up to 272 bytes, which are one WRITE
+    /// each then, not two.
     pub checked: Option<bool>,
 }
 

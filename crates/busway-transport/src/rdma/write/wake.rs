@@ -1,9 +1,10 @@
 //! Who sleeps and who must be rung, where a word takes its time to the other side.
 //!
-//! An end that goes to sleep writes a wish into the other's memory; the other, when it has published something, looks at the wish,
-//! in memory of its own, and rings by an empty SEND, for which a RECV is posted. Over a bus the wish may arrive after that look,
-//! and what was published after the sleeper's last look, so that two fences are not enough. The sleeper therefore reads back, behind
-//! its wish on the same queue pair, up to where the other has published:
+//! An end that goes to sleep writes a wish into the other's memory; the other, when it has
+//! published something, looks at the wish, in memory of its own, and rings by an empty SEND, for
+//! which a RECV is posted. Over a bus the wish may arrive after that look, and what was published
+//! after the sleeper's last look, so that two fences are not enough. The sleeper therefore reads
+//! back, behind its wish on the same queue pair, up to where the other has published:
 //!
 //! ```text
 //! sleeper S                                        publisher P
@@ -17,24 +18,27 @@
 //!
 //! # No wake-up is lost
 //!
-//! P's device places the wish before it reads the mark (InfiniBand Architecture, ordering of RDMA READ behind WRITE; RFC 5040,
-//! section 5.5), and P stores the mark before it loads the wish, with the fence between. So either the READ returns the new
-//! mark, or P sees the wish and rings. The SEND follows the message on the queue pair: when its RECV completes, the message is there.
-//! No program of P's host takes part in the READ; a publisher that is idle is not disturbed.
+//! P's device places the wish before it reads the mark (InfiniBand Architecture, ordering of RDMA
+//! READ behind WRITE; RFC 5040, section 5.5), and P stores the mark before it loads the wish, with
+//! the fence between. So either the READ returns the new mark, or P sees the wish and rings. The
+//! SEND follows the message on the queue pair: when its RECV completes, the message is there. No
+//! program of P's host takes part in the READ; a publisher that is idle is not disturbed.
 //!
 //! # A RECV is always posted
 //!
-//! P rings once a wish at most, and S writes a new wish only after the ring for the last one has come and its RECV is posted
-//! anew. So one SEND is under way at most, and iWARP, which breaks a connection for one SEND too many, gets none.
+//! P rings once a wish at most, and S writes a new wish only after the ring for the last one has
+//! come and its RECV is posted anew. So one SEND is under way at most, and iWARP, which breaks a
+//! connection for one SEND too many, gets none.
 //!
 //! # The one that was connected to speaks second
 //!
-//! Over iWARP whoever accepted a connection must send nothing before something of the other side has arrived (RFC 5044, section 7.1); `siw` breaks the
-//! connection else, if what is sent arrives with the answer to the opening. So the sender, which connects, rings once unasked, and the receiver begins as if it
-//! had wished for that ring.
+//! Over iWARP whoever accepted a connection must send nothing before something of the other side
+//! has arrived (RFC 5044, section 7.1); `siw` breaks the connection else, if what is sent arrives
+//! with the answer to the opening. So the sender, which connects, rings once unasked, and the
+//! receiver begins as if it had wished for that ring.
 //!
-//! Contract: one [`WakeState`] a pipe, on a lane. A peer that writes what it likes into the words makes needless rings and looks, or is not
-//! woken: its own affair.
+//! Contract: one [`WakeState`] a pipe, on a lane. A peer that writes what it likes into the words
+//! makes needless rings and looks, or is not woken: its own affair.
 
 use std::sync::Arc;
 
@@ -45,7 +49,8 @@ use crate::remote_write::{ENTRY_BYTES, SENDER_AWAITS_CREDIT_AT};
 
 /// Word of a bell line: the number of the other end's wish, 0 at first. Written by the other end.
 pub(super) const WANT_AT: usize = SENDER_AWAITS_CREDIT_AT;
-/// Word of a bell line: up to where this end has published. Written by this end, read by the other's READ.
+/// Word of a bell line: up to where this end has published. Written by this end, read by the
+/// other's READ.
 pub(super) const MARK_AT: usize = 16;
 /// Word of a bell line: where the READ of the other's mark lands. Written by this end's device.
 pub(super) const READ_AT: usize = 24;
@@ -156,8 +161,8 @@ pub struct WakeState {
 }
 
 impl WakeState {
-    /// For the bell line `line`, at `own_at` in the own memory, with the other's at `far_at` in the far memory. `mark` is where
-    /// this end begins to publish.
+    /// For the bell line `line`, at `own_at` in the own memory, with the other's at `far_at` in the
+    /// far memory. `mark` is where this end begins to publish.
     pub fn new(line: Window, own_at: usize, far_at: usize, mark: u64, lane: Arc<Lane>) -> WakeState {
         // Inside: a bell line is a whole entry.
         let _ = line.store(MARK_AT, mark);

@@ -47,7 +47,8 @@ struct Model {
     posted: u64,
     mark: u64,
     want: u64,
-    /// The queue pair in both directions, and the answer to a READ, which overtakes what the publisher posts.
+    /// The queue pair in both directions, and the answer to a READ, which overtakes what the
+    /// publisher posts.
     to_sleeper: VecDeque<Work>,
     to_publisher: VecDeque<Work>,
     answer: Option<u64>,
@@ -81,7 +82,8 @@ impl Model {
         }
     }
 
-    /// The sleeper's next step; `None` if it sleeps and nothing wakes it. If not `reads`, it trusts its wish at once.
+    /// The sleeper's next step; `None` if it sleeps and nothing wakes it. If not `reads`, it trusts
+    /// its wish at once.
     fn sleeper_steps(&self, reads: bool) -> Option<Model> {
         let mut next = self.clone();
         match self.at {

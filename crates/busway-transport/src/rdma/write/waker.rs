@@ -46,7 +46,8 @@ impl Pipe {
             }
         }
         self.post();
-        // Whatever completes from here on makes the descriptor readable: a ring, the READ, or room for what waits.
+        // Whatever completes from here on makes the descriptor readable: a ring, the READ, or room
+        // for what waits.
         while self.arm() {
             if self.reap() {
                 return true;

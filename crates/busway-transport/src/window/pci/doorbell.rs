@@ -5,7 +5,7 @@
 //! so do the mailboxes of bridges. Vector 0 wakes the control thread, vector 1 the first lane, and
 //! so on; lanes without a vector poll.
 //!
-//! Contract: plain data; [`super::super::register`] maps the register.
+//! Contract: plain data; `super::super::register` maps the register.
 
 use super::error::FunctionError;
 use super::function::{Driver, Function, Resource};
