@@ -10,7 +10,6 @@ use super::{CREDIT_RING_AT, RemoteAccess, Waker, WritePermission};
 pub struct CreditWriter<A: RemoteAccess> {
     /// Whether the sender's memory may be written.
     pub permission: A::WritePermission,
-    /// The credit entry.
     pub credit: A::Memory,
     /// Wakes the sender's lane.
     pub waker: A::Waker,

@@ -50,7 +50,6 @@ pub struct Inbox<A: RemoteAccess> {
 }
 
 impl<A: RemoteAccess> Inbox<A> {
-    /// An inbox for `ring`.
     pub fn new(ring: RingConsumer<CreditWriter<A>>) -> Inbox<A> {
         Inbox {
             ring,

@@ -144,9 +144,6 @@ impl<M: Message, A: RemoteAccess> Outbox<M, A> {
 
     /// Takes over `message`, if [`has_room`](Self::has_room), and writes as much of it as fits into
     /// the ring. The receiver gets `mark` with it.
-    ///
-    /// # Errors
-    /// The bus failed.
     pub fn begin(&mut self, message: M, mark: u64) -> Result<(), ChannelError> {
         let total_bytes = HEAD_BYTES + message.user_header().len() + message.payload().len();
         self.begun += 1;
@@ -160,9 +157,6 @@ impl<M: Message, A: RemoteAccess> Outbox<M, A> {
     }
 
     /// Writes on with the messages that are held.
-    ///
-    /// # Errors
-    /// The bus failed.
     pub fn advance(&mut self) -> Result<(), ChannelError> {
         while let Some(held) = self.held.front_mut() {
             let head = held.message.head().encode();
@@ -190,9 +184,6 @@ impl<M: Message, A: RemoteAccess> Outbox<M, A> {
     }
 
     /// Makes everything written visible to the receiver, and wakes it.
-    ///
-    /// # Errors
-    /// The bus failed.
     pub fn publish(&mut self) -> Result<(), ChannelError> {
         self.out.publish()
     }

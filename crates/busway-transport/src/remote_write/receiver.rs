@@ -82,7 +82,6 @@ pub struct QueueReceiver<A: RemoteAccess> {
 }
 
 impl<A: RemoteAccess> QueueReceiver<A> {
-    /// A receiver from `ring`.
     pub fn new(base: ReceiverBase<A>, ring: RingConsumer<CreditWriter<A>>) -> QueueReceiver<A> {
         QueueReceiver {
             base,

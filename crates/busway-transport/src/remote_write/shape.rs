@@ -24,7 +24,6 @@ const SMALLEST_DATA_BYTES: usize = 4 << 10;
 /// Largest data area, in bytes. It is larger than the caches need, so that a sender can hand over a
 /// long message although its receiver does not run at once.
 const LARGEST_DATA_BYTES: usize = 4 << 20;
-/// The most lines of a ring.
 const MOST_LINES: usize = 8192;
 /// Slots of a register: one more than the minimum, so that a reader seldom reads the slot being
 /// written.
@@ -44,7 +43,6 @@ const RING_AT: usize = ENTRY_BYTES;
 /// The sizes in a landing place, as the receiver chooses them and sends them to the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
-    /// Lines of the ring.
     pub lines: u32,
     /// Width of a line in bytes.
     pub line_bytes: u32,
@@ -57,7 +55,6 @@ pub struct Shape {
 /// The parts of a place, checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts {
-    /// Shape of the ring.
     pub ring: ring::Layout,
     /// Where it lies in the place, in bytes.
     pub ring_at: usize,

@@ -89,9 +89,6 @@ impl ControlStream {
     }
 
     /// Moves what is queued into the ring.
-    ///
-    /// # Errors
-    /// In words: why the conversation is over.
     pub fn flush(&mut self) -> Result<Progress, String> {
         let chunk_bytes = self.out.layout().max_size_bytes() - 1;
         'ring: while let Some(message) = self.queue.front() {
@@ -122,9 +119,6 @@ impl ControlStream {
 
     /// Takes the next message. `Progress` says whether the peer may wait for the space that this
     /// freed.
-    ///
-    /// # Errors
-    /// Why the conversation is over.
     pub fn receive(&mut self) -> Result<(Option<Incoming>, Progress), String> {
         let mut progress = Progress::default();
         while let Some(entry) = self.incoming.peek().map_err(|error| error.to_string())? {

@@ -132,9 +132,6 @@ fn control_start(writer: u64, reader: u64) -> u64 {
 
 impl<M: Message> Conversation<M> {
     /// The conversation `own` with a peer that has answered with `pulse` and `hello`.
-    ///
-    /// # Errors
-    /// In words.
     pub fn new(
         pair: &WindowPair,
         own: u64,
@@ -183,9 +180,6 @@ impl<M: Message> Conversation<M> {
     }
 
     /// Looks whether the peer is still there, in the same conversation.
-    ///
-    /// # Errors
-    /// In words: it is not.
     pub fn check_pulse(
         &mut self,
         pair: &WindowPair,
@@ -227,9 +221,6 @@ impl<M: Message> Conversation<M> {
     }
 
     /// Moves control messages both ways.
-    ///
-    /// # Errors
-    /// In words: why the conversation is over.
     pub fn turn(
         &mut self,
         pair: &mut WindowPair,

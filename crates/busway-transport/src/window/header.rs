@@ -27,9 +27,6 @@ pub struct OwnHeader {
 
 impl OwnHeader {
     /// A header for `identity`; nothing is written yet.
-    ///
-    /// # Errors
-    /// In words: the identity can't be put into a hello.
     pub fn new(window: Window, identity: &LinkIdentity) -> Result<OwnHeader, String> {
         let hello = Hello {
             protocol_version: control::PROTOCOL_VERSION,
@@ -82,7 +79,6 @@ impl OwnHeader {
         self.publish(ECHO_AT, 0);
     }
 
-    /// Number of this conversation.
     pub fn conversation(&self) -> u64 {
         self.conversation
     }
@@ -128,11 +124,9 @@ pub enum PeerHeader {
     Absent,
     /// A header that this host can't use: why.
     Unusable(String),
-    /// A peer.
     Present {
         /// Number of its conversation, never 0.
         conversation: u64,
-        /// Its identity.
         hello: PeerHello,
     },
 }

@@ -35,9 +35,6 @@ impl LandingPlace {
     }
 
     /// Reads a peer's description.
-    ///
-    /// # Errors
-    /// In words: why it is none.
     pub fn decode(bytes: &[u8]) -> Result<LandingPlace, String> {
         match postcard::take_from_bytes(bytes) {
             Ok((place, [])) => Ok(place),
@@ -47,9 +44,6 @@ impl LandingPlace {
     }
 
     /// Judges a peer's description: the parts, and where in the window the place begins.
-    ///
-    /// # Errors
-    /// In words: what is impossible.
     pub fn check(&self, layout: &WindowLayout) -> Result<(Parts, usize), String> {
         let parts = self
             .shape

@@ -60,9 +60,6 @@ impl Landings {
     }
 
     /// A place for a channel; `tag` names it. The lane is still to be filled in.
-    ///
-    /// # Errors
-    /// In words: what there is too little of.
     pub fn open(
         &mut self,
         channel: ChannelId,
@@ -120,7 +117,6 @@ impl Landings {
         }
     }
 
-    /// Forgets a channel.
     pub fn close(&mut self, channel: ChannelId) {
         self.retired.extend(self.live.remove(&channel));
         self.sweep();

@@ -58,7 +58,6 @@ pub const HEARTBEAT_AT: usize = 72;
 pub const RINGS_AT: usize = 80;
 /// Offset of the hello's bytes.
 pub const HELLO_AT: usize = 128;
-/// Longest hello in bytes.
 pub const HELLO_MAX_BYTES: usize = HEADER_BYTES - HELLO_AT;
 
 const HEADER_BYTES: usize = 2048;

@@ -63,7 +63,6 @@ enum State<M: Message> {
     Ending(Windows, Arc<WritePermissions>),
     /// Looks for the peer; its conversation that was echoed (0: none).
     Greeting(Windows, u64),
-    /// The conversation is up.
     Up(Windows, Box<Conversation<M>>),
 }
 

@@ -38,9 +38,7 @@ pub enum MapError {
     System {
         /// What was tried.
         action: &'static str,
-        /// The file.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
     /// The file ends before the window does.
@@ -49,9 +47,7 @@ pub enum MapError {
         path.display()
     )]
     TooShort {
-        /// The file.
         path: PathBuf,
-        /// Its length in bytes.
         actual_bytes: u64,
         /// The length that the settings ask for, in bytes.
         needed_bytes: u64,
@@ -61,7 +57,6 @@ pub enum MapError {
     Kind {
         /// What the path names.
         path: PathBuf,
-        /// What it is.
         kind: &'static str,
     },
     /// The PCI function is of no use now.
@@ -135,7 +130,6 @@ impl Drop for Mapping {
 /// A mapped window. A clone of the [`Window`] needs a clone of this, which keeps the memory.
 #[derive(Clone, Debug)]
 pub struct Mapped {
-    /// The window.
     pub window: Window,
     mapping: Arc<Mapping>,
 }
@@ -150,9 +144,6 @@ struct ToMap {
 
 impl Mapped {
     /// Opens, makes if need be, and maps the window at `place`.
-    ///
-    /// # Errors
-    /// See [`MapError`].
     pub fn open(place: &WindowRegion, access: Access) -> Result<Mapped, MapError> {
         let to_map = match &place.source {
             Source::File(path) => prepare_file(path, place, access)?,

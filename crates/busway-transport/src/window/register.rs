@@ -19,9 +19,6 @@ pub struct Register {
 
 impl Register {
     /// Maps the register that `ring` names.
-    ///
-    /// # Errors
-    /// See [`MapError`].
     pub fn open(ring: &Ring) -> Result<Register, MapError> {
         let line = ring.offset / LINE_BYTES * LINE_BYTES;
         let place = WindowRegion {

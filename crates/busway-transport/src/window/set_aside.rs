@@ -114,7 +114,6 @@ impl<H: Table> LinkSettings<H> {
 }
 
 impl WindowRegion {
-    /// As memory for ports.
     pub(crate) fn for_ports(self, access: Access) -> PortPlace {
         let path = self.source.path().map(Path::to_owned);
         let (source, range) = (self.source.to_string(), (self.offset, self.length));

@@ -24,15 +24,9 @@ pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_millis(1500);
 pub trait Table: Clone + Debug {
     /// The windows of this table alone. `local` is whose table it is, for the error; `is_first`
     /// whether its host is first in the link's `hosts`.
-    ///
-    /// # Errors
-    /// The first mistake found.
     fn windows(&self, local: bool, is_first: bool) -> Result<Windows, SettingError>;
 
     /// How the host of this table is woken, and how it wakes the host of `peer`.
-    ///
-    /// # Errors
-    /// The first mistake found.
     fn doorbells(
         &self,
         windows: &Windows,

@@ -30,7 +30,6 @@ use reader::MessageReader;
 
 mod reader;
 
-/// Of the protocol.
 const VERSION: i64 = 0;
 /// In the place of a peer's number: the memory.
 const MEMORY: i64 = -1;

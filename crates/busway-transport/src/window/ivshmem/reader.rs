@@ -10,7 +10,6 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 
-/// Bytes of a word.
 const MESSAGE_BYTES: usize = 8;
 
 /// What comes through a connection.

@@ -23,9 +23,6 @@ pub struct Vectors {
 
 impl Vectors {
     /// Has the kernel signal the interrupts through eventfds.
-    ///
-    /// # Errors
-    /// See [`FunctionError`].
     pub(crate) fn open(&self) -> Result<Interrupts, FunctionError> {
         debug_assert_eq!(self.function.driver, Driver::Vfio);
         Device::open(&self.function)?.interrupts(self.count)

@@ -30,9 +30,6 @@ pub(crate) struct OpenResource {
 
 impl Resource {
     /// Finds the function, enables it, and opens the resource, which must have `end_bytes` bytes.
-    ///
-    /// # Errors
-    /// See [`FunctionError`].
     pub(crate) fn open(&self, access: Access, end_bytes: u64) -> Result<OpenResource, FunctionError> {
         match self.function.driver {
             Driver::Sysfs => {

@@ -199,9 +199,6 @@ impl SysfsHandle {
 
 impl Resource {
     /// Finds the function, enables it, and opens the resource, which must have `end_bytes` bytes.
-    ///
-    /// # Errors
-    /// See [`FunctionError`].
     pub(super) fn open_sysfs(
         &self,
         access: Access,

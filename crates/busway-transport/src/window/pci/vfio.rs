@@ -96,7 +96,6 @@ fn call_with(fd: impl AsFd, number: u8, argument: usize) -> io::Result<c_int> {
     unsafe { ioctl(fd, Request { number, argument }) }.map_err(io::Error::from)
 }
 
-/// The `argsz` of a structure.
 const fn argsz<T>() -> u32 {
     size_of::<T>() as u32
 }
@@ -360,9 +359,6 @@ impl Device {
 impl Resource {
     /// Opens the resource, which must have `end_bytes` bytes: the file to map, the offset in it,
     /// the device.
-    ///
-    /// # Errors
-    /// See [`FunctionError`].
     pub(super) fn open_vfio(&self, end_bytes: u64) -> Result<(OwnedFd, u64, Arc<Device>), FunctionError> {
         let device = Device::open(&self.function)?;
         let region = device
