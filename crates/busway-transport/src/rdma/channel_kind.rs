@@ -17,7 +17,7 @@ use super::lane::Lane;
 use super::queue_pair::QueuePair;
 use super::settings::LinkSettings;
 use crate::contract::{ChannelSpec, Message, Receiver, Sender};
-use crate::session::attic::Attic;
+use crate::session::mailbox::DroppedSenders;
 
 /// A receiver whose connection can be accepted.
 pub struct Accepted {
@@ -93,6 +93,6 @@ pub trait ChannelKind: Sized + Send + 'static {
         device: &Arc<Device>,
         id: CmId,
         spec: &ChannelSpec,
-        attic: &Arc<Attic>,
+        dropped: &Arc<DroppedSenders>,
     ) -> Result<Asking<M>, String>;
 }

@@ -10,7 +10,7 @@
 //! goes down until it comes back.
 //!
 //! One control thread polls it; the link's descriptor is an epoll set of the inner link's,
-//! librdmacm's events, the attic of dropped senders and those senders. Which kind of ends a channel
+//! librdmacm's events, the queue of dropped senders and those senders. Which kind of ends a channel
 //! gets is the [`ChannelKind`]'s business.
 
 use std::collections::VecDeque;
@@ -31,9 +31,9 @@ use crate::contract::LinkSettings as _;
 use crate::contract::{
     ChannelId, ChannelSpec, Direction, Doorbell, LINGER, Link, LinkEvent, LinkIdentity, Message, OpenError,
 };
-use crate::session::attic::{Attic, Lingering};
 use crate::session::landing::Landing;
-use crate::stream::{Interest, Poller};
+use crate::session::mailbox::{DroppedSenders, Linger};
+use crate::session::poller::{Interest, Poller};
 use crate::tcp;
 
 /// Time between two looks for a device that is not there.
@@ -46,7 +46,7 @@ const ROUND: usize = 64;
 /// Tokens of the link's poller.
 const CONVERSATION: u64 = 1;
 const EVENTS: u64 = 2;
-const ATTIC: u64 = 3;
+const DROPPED: u64 = 3;
 const LINGERING: u64 = 4;
 
 /// Numbers of ids.
@@ -80,8 +80,8 @@ pub(crate) fn open<F: ChannelKind, M: Message>(
         return Err(invalid("no address of an RDMA device".into()).into());
     };
     let poller = Poller::new()?;
-    let attic = Arc::new(Attic::new()?);
-    poller.add(&*attic, ATTIC, Interest::Read)?;
+    let dropped = Arc::new(DroppedSenders::new()?);
+    poller.add(&*dropped, DROPPED, Interest::Read)?;
     let link: RdmaLink<F, M> = RdmaLink {
         shared: shared.0.clone(),
         identity: identity.clone(),
@@ -89,7 +89,7 @@ pub(crate) fn open<F: ChannelKind, M: Message>(
         peer_host: peer_host.to_owned(),
         address,
         poller,
-        attic,
+        dropped,
         opens: Opens::new(LISTENER),
         ready: None,
         events: None,
@@ -113,7 +113,7 @@ struct RdmaLink<F: ChannelKind, M: Message> {
     /// Of this host's device.
     address: IpAddr,
     poller: Poller,
-    attic: Arc<Attic>,
+    dropped: Arc<DroppedSenders>,
     opens: Opens<F, M>,
     ready: Option<Ready>,
     /// librdmacm's events, once the libraries are there.
@@ -127,7 +127,7 @@ struct RdmaLink<F: ChannelKind, M: Message> {
     peer_session: Option<u64>,
     has_warned: bool,
     /// Dropped senders, each with the time when it is given up.
-    lingering: Vec<(Box<dyn Lingering>, Instant)>,
+    lingering: Vec<(Box<dyn Linger>, Instant)>,
     /// Those of this process that have ends here.
     lanes: Lanes,
     /// Events for the user.
@@ -139,7 +139,7 @@ impl<F: ChannelKind, M: Message> RdmaLink<F, M> {
         for token in self.poller.ready() {
             match token {
                 EVENTS => self.take_events(now),
-                ATTIC => self.take_in_lingering(now),
+                DROPPED => self.take_in_lingering(now),
                 LINGERING => self.lingering.retain_mut(|(sender, _)| !sender.pump()),
                 _ => {}
             }
@@ -273,7 +273,7 @@ impl<F: ChannelKind, M: Message> RdmaLink<F, M> {
             let context = Context {
                 events: &events,
                 device: &ready.device,
-                attic: &self.attic,
+                dropped: &self.dropped,
                 session: self.identity.session,
                 peer_session,
                 now,
@@ -304,7 +304,7 @@ impl<F: ChannelKind, M: Message> RdmaLink<F, M> {
     }
 
     fn take_in_lingering(&mut self, now: Instant) {
-        for mut sender in self.attic.take() {
+        for mut sender in self.dropped.take() {
             let watched = self.poller.add(sender.fd(), LINGERING, Interest::Read);
             if watched.is_ok() && !sender.pump() {
                 self.lingering.push((sender, now + LINGER));
@@ -315,7 +315,7 @@ impl<F: ChannelKind, M: Message> RdmaLink<F, M> {
     /// Whoever sleeps on the link's descriptor shall come and fetch the event.
     fn ring_for_events(&self) {
         if !self.outbox.is_empty() {
-            self.attic.ring();
+            self.dropped.wake();
         }
     }
 }
@@ -378,7 +378,7 @@ impl<F: ChannelKind, M: Message> Link<M> for RdmaLink<F, M> {
         let (prepared, description) = F::prepare(&ready.device, spec, &lane)?;
         let landing = Landing {
             address: SocketAddr::new(self.address, ready.listener.port()),
-            token: crate::stream::draw_token(),
+            token: crate::session::token::draw_token(),
             description,
         };
         self.opens.expect(channel, landing.token, prepared);
@@ -402,7 +402,7 @@ impl<F: ChannelKind, M: Message> Link<M> for RdmaLink<F, M> {
         let context = Context {
             events,
             device: &ready.device,
-            attic: &self.attic,
+            dropped: &self.dropped,
             session: self.identity.session,
             peer_session,
             now: Instant::now(),

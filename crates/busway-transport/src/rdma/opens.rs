@@ -14,8 +14,8 @@ use super::error::RdmaError;
 use super::landing::Request;
 use super::queue_pair::QueuePair;
 use crate::contract::{ChannelEnd, ChannelId, ChannelSpec, Direction, Message, Receiver, Sender};
-use crate::session::attic::Attic;
 use crate::session::landing::Landing;
+use crate::session::mailbox::DroppedSenders;
 
 /// A channel that is not open by then, though the peer should be ready for it, is reported as
 /// failed.
@@ -31,7 +31,7 @@ pub(super) type Done<M> = (Key, Result<ChannelEnd<M>, String>);
 pub(super) struct Context<'a> {
     pub(super) events: &'a Arc<EventChannel>,
     pub(super) device: &'a Arc<Device>,
-    pub(super) attic: &'a Arc<Attic>,
+    pub(super) dropped: &'a Arc<DroppedSenders>,
     /// This process's session.
     pub(super) session: u64,
     /// The peer's session.
@@ -312,7 +312,7 @@ fn ask<F: ChannelKind, M: Message>(
 ) -> Result<Stage<F, M>, Unasked> {
     let place = target.place.clone();
     let asking =
-        F::connect::<M>(place, context.device, id, &target.spec, context.attic).map_err(Unasked::Failed)?;
+        F::connect::<M>(place, context.device, id, &target.spec, context.dropped).map_err(Unasked::Failed)?;
     let request = Request {
         channel,
         token: target.token,

@@ -8,8 +8,8 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use super::io::{not_now, write};
-use super::poller::Poller;
 use crate::contract::Direction;
+use crate::session::poller::Poller;
 
 /// Token of what a bus watches (see [`StreamBus::watch`]) in its link's poller.
 pub(crate) const WATCHED: u64 = 5;

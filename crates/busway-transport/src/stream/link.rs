@@ -1,7 +1,7 @@
 //! A link over connections: the control conversation, reconnecting, and the opening of channels.
 //!
 //! One control thread polls it. The link's descriptor is an epoll set with the control connection,
-//! the listener shared with other links, the mailbox, and every connection that does not belong to
+//! the listener shared with other links, the inbox, and every connection that does not belong to
 //! a channel end.
 
 use std::collections::VecDeque;
@@ -15,11 +15,10 @@ use busway_core::control::MAX_BODY_BYTES;
 use super::backoff::BackOff;
 use super::bus::{Discovered, Heartbeat, Socket, StreamBus, WATCHED};
 use super::conversation::Conversation;
+use super::inbox::{Inbox, Incoming};
 use super::listener::{Listener, Shared};
-use super::mailbox::{Linger, Mail, Mailbox};
 use super::opening::Opening;
-use super::opens::{self, CONNECT_TIMEOUT, Context, Done, Key, Opens};
-use super::poller::{Interest, Poller};
+use super::opens::{CONNECT_TIMEOUT, Context, Done, Opens};
 use super::receiver::StreamReceiver;
 use super::sender::StreamSender;
 use crate::contract::Role;
@@ -27,13 +26,16 @@ use crate::contract::{
     ChannelEnd, ChannelId, ChannelSpec, Direction, Doorbell, LINGER, Link, LinkEvent, LinkIdentity, Message,
     OpenError, PeerHello,
 };
+use crate::session::mailbox::Linger;
+use crate::session::poller::{Interest, Poller};
+use crate::session::token::{Key, draw_token, key_of};
 
 /// How long a link that expects nothing sleeps at most.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 
 /// Tokens of the link's poller.
 pub(super) const CONTROL: u64 = 1;
-const MAILBOX: u64 = 2;
+const INBOX: u64 = 2;
 const LISTENER: u64 = 3;
 const LINGERING: u64 = 4;
 
@@ -49,12 +51,12 @@ pub fn open<B: StreamBus, M: Message>(
     bus: B,
 ) -> Result<StreamLink<B, M>, OpenError> {
     let poller = Poller::new()?;
-    let mailbox = Arc::new(Mailbox::new()?);
-    poller.add(&*mailbox, MAILBOX, Interest::Read)?;
+    let inbox = Arc::new(Inbox::new()?);
+    poller.add(&*inbox, INBOX, Interest::Read)?;
     let listener = match &role {
         Role::Connect(_) => None,
         Role::Accept(address) => {
-            let listener = shared.listener(address, peer_host, &mailbox)?;
+            let listener = shared.listener(address, peer_host, &inbox)?;
             poller.add(&*listener, LISTENER, Interest::Read)?;
             Some(listener)
         }
@@ -65,7 +67,7 @@ pub fn open<B: StreamBus, M: Message>(
         role,
         bus,
         poller,
-        mailbox,
+        inbox,
         listener,
         state: State::Down { retry_at: None },
         back_off: BackOff::default(),
@@ -141,7 +143,7 @@ pub struct StreamLink<B: StreamBus, M: Message> {
     pub(super) role: Role<B::Address>,
     pub(super) bus: B,
     pub(super) poller: Poller,
-    pub(super) mailbox: Arc<Mailbox<B::Socket>>,
+    pub(super) inbox: Arc<Inbox<B::Socket>>,
     pub(super) listener: Option<Arc<Listener<B>>>,
     pub(super) state: State<B::Socket>,
     pub(super) back_off: BackOff,
@@ -166,12 +168,12 @@ impl<B: StreamBus, M: Message> StreamLink<B, M> {
         for token in self.poller.ready() {
             match token {
                 CONTROL => self.control_is_ready(now),
-                MAILBOX => self.read_mail(now),
+                INBOX => self.read_inbox(now),
                 LINGERING => self.pump_lingering(now),
                 LISTENER => {}
                 WATCHED => self.look(now),
                 token => {
-                    if let Some(key) = opens::key_of(token) {
+                    if let Some(key) = key_of(token) {
                         self.with_opens(now, |opens, context| {
                             opens.ready(key, context).into_iter().collect()
                         });
@@ -221,16 +223,18 @@ impl<B: StreamBus, M: Message> StreamLink<B, M> {
         self.lingering.retain(|(_, until)| now < *until);
     }
 
-    fn read_mail(&mut self, now: Instant) {
-        for mail in self.mailbox.take() {
+    fn read_inbox(&mut self, now: Instant) {
+        for mail in self.inbox.take() {
             match mail {
-                Mail::Opened(socket, Opening::Conversation(greeting)) => self.greeted(socket, &greeting, now),
-                Mail::Opened(socket, Opening::Channel(opening)) => {
+                Incoming::Opened(socket, Opening::Conversation(greeting)) => {
+                    self.greeted(socket, &greeting, now)
+                }
+                Incoming::Opened(socket, Opening::Channel(opening)) => {
                     self.with_opens(now, |opens, context| {
                         opens.arrived(socket, &opening, context).into_iter().collect()
                     });
                 }
-                Mail::Linger(mut stream) => {
+                Incoming::Linger(mut stream) => {
                     let watched = self.poller.add(stream.fd(), LINGERING, Interest::ReadWrite);
                     if watched.is_ok() && !stream.pump() {
                         self.lingering.push((stream, now + LINGER));
@@ -298,7 +302,7 @@ impl<B: StreamBus, M: Message> StreamLink<B, M> {
                 }
                 match direction {
                     Direction::Send => {
-                        ChannelEnd::Sender(Box::new(StreamSender::new(socket, keep, self.mailbox.clone())))
+                        ChannelEnd::Sender(Box::new(StreamSender::new(socket, keep, self.inbox.clone())))
                     }
                     Direction::Receive => ChannelEnd::Receiver(Box::new(StreamReceiver::new(socket, keep))),
                 }
@@ -334,7 +338,7 @@ impl<B: StreamBus, M: Message> StreamLink<B, M> {
         });
         if !self.events.is_empty() {
             // The caller sleeps on the descriptor: it shall come and fetch the event.
-            self.mailbox.ring();
+            self.inbox.wake();
         }
         Ok(())
     }
@@ -403,7 +407,7 @@ impl<B: StreamBus, M: Message> Link<M> for StreamLink<B, M> {
         };
         if let Err(why) = up.conversation.say_payload(bytes) {
             self.down(&why, Instant::now());
-            self.mailbox.ring();
+            self.inbox.wake();
             return Err(OpenError::Down);
         }
         self.watch_for_room();
@@ -416,7 +420,7 @@ impl<B: StreamBus, M: Message> Link<M> for StreamLink<B, M> {
         spec: &ChannelSpec,
         _lane: u32,
     ) -> Result<Vec<u8>, OpenError> {
-        let token = opens::draw_token();
+        let token = draw_token();
         self.open_channel((Direction::Receive, channel), spec, token)?;
         Ok(token.to_le_bytes().to_vec())
     }
@@ -447,7 +451,7 @@ impl<B: StreamBus, M: Message> Drop for StreamLink<B, M> {
     fn drop(&mut self) {
         self.opens.void();
         if let Some(listener) = &self.listener {
-            listener.forget(&self.peer_host, &self.mailbox);
+            listener.forget(&self.peer_host, &self.inbox);
         }
     }
 }

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use super::backoff::BackOff;
 use super::bus::{Socket, StreamBus};
-use super::mailbox::Mailbox;
+use super::inbox::{Inbox, Incoming};
 use super::opening::{MAX_OPENING_BYTES, Opening};
-use super::poller::{Interest, Poller};
 use crate::contract::OpenError;
+use crate::session::poller::{Interest, Poller};
 
 /// A connection that has not said by then what it is gets closed.
 const OPENING_TIMEOUT: Duration = Duration::from_secs(2);
@@ -43,7 +43,7 @@ impl<B: StreamBus> Default for Shared<B> {
 }
 
 impl<B: StreamBus> Shared<B> {
-    /// The listener of an address, with a route to `mailbox` for connections from `peer_host`.
+    /// The listener of an address, with a route to `inbox` for connections from `peer_host`.
     ///
     /// # Errors
     /// There is a link to that host on that address already.
@@ -51,7 +51,7 @@ impl<B: StreamBus> Shared<B> {
         &self,
         address: &B::Address,
         peer_host: &str,
-        mailbox: &Arc<Mailbox<B::Socket>>,
+        inbox: &Arc<Inbox<B::Socket>>,
     ) -> Result<Arc<Listener<B>>, OpenError> {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         let listener = match listeners.get(address).and_then(Weak::upgrade) {
@@ -72,7 +72,7 @@ impl<B: StreamBus> Shared<B> {
                 "this process has a link to `{peer_host}` on {address} already; give the other one an address of its own"
             )));
         }
-        state.routes.insert(peer_host.to_owned(), Arc::downgrade(mailbox));
+        state.routes.insert(peer_host.to_owned(), Arc::downgrade(inbox));
         drop(state);
         Ok(listener)
     }
@@ -95,8 +95,8 @@ struct State<B: StreamBus> {
     back_off: BackOff,
     strangers: HashMap<u64, Stranger<B>>,
     next_stranger: u64,
-    /// Mailboxes by peer host.
-    routes: HashMap<String, Weak<Mailbox<B::Socket>>>,
+    /// Inboxes by peer host.
+    routes: HashMap<String, Weak<Inbox<B::Socket>>>,
     /// Connections closed because they followed no protocol of ours.
     rejected: u64,
     /// The part of `rejected` that warnings told of, and when the last one did.
@@ -179,12 +179,12 @@ impl<B: StreamBus> Listener<B> {
     }
 
     /// Ends the route of a link that goes away.
-    pub(super) fn forget(&self, peer_host: &str, mailbox: &Arc<Mailbox<B::Socket>>) {
+    pub(super) fn forget(&self, peer_host: &str, inbox: &Arc<Inbox<B::Socket>>) {
         let mut state = self.state();
         if state
             .routes
             .get(peer_host)
-            .is_some_and(|route| std::ptr::eq(route.as_ptr(), Arc::as_ptr(mailbox)))
+            .is_some_and(|route| std::ptr::eq(route.as_ptr(), Arc::as_ptr(inbox)))
         {
             state.routes.remove(peer_host);
         }
@@ -294,7 +294,7 @@ impl<B: StreamBus> State<B> {
         self.poller.remove(&socket);
         match opening {
             Ok(opening) => match self.routes.get(opening.host()).and_then(Weak::upgrade) {
-                Some(mailbox) => mailbox.opened(socket, opening),
+                Some(inbox) => inbox.put(Incoming::Opened(socket, opening)),
                 None => {
                     let why = format!(
                         "no link of this host on this address leads to `{}`: is that its name in the system file here too?",

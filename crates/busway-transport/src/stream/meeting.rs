@@ -10,9 +10,9 @@ use super::conversation::{Conversation, Frame};
 use super::link::{CONTROL, State, StreamLink, Up};
 use super::opening::Greeting;
 use super::opens::CONNECT_TIMEOUT;
-use super::poller::Interest;
 use crate::contract::Role;
 use crate::contract::{LinkEvent, Message, PeerHello};
+use crate::session::poller::Interest;
 
 /// Frames taken in one go, so that a flood of them leaves time for the rest.
 const ROUND: usize = 256;

@@ -11,7 +11,7 @@
 //! |--------------|-------------------------------------------------|----------------|
 //! | `bus`        | what a bus brings                               |                |
 //! | `listener`   | one for each address; hands connections to links | control thread |
-//! | `link`       | the link: its clock, its mailbox, its channels  | control thread |
+//! | `link`       | the link: its clock, its inbox, its channels    | control thread |
 //! | `meeting`    | how it comes up and goes down                   | control thread |
 //! | `opens`      | channels that are being opened                  | control thread |
 //! | `sender`     | batches, written by one system call             | lanes          |
@@ -23,27 +23,24 @@
 mod backoff;
 mod bus;
 mod conversation;
+mod inbox;
 mod io;
 mod link;
 mod listener;
-mod mailbox;
 mod meeting;
 mod opening;
 mod opens;
-mod poller;
 mod receiver;
 mod sender;
 
 pub use bus::{Discovered, Heartbeat, Socket, StreamBus};
 pub use link::{StreamLink, open};
 pub use listener::Shared;
-pub use poller::Poller;
+
+pub use crate::session::poller::Poller;
 
 pub(crate) use bus::WATCHED;
 pub(crate) use io::{again, not_now, write};
-pub(crate) use mailbox::Letterbox;
-pub(crate) use opens::draw_token;
-pub(crate) use poller::Interest;
 pub(crate) use receiver::rest_of;
 pub(crate) use sender::segment_bytes;
 

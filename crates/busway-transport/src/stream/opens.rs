@@ -6,29 +6,24 @@
 //! until then. Owned by the link; control thread.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::IoSlice;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::bus::{Socket, StreamBus};
 use super::opening::{ANSWER, ChannelOpening};
-use super::poller::{Interest, Poller};
-use crate::contract::{ChannelId, Direction, Keep};
-
-/// A channel of a link, in this host's role.
-pub(super) type Key = (Direction, ChannelId);
+use crate::contract::{Direction, Keep};
+use crate::session::poller::{Interest, Poller};
+use crate::session::token::{Key, token_of};
 
 /// An attempt to connect fails after this time: the system's own retries are far apart.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Pause between two attempts to connect.
 const CONNECT_PAUSE: Duration = Duration::from_millis(100);
 /// A channel that is not open by then, though the peer should be ready for it, has failed.
-const GIVE_UP_AFTER: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// Connections kept at most for channels that this side has not asked for yet.
-const MAX_PARKED: usize = 16 * 1024;
-/// Tokens of channel sockets in the link's poller have this bit.
-const TOKEN: u64 = 1 << 40;
+const MAX_EARLY: usize = 16 * 1024;
 
 /// What all openings of one conversation have in common.
 pub(super) struct Context<'a> {
@@ -53,7 +48,7 @@ struct Open<B: StreamBus> {
     keep: Keep,
     token: u64,
     /// After that the opening has failed; `None` where the peer may take its time.
-    give_up_at: Option<Instant>,
+    fails_at: Option<Instant>,
     stage: Stage<B>,
 }
 
@@ -72,7 +67,7 @@ pub(super) struct Opens<B: StreamBus> {
     opening: HashMap<Key, Open<B>>,
     /// Connections of the peer for channels that this side has not asked for yet, with their
     /// tokens.
-    parked: HashMap<Key, (B::Socket, u64)>,
+    early: HashMap<Key, (B::Socket, u64)>,
     live: HashMap<Key, Weak<B::Socket>>,
 }
 
@@ -80,31 +75,10 @@ impl<B: StreamBus> Default for Opens<B> {
     fn default() -> Self {
         Opens {
             opening: HashMap::new(),
-            parked: HashMap::new(),
+            early: HashMap::new(),
             live: HashMap::new(),
         }
     }
-}
-
-/// A number that nobody else comes to by chance.
-pub(crate) fn draw_token() -> u64 {
-    RandomState::new().build_hasher().finish()
-}
-
-/// The key of a channel socket's poller token.
-pub(super) fn key_of(token: u64) -> Option<Key> {
-    (token & TOKEN != 0).then(|| {
-        let direction = if token >> 32 & 1 == 0 {
-            Direction::Send
-        } else {
-            Direction::Receive
-        };
-        (direction, ChannelId(token as u32))
-    })
-}
-
-fn token_of((direction, channel): Key) -> u64 {
-    TOKEN | u64::from(direction == Direction::Receive) << 32 | u64::from(channel.0)
 }
 
 impl<B: StreamBus> Opens<B> {
@@ -117,15 +91,15 @@ impl<B: StreamBus> Opens<B> {
         context: &Context<'_>,
     ) -> Option<Done<B::Socket>> {
         // A receiver is asked for before the peer knows of it; a sender's peer connects at once.
-        let give_up_at = (key.0 == Direction::Send).then(|| context.now + GIVE_UP_AFTER);
+        let fails_at = (key.0 == Direction::Send).then(|| context.now + TIMEOUT);
         let open = Open {
             keep,
             token,
-            give_up_at,
+            fails_at,
             stage: Stage::Awaited,
         };
-        match self.parked.remove(&key) {
-            Some((socket, parked_token)) if parked_token == token => Some(self.answer(key, keep, socket)),
+        match self.early.remove(&key) {
+            Some((socket, early_token)) if early_token == token => Some(self.answer(key, keep, socket)),
             _ => {
                 self.opening.insert(key, open);
                 None
@@ -136,13 +110,13 @@ impl<B: StreamBus> Opens<B> {
     /// Begins to connect to the peer.
     pub(super) fn dial(&mut self, key: Key, keep: Keep, token: u64, to: B::Address, context: &Context<'_>) {
         let stage = connect(key, to, context);
-        let give_up_at = Some(context.now + GIVE_UP_AFTER);
+        let fails_at = Some(context.now + TIMEOUT);
         self.opening.insert(
             key,
             Open {
                 keep,
                 token,
-                give_up_at,
+                fails_at,
                 stage,
             },
         );
@@ -187,8 +161,8 @@ impl<B: StreamBus> Opens<B> {
                 Some(self.answer(key, keep, socket))
             }
             // Only a sender may still be unasked for: a receiver's peer learned of it after it was.
-            None if direction == Direction::Send && self.parked.len() < MAX_PARKED => {
-                self.parked.insert(key, (socket, opening.token));
+            None if direction == Direction::Send && self.early.len() < MAX_EARLY => {
+                self.early.insert(key, (socket, opening.token));
                 None
             }
             _ => None,
@@ -216,7 +190,7 @@ impl<B: StreamBus> Opens<B> {
         let Open {
             keep,
             token,
-            mut give_up_at,
+            mut fails_at,
             stage,
         } = self.opening.remove(&key)?;
         let next = match stage {
@@ -225,7 +199,7 @@ impl<B: StreamBus> Opens<B> {
                 Some(Ok(())) => {
                     // The peer may ask for its sender at any time; its receiver is ready.
                     if key.0 == Direction::Receive {
-                        give_up_at = None;
+                        fails_at = None;
                     }
                     ask(key, token, socket, context)
                 }
@@ -252,7 +226,7 @@ impl<B: StreamBus> Opens<B> {
                     Open {
                         keep,
                         token,
-                        give_up_at,
+                        fails_at,
                         stage,
                     },
                 );
@@ -270,14 +244,14 @@ impl<B: StreamBus> Opens<B> {
     pub(super) fn tick(&mut self, context: &Context<'_>) -> Vec<Done<B::Socket>> {
         let mut done = Vec::new();
         self.opening.retain(|key, open| {
-            if open.give_up_at.is_some_and(|at| context.now >= at) {
+            if open.fails_at.is_some_and(|at| context.now >= at) {
                 let why = match &open.stage {
                     Stage::Awaited => "the peer did not make the channel's connection".to_owned(),
                     Stage::Paused(to, _, error) => format!("no connection to {to}: {error}"),
                     Stage::Connecting(to, ..) => format!("no connection to {to}: no answer"),
                     Stage::Asked(..) => "the peer did not take the channel's connection".to_owned(),
                 };
-                let why = format!("{why} within {GIVE_UP_AFTER:?}");
+                let why = format!("{why} within {TIMEOUT:?}");
                 done.push(Done {
                     key: *key,
                     keep: open.keep,
@@ -311,14 +285,14 @@ impl<B: StreamBus> Opens<B> {
         };
         self.opening
             .values()
-            .filter_map(|open| open.give_up_at.into_iter().chain(of_stage(open)).min())
+            .filter_map(|open| open.fails_at.into_iter().chain(of_stage(open)).min())
             .min()
     }
 
     /// Forgets a channel.
     pub(super) fn close(&mut self, key: Key) {
         self.opening.remove(&key);
-        self.parked.remove(&key);
+        self.early.remove(&key);
         self.live.remove(&key);
     }
 

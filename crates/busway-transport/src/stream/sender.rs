@@ -12,9 +12,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 use super::bus::Socket;
+use super::inbox::{Inbox, Incoming};
 use super::io::END_MARK;
-use super::mailbox::{Linger, Mailbox};
 use crate::contract::{ChannelError, Flushed, HEAD_BYTES, Keep, Message, Refused, Sender, WaitFor};
+use crate::session::mailbox::Linger;
 
 /// Messages up to this size in bytes, head included, are copied into the batch.
 pub(super) const COPY_MAX_BYTES: usize = 16 * 1024;
@@ -56,7 +57,7 @@ pub(super) struct StreamSender<S: Socket, M: Message> {
     /// `None` only after `drop` took it.
     stream: Option<Stream<S, M>>,
     /// Where the stream goes when this end is dropped before everything has left.
-    mailbox: Arc<Mailbox<S>>,
+    inbox: Arc<Inbox<S>>,
 }
 
 /// All state of a sending end, so that it can outlive it until the last byte has left.
@@ -92,7 +93,7 @@ struct Stream<S: Socket, M: Message> {
 }
 
 impl<S: Socket, M: Message> StreamSender<S, M> {
-    pub(super) fn new(socket: Arc<S>, keep: Keep, mailbox: Arc<Mailbox<S>>) -> Self {
+    pub(super) fn new(socket: Arc<S>, keep: Keep, inbox: Arc<Inbox<S>>) -> Self {
         let depth = match keep {
             Keep::Latest => LATEST_DEPTH,
             Keep::All { depth } => u64::from(depth.max(1)),
@@ -119,7 +120,7 @@ impl<S: Socket, M: Message> StreamSender<S, M> {
                 overwritten: 0,
                 failure: None,
             }),
-            mailbox,
+            inbox,
         }
     }
 
@@ -165,7 +166,7 @@ impl<S: Socket, M: Message> Drop for StreamSender<S, M> {
             return;
         };
         if stream.failure.is_none() && !stream.finish() {
-            self.mailbox.linger(Box::new(stream));
+            self.inbox.put(Incoming::Linger(Box::new(stream)));
         }
     }
 }

@@ -11,7 +11,8 @@ use socket2::Type;
 
 use super::address::{ServiceAddress, SocketId};
 use super::socket::TipcSocket;
-use crate::stream::{Discovered, Interest, Poller, Socket, WATCHED};
+use crate::session::poller::{Interest, Poller};
+use crate::stream::{Discovered, Socket, WATCHED};
 
 /// `TIPC_SUB_PORTS`: an event for each socket.
 const EACH_SOCKET: u32 = 1;

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::multicast::GroupAddress;
-use super::opens::{Context, Done, Opens, Terms, key_of};
+use super::opens::{Context, Done, Opens, Terms};
 use super::path::{Passing, Path};
 use super::settings::{Delivery, HostSettings, LinkSettings};
 use crate::contract::LinkSettings as _;
@@ -21,9 +21,10 @@ use crate::contract::{
     ChannelId, ChannelSpec, Direction, Doorbell, Keep, LINGER, Link, LinkEvent, LinkIdentity, Message,
     OpenError, PeerHello,
 };
-use crate::session::attic::{Attic, Lingering};
 use crate::session::landing::Landing;
-use crate::stream::{Interest, Poller};
+use crate::session::mailbox::{DroppedSenders, Linger};
+use crate::session::poller::{Interest, Poller};
+use crate::session::token::key_of;
 use crate::tcp;
 
 /// Events of the conversation handled in one call.
@@ -34,7 +35,7 @@ pub(super) const MAGIC: [u8; 4] = *b"BUSU";
 
 /// Tokens of the link's poller; those of channels begin at 2^32.
 const CONVERSATION: u64 = 1;
-const ATTIC: u64 = 2;
+const DROPPED: u64 = 2;
 const LINGERING: u64 = 3;
 const PATH: u64 = 4;
 
@@ -63,8 +64,8 @@ pub(crate) fn open<M: Message>(
     if let Some(fd) = conversation.fd() {
         poller.add(fd, CONVERSATION, Interest::Read)?;
     }
-    let attic = Arc::new(Attic::new()?);
-    poller.add(&*attic, ATTIC, Interest::Read)?;
+    let dropped = Arc::new(DroppedSenders::new()?);
+    poller.add(&*dropped, DROPPED, Interest::Read)?;
     Ok(Box::new(UdpLink {
         session: identity.session,
         peer_host: peer_host.into(),
@@ -72,7 +73,7 @@ pub(crate) fn open<M: Message>(
         address,
         conversation,
         poller,
-        attic,
+        dropped,
         opens: Opens::default(),
         path: None,
         pending: None,
@@ -94,7 +95,7 @@ struct UdpLink<M: Message> {
     address: IpAddr,
     conversation: tcp::Conversation<M>,
     poller: Poller,
-    attic: Arc<Attic>,
+    dropped: Arc<DroppedSenders>,
     opens: Opens,
     /// While the conversation is up.
     path: Option<Path>,
@@ -104,7 +105,7 @@ struct UdpLink<M: Message> {
     refusal: Option<String>,
     peer_session: Option<u64>,
     /// Dropped senders, each with the time when it is abandoned.
-    lingering: Vec<(Box<dyn Lingering>, Instant)>,
+    lingering: Vec<(Box<dyn Linger>, Instant)>,
     /// Datagrams that belong to no channel of this link.
     foreign_datagrams: Arc<AtomicU64>,
     /// How many of them were logged, and when.
@@ -119,7 +120,7 @@ impl<M: Message> UdpLink<M> {
     fn work(&mut self, now: Instant) {
         for token in self.poller.ready() {
             match token {
-                ATTIC => self.take_in_lingering(now),
+                DROPPED => self.take_in_lingering(now),
                 LINGERING => self.lingering.retain_mut(|(sender, _)| !sender.pump()),
                 token => {
                     if let (Some(key), Some((opens, context))) = (key_of(token), self.opening()) {
@@ -144,7 +145,7 @@ impl<M: Message> UdpLink<M> {
     fn opening(&mut self) -> Option<(&mut Opens, Context<'_>)> {
         let context = Context {
             poller: &self.poller,
-            attic: &self.attic,
+            dropped: &self.dropped,
             address: self.address,
             foreign_datagrams: &self.foreign_datagrams,
             group_failures: &self.group_failures,
@@ -261,7 +262,7 @@ impl<M: Message> UdpLink<M> {
     }
 
     fn take_in_lingering(&mut self, now: Instant) {
-        for mut sender in self.attic.take() {
+        for mut sender in self.dropped.take() {
             let watched = self.poller.add(sender.fd(), LINGERING, Interest::Read);
             if watched.is_ok() && !sender.pump() {
                 self.lingering.push((sender, now + LINGER));

@@ -19,9 +19,10 @@ use super::settings::Delivery;
 use super::socket::UdpSocket;
 use super::wire::{ACK_BYTES, Datagram, Open, decode};
 use crate::contract::{ChannelEnd, ChannelId, ChannelSpec, Direction, Message};
-use crate::session::attic::Attic;
 use crate::session::landing::Landing;
-use crate::stream::{Interest, Poller};
+use crate::session::mailbox::DroppedSenders;
+use crate::session::poller::{Interest, Poller};
+use crate::session::token::{Key, draw_token, token_of};
 
 /// Time after which a sender without an acknowledgement is reported as failed.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -29,16 +30,13 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const REPEAT_EVERY: Duration = Duration::from_millis(20);
 const ROUND: usize = 64;
 
-/// A channel of a link, in this host's role.
-pub(super) type Key = (Direction, ChannelId);
-
 /// A channel whose opening has ended.
 pub(super) type Done<M> = (Key, Result<ChannelEnd<M>, String>);
 
 /// What all openings of one conversation have in common.
 pub(super) struct Context<'a> {
     pub(super) poller: &'a Poller,
-    pub(super) attic: &'a Arc<Attic>,
+    pub(super) dropped: &'a Arc<DroppedSenders>,
     pub(super) address: IpAddr,
     pub(super) foreign_datagrams: &'a Arc<AtomicU64>,
     /// Counts receivers that a group did not reach.
@@ -91,7 +89,7 @@ impl Opens {
         let socket = UdpSocket::bind(context.address, context.foreign_datagrams)?;
         let landing = Landing {
             address: socket.local_address()?,
-            token: crate::stream::draw_token(),
+            token: draw_token(),
             description: Vec::new(),
         };
         context
@@ -208,7 +206,7 @@ impl Opens {
             most_bytes: dialled.terms.most_bytes,
         };
         let group = dialled.terms.group;
-        let sender = UdpSender::new(setup, &ack, group, context.group_failures, context.attic);
+        let sender = UdpSender::new(setup, &ack, group, context.group_failures, context.dropped);
         Some(match sender {
             Ok(sender) => Ok(ChannelEnd::Sender(Box::new(sender))),
             Err(error) => Err(error.to_string()),
@@ -265,21 +263,4 @@ impl Dialled {
         };
         let _ = self.socket.send(&open.encode(self.token));
     }
-}
-
-fn token_of((direction, channel): Key) -> u64 {
-    let half = match direction {
-        Direction::Send => 1,
-        Direction::Receive => 2,
-    };
-    half << 32 | u64::from(channel.0)
-}
-
-pub(super) fn key_of(token: u64) -> Option<Key> {
-    let direction = match token >> 32 {
-        1 => Direction::Send,
-        2 => Direction::Receive,
-        _ => return None,
-    };
-    Some((direction, ChannelId(token as u32)))
 }

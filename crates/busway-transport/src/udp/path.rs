@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use super::socket::UdpSocket;
 use crate::session::landing::Landing;
-use crate::stream::draw_token;
+use crate::session::token::draw_token;
 
 const MAGIC: [u8; 4] = *b"BUSP";
 const BEAT_BYTES: usize = 16;

@@ -21,7 +21,7 @@ use super::socket::{Arrivals, BATCH, BUFFERS, MAX_DATAGRAM_BYTES, UdpSocket, is_
 use super::wake::{Wake, now_ns};
 use super::wire::{Ack, DATA_HEADER_BYTES, DataHeader, Datagram, Purpose, decode};
 use crate::contract::{ChannelError, Flushed, Keep, Message, Refused};
-use crate::session::attic::Lingering;
+use crate::session::mailbox::Linger;
 use crate::stream::{again, segment_bytes};
 
 /// Unacknowledged messages at most on a channel that keeps the latest: one lands while the next
@@ -381,7 +381,7 @@ impl<M: Message> SendState<M> {
     }
 }
 
-impl<M: Message> Lingering for SendState<M> {
+impl<M: Message> Linger for SendState<M> {
     fn fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }

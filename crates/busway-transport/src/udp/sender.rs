@@ -14,7 +14,7 @@ use super::send_state::{SendState, Setup, SharedState};
 use super::wake::now_ns;
 use super::wire::Ack;
 use crate::contract::{ChannelError, Flushed, Message, Refused, Sender, SenderGroup, WaitFor};
-use crate::session::attic::{Attic, Lingering};
+use crate::session::mailbox::{DroppedSenders, Linger};
 
 pub(super) struct UdpSender<M: Message> {
     /// `None` only after `drop` took it.
@@ -25,7 +25,7 @@ pub(super) struct UdpSender<M: Message> {
     /// Counts receivers that a group did not reach.
     group_failures: Arc<AtomicU64>,
     /// Receives the state if it has unacknowledged messages when this end is dropped.
-    attic: Arc<Attic>,
+    dropped: Arc<DroppedSenders>,
 }
 
 impl<M: Message> UdpSender<M> {
@@ -35,14 +35,14 @@ impl<M: Message> UdpSender<M> {
         ack: &Ack,
         group_address: Option<GroupAddress>,
         group_failures: &Arc<AtomicU64>,
-        attic: &Arc<Attic>,
+        dropped: &Arc<DroppedSenders>,
     ) -> Result<Self, ChannelError> {
         Ok(UdpSender {
             state: Some(Arc::new(Mutex::new(SendState::new(setup, ack)?))),
             group: None,
             group_address,
             group_failures: group_failures.clone(),
-            attic: attic.clone(),
+            dropped: dropped.clone(),
         })
     }
 
@@ -143,7 +143,7 @@ impl<M: Message> Drop for UdpSender<M> {
             .unwrap_or_else(|poisoned| poisoned.into_inner());
         state.is_ending = true;
         if !state.pump() {
-            self.attic.put(Box::new(state));
+            self.dropped.put(Box::new(state));
         }
     }
 }

@@ -11,7 +11,7 @@ use rustix::time::{
     timerfd_create, timerfd_settime,
 };
 
-use crate::stream::{Interest, Poller};
+use crate::session::poller::{Interest, Poller};
 
 const SOCKET: u64 = 1;
 const TIMER: u64 = 2;

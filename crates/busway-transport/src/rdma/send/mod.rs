@@ -31,7 +31,7 @@ use super::lane::Lane;
 use super::queue_pair::{Capacity, QueuePair};
 use super::settings::{HostSettings, LinkSettings};
 use crate::contract::{self, ChannelSpec, Keep, Link, LinkIdentity, Message, OpenError, Site};
-use crate::session::attic::Attic;
+use crate::session::mailbox::DroppedSenders;
 use layout::Layout;
 use receiver::SendReceiver;
 use sender::SendSender;
@@ -146,7 +146,7 @@ impl ChannelKind for SendChannels {
         device: &Arc<Device>,
         id: CmId,
         spec: &ChannelSpec,
-        attic: &Arc<Attic>,
+        dropped: &Arc<DroppedSenders>,
     ) -> Result<Asking<M>, String> {
         let CheckedLanding {
             layout,
@@ -160,7 +160,7 @@ impl ChannelKind for SendChannels {
             spec.keep,
             zero_copy_from_bytes,
             lane,
-            attic.clone(),
+            dropped.clone(),
         )
         .map_err(|error| error.to_string())?;
         Ok(Asking {

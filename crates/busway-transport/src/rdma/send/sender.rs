@@ -1,7 +1,7 @@
 //! The sending end as its lane sees it: a [`Stream`], until it is dropped.
 //!
 //! Contract: see [`Sender`]. A dropped end whose last messages have not arrived leaves its stream
-//! to the link's attic. Used by one lane.
+//! to the link. Used by one lane.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use crate::contract::{ChannelError, Flushed, Keep, Message, Refused, Sender, Wai
 use crate::rdma::error::RdmaError;
 use crate::rdma::lane::Lane;
 use crate::rdma::queue_pair::QueuePair;
-use crate::session::attic::{Attic, Lingering};
+use crate::session::mailbox::{DroppedSenders, Linger};
 
 /// The sending end of a channel.
 pub(super) struct SendSender<M: Message> {
     /// `None` only after `drop` took it.
     stream: Option<Stream<M>>,
     /// Where the stream goes when this end is dropped before everything has arrived.
-    attic: Arc<Attic>,
+    dropped: Arc<DroppedSenders>,
 }
 
 impl<M: Message> SendSender<M> {
@@ -29,11 +29,11 @@ impl<M: Message> SendSender<M> {
         keep: Keep,
         zero_copy_from_bytes: usize,
         lane: Arc<Lane>,
-        attic: Arc<Attic>,
+        dropped: Arc<DroppedSenders>,
     ) -> Result<Self, RdmaError> {
         Ok(SendSender {
             stream: Some(Stream::new(pair, layout, keep, zero_copy_from_bytes, lane)?),
-            attic,
+            dropped,
         })
     }
 
@@ -81,7 +81,7 @@ impl<M: Message> Drop for SendSender<M> {
         };
         stream.take_last();
         if !stream.pump() {
-            self.attic.put(Box::new(stream));
+            self.dropped.put(Box::new(stream));
         }
     }
 }

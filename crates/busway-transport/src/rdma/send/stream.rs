@@ -21,7 +21,7 @@ use crate::rdma::device::{Access, Region};
 use crate::rdma::error::{PostError, RdmaError};
 use crate::rdma::lane::Lane;
 use crate::rdma::queue_pair::{POST_MAX, Piece, QueuePair, Request, Work};
-use crate::session::attic::Lingering;
+use crate::session::mailbox::Linger;
 use crate::stream::again;
 
 /// With so many pieces staged, `send` posts by itself rather than leave it to `flush`.
@@ -508,7 +508,7 @@ impl<M: Message> Drop for Stream<M> {
     }
 }
 
-impl<M: Message> Lingering for Stream<M> {
+impl<M: Message> Linger for Stream<M> {
     fn fd(&self) -> BorrowedFd<'_> {
         self.completions.pair().completion_queue().fd()
     }

@@ -32,7 +32,7 @@ use crate::remote_write::credit_writer::CreditWriter;
 use crate::remote_write::receiver::{LatestReceiver, QueueReceiver, ReceiverBase};
 use crate::remote_write::sender::{LatestSender, QueueSender, SenderBase};
 use crate::remote_write::shape::{Parts, Shape};
-use crate::session::attic::Attic;
+use crate::session::mailbox::DroppedSenders;
 
 /// About what a landing place may take, in bytes. Longer messages go in pieces.
 const BUDGET_BYTES: usize = 2 << 20;
@@ -117,7 +117,7 @@ impl<C: Checking> ChannelKind for WriteChannels<C> {
         let is_checked = C::is_checked(device, spec);
         let widest_bytes = if is_checked { ONE_WRITE_BYTES } else { WIDE_BYTES };
         let mut place = LandingMemory {
-            tag: crate::stream::draw_token().max(1),
+            tag: crate::session::token::draw_token().max(1),
             shape: Shape::plan_wide(spec, BUDGET_BYTES, widest_bytes),
             is_checked,
             address: 0,
@@ -231,7 +231,7 @@ impl<C: Checking> ChannelKind for WriteChannels<C> {
         device: &Arc<Device>,
         id: CmId,
         spec: &ChannelSpec,
-        attic: &Arc<Attic>,
+        dropped: &Arc<DroppedSenders>,
     ) -> Result<Asking<M>, String> {
         let CheckedLanding { place, parts, lane } = judged;
         let pair = Arc::new(QueuePair::new(id, device, CAPACITY).map_err(text)?);
@@ -255,7 +255,7 @@ impl<C: Checking> ChannelKind for WriteChannels<C> {
         };
         let pipe = Pipe::new(Arc::clone(&pair), far, own, staging, rest).map_err(refused)?;
         lane.watch(pipe.fd()).map_err(text)?;
-        let handle = Handle::new(pipe, Some(Arc::clone(attic)));
+        let handle = Handle::new(pipe, Some(Arc::clone(dropped)));
         let ring = RingProducer::new(
             Far::new(&handle, parts.ring_at, parts.ring.required_bytes()),
             parts.ring,

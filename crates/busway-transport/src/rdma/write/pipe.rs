@@ -21,7 +21,7 @@ use crate::rdma::completion::{Completions, NOTHING};
 use crate::rdma::device::Region;
 use crate::rdma::error::PostError;
 use crate::rdma::queue_pair::{Capacity, POST_MAX, Piece, QueuePair, Request, Work};
-use crate::session::attic::{Attic, Lingering};
+use crate::session::mailbox::{DroppedSenders, Linger};
 
 /// What travels in the request itself: a ring line without its commit word. Every driver takes it
 /// (siw 88 bytes).
@@ -481,7 +481,7 @@ pub const RECV_BYTES: usize = WORD_BYTES;
 /// A pipe whose end was dropped: what was written leaves, then the connection ends.
 struct Leaving(Box<Pipe>);
 
-impl Lingering for Leaving {
+impl Linger for Leaving {
     fn fd(&self) -> BorrowedFd<'_> {
         self.0.fd()
     }
@@ -507,7 +507,7 @@ impl Lingering for Leaving {
 struct Shared {
     /// `None` only while it is being dropped.
     pipe: Mutex<Option<Box<Pipe>>>,
-    attic: Option<Arc<Attic>>,
+    dropped: Option<Arc<DroppedSenders>>,
 }
 
 /// A share of an end's pipe. All shares belong to one end, which one lane uses: the lock is always
@@ -522,12 +522,12 @@ impl std::fmt::Debug for Handle {
 }
 
 impl Handle {
-    /// The first share. What was not sent when the last one is dropped goes to `attic`, if there is
+    /// The first share. What was not sent when the last one is dropped goes to `dropped`, if there is
     /// one.
-    pub fn new(pipe: Pipe, attic: Option<Arc<Attic>>) -> Handle {
+    pub fn new(pipe: Pipe, dropped: Option<Arc<DroppedSenders>>) -> Handle {
         Handle(Arc::new(Shared {
             pipe: Mutex::new(Some(Box::new(pipe))),
-            attic,
+            dropped,
         }))
     }
 
@@ -550,10 +550,10 @@ impl Drop for Shared {
             .get_mut()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
             .take();
-        if let (Some(mut pipe), Some(attic)) = (pipe, &self.attic) {
+        if let (Some(mut pipe), Some(dropped)) = (pipe, &self.dropped) {
             pipe.ask_for_last_completion();
             if pipe.failure.is_none() {
-                attic.put(Box::new(Leaving(pipe)));
+                dropped.put(Box::new(Leaving(pipe)));
             }
         }
     }

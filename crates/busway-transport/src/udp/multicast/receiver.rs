@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use super::address::GroupAddress;
-use crate::stream::{Interest, Poller};
+use crate::session::poller::{Interest, Poller};
 use crate::udp::socket::{Arrivals, UdpSocket};
 use crate::udp::wire::{Ack, DataHeader, Datagram, MAX_PROBE, Recipients, decode};
 
