@@ -1,7 +1,7 @@
 //! The ring beside a `VecDeque` and the register beside a variable, through any sequence of
 //! operations; and all reading roles on any memory. Runs under Miri too (fewer cases):
-//! `MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-ignore-leaks" cargo +nightly miri test -p busway-core --lib --test oracle`
-//! (the windows of the unit tests are leaked on purpose).
+//! `MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-ignore-leaks" cargo +nightly miri test -p
+//! busway-core --lib --test oracle` (the windows of the unit tests are leaked on purpose).
 #![cfg(not(loom))]
 #![allow(unsafe_code)] // Making a window of leaked memory.
 

@@ -65,9 +65,9 @@ impl Message for Static {
     }
 }
 
-struct Place(Vec<u8>, usize, u64);
+struct CountingSink(Vec<u8>, usize, u64);
 
-impl Sink for Place {
+impl Sink for CountingSink {
     fn land(&mut self, head: &Head) -> Verdict {
         self.1 = head.payload_bytes as usize;
         Verdict::Land
@@ -175,7 +175,7 @@ fn measure_shared(hosts: [&str; 2]) {
     let mut ends = links.each_mut().map(|links| {
         let (mut sender, receiver) = open(links, 1, Keep::All { depth: 16 });
         sender.join(&mut group);
-        (sender, receiver, Place(vec![0; 1 << 20], 0, 0))
+        (sender, receiver, CountingSink(vec![0; 1 << 20], 0, 0))
     });
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     for sequence in 1..=3000 {
@@ -202,7 +202,7 @@ fn measure_shared(hosts: [&str; 2]) {
 fn measure(bus: &str, hosts: [&str; 2]) {
     let mut links = join(&Buses::new(identity("one", 1)), "two", bus, hosts);
     let ends = [(1, Keep::All { depth: 16 }), (2, Keep::Latest)].map(|(id, keep)| open(&mut links, id, keep));
-    let mut sink = Place(vec![0; 1 << 20], 0, 0);
+    let mut sink = CountingSink(vec![0; 1 << 20], 0, 0);
     for (mut sender, mut receiver) in ends {
         let before = ALLOCATIONS.load(Ordering::Relaxed);
         for sequence in 1..=3000 {

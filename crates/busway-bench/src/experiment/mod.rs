@@ -2,8 +2,8 @@
 //!
 //! Contract: every experiment lists tasks, measures each of them once a round, in rounds that
 //! interleave all technologies, so that a disturbance of the machine meets all alike, and makes one
-//! [`Row`](crate::record::Row) of a task's rounds. What goes wrong in a single measurement is a note in the result.
-//! Ctrl-C ends a run with what was measured so far. Called by the command line.
+//! [`Row`](crate::record::Row) of a task's rounds. What goes wrong in a single measurement is a
+//! note in the result. Ctrl-C ends a run with what was measured so far. Called by the command line.
 
 pub mod all;
 mod budget;

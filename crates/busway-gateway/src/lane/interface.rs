@@ -18,8 +18,9 @@ pub enum FlowId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChannelKey {
     pub link: usize,
-    /// The link's conversation, counted by this gateway. A peer that starts anew uses channel numbers
-    /// again, perhaps before a lane has reported the end of an earlier channel of that number.
+    /// The link's conversation, counted by this gateway. A peer that starts anew uses channel
+    /// numbers again, perhaps before a lane has reported the end of an earlier channel of that
+    /// number.
     pub conversation: u32,
     /// See [`busway_transport::ChannelId`].
     pub channel: u32,

@@ -191,8 +191,8 @@ impl Outbound {
         for destination in &mut self.destinations {
             destination.retry(&self.setup.counters);
         }
-        // Before samples are taken: while a failed channel and its successor are both here, a sample
-        // would be counted twice.
+        // Before samples are taken: while a failed channel and its successor are both here, a
+        // sample would be counted twice.
         self.remove_ended(now, false, reports, flow);
         let (taken, emptied) = if look {
             self.take_samples(now, time_ns)

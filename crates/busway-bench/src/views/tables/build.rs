@@ -1,7 +1,7 @@
 //! What a table consists of, and how its rows and columns are made from the rows of a run.
 //!
-//! Contract: no table has an empty column or row; key columns come first. Called by the tables of each
-//! experiment.
+//! Contract: no table has an empty column or row; key columns come first. Called by the tables of
+//! each experiment.
 
 use crate::record::{Distribution, Ratio, Row};
 use crate::views::series::{CROWDED, Entry, Series, Set, marked};

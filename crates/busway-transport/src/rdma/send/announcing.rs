@@ -32,18 +32,18 @@ pub(super) enum Way {
     /// It was announced; the receiver has not answered.
     Announced(Arc<Registration>),
     /// It may be written there.
-    Granted(Place),
+    Granted(GrantedLanding),
 }
 
 /// Where an announced payload goes.
-pub(super) struct Place {
+pub(super) struct GrantedLanding {
     registration: Arc<Registration>,
     /// At the peer, as it said: its device judges them.
     address: u64,
     key: u32,
 }
 
-impl Place {
+impl GrantedLanding {
     /// Posts the WRITE of `payload`, which must be held until later work has completed.
     ///
     /// # Errors
@@ -118,7 +118,7 @@ impl<M: Message> Announcing<M> {
             return Err("a grant for no announced message");
         };
         Ok(match grant {
-            Grant::Write { address, key } => Some(Way::Granted(Place {
+            Grant::Write { address, key } => Some(Way::Granted(GrantedLanding {
                 registration: registration.clone(),
                 address,
                 key,

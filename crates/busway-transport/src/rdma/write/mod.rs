@@ -15,12 +15,12 @@
 //! | `waker`    | carries that protocol out over a pipe              | lanes          |
 //! | `access`   | what the remote-write ends ask of a bus            | lanes          |
 //!
-//! Payload and the word that publishes it are two WRITEs of one queue pair. InfiniBand and RoCE make
-//! them visible in order in memory registered without relaxed ordering; nothing relies on the order
-//! of bytes within one WRITE. iWARP promises no such order (RFC 5040, section 5.5): there messages
-//! carry checksums, and the receiver waits until the checksum fits. A setting forces either way. A
-//! message with a checksum needs no WRITE of its own to publish it, so short messages go in one
-//! WRITE over every transport (`place::ONE_WRITE_BYTES`, `SHORT_BYTES` in `channels`).
+//! Payload and the word that publishes it are two WRITEs of one queue pair. InfiniBand and RoCE
+//! make them visible in order in memory registered without relaxed ordering; nothing relies on the
+//! order of bytes within one WRITE. iWARP promises no such order (RFC 5040, section 5.5): there
+//! messages carry checksums, and the receiver waits until the checksum fits. A setting forces
+//! either way. A message with a checksum needs no WRITE of its own to publish it, so short messages
+//! go in one WRITE over every transport (`place::ONE_WRITE_BYTES`, `SHORT_BYTES` in `channels`).
 
 mod access;
 mod channels;

@@ -19,8 +19,8 @@ use report::{Broken, Report};
 
 /// Check a system file, and say what each host will do
 ///
-/// Reads nothing but the file and what it includes, unless --here is given. For sampling channels it measures how long this machine
-/// takes to copy a message.
+/// Reads nothing but the file and what it includes, unless --here is given. For sampling channels
+/// it measures how long this machine takes to copy a message.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -1,5 +1,6 @@
-//! What a system file makes of partitions and channels: each channel's way, and for sampling channels how many slots make retries
-//! impossible and how long a read can take, by copy times measured on this machine.
+//! What a system file makes of partitions and channels: each channel's way, and for sampling
+//! channels how many slots make retries impossible and how long a read can take, by copy times
+//! measured on this machine.
 
 use std::collections::HashMap;
 
@@ -61,7 +62,8 @@ pub struct SlotsReport {
     /// Measured on this machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy: Option<CopyTime>,
-    /// The number with which no read retries where writes arrive as they were made; `None`: not known, or more than there can be.
+    /// The number with which no read retries where writes arrive as they were made; `None`: not
+    /// known, or more than there can be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub without_retry: Option<u32>,
     /// Whether `count` is that many.

@@ -1,4 +1,5 @@
-//! What a system file makes each host do, as plain data: printed as JSON, or as text by [`super::text`].
+//! What a system file makes each host do, as plain data: printed as JSON, or as text by
+//! [`super::text`].
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -113,7 +114,8 @@ pub enum About {
 pub struct NetworkReport {
     #[serde(flatten)]
     pub conversation: ConversationReport,
-    /// Addresses of this host and of the peer for messages, where they do not follow the conversation.
+    /// Addresses of this host and of the peer for messages, where they do not follow the
+    /// conversation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub messages: Option<[IpAddr; 2]>,
 }
