@@ -48,7 +48,7 @@ pub trait ChannelKind: Sized + Send + 'static {
     const NAME: &'static str;
     /// A receiver without a connection.
     type Prepared: Send;
-    /// A receiver's description, judged.
+    /// A receiver's description, checked.
     type CheckedLanding: Clone + Send;
 
     /// Lays out the landing place of a channel whose end `lane` will poll; returns its description
@@ -73,8 +73,8 @@ pub trait ChannelKind: Sized + Send + 'static {
         request: &[u8],
     ) -> Result<Accepted, String>;
 
-    /// Judges the description that a peer gave of its landing place, for a sender that `lane` will
-    /// poll as the `settings` say.
+    /// Checks the description that a peer gave of its landing place, for a sender that `lane` will
+    /// poll and that follows `settings`.
     ///
     /// # Errors
     /// In words: what is wrong with it.

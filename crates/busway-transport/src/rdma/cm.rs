@@ -1,11 +1,11 @@
 //! Connections by librdmacm: addresses, listening, connecting, and their events; nothing here
 //! waits.
 //!
-//! Contract: one [`EventChannel`] a link, polled by the control thread; [`CmId`]s name what an
-//! event is about by a number (`context`) of their maker's choice. An event is copied and
-//! acknowledged before it is handed out, so that destroying an id, which waits for events that are
-//! not acknowledged, waits for at most one copy. What a peer wrote (private data) is handed out as
-//! bytes for [`super::landing`] to judge. Called by [`super::link`] and [`super::device`].
+//! Contract: a link has one [`EventChannel`], which the control thread polls. An event names its
+//! [`CmId`] by a number (`context`) that the caller has chosen. It is copied and acknowledged
+//! before it is returned, so that destroying an id, which waits for unacknowledged events, waits
+//! for at most one copy. Private data of a peer is returned as bytes for [`super::landing`] to
+//! check. Called by [`super::link`] and [`super::device`].
 #![allow(unsafe_code)] // Foreign functions.
 
 use std::io;
@@ -29,14 +29,14 @@ const RESOLVE: Duration = Duration::from_millis(2000);
 /// Local ACK time-out of a connection, 4.096 µs · 2^14 = 67 ms: a packet lost on RoCE is sent again
 /// after that, not after the seconds that the kernel would choose.
 const ACK_TIMEOUT: u8 = 14;
-/// So many local ports of the system's choice are tried. Over iWARP by the kernel's TCP (siw) they
-/// are TCP's ports, but librdmacm is given one at random that only RDMA does not use: some socket
-/// may have it (EADDRINUSE), and the next is another.
+/// At most this many local ports are tried. Over iWARP by the kernel's TCP (siw) they are TCP's
+/// ports, but librdmacm chooses one at random that only RDMA does not use: some socket may have it
+/// (EADDRINUSE), and then the next try gets another.
 pub(super) const MOST_PORTS: u32 = 32;
-/// Retransmissions before a connection is given up, and (7 is "for ever") after "receiver not
-/// ready". Three bits each, so there are no more: a card gives up after half a second at least,
-/// soft RoCE never (`rxe_comp.c` takes 7 for "for ever" in both places). What holds a link for lost
-/// on a wire that loses packets is its conversation, by the `timeout` of the settings.
+/// Retransmissions before a connection fails, and (7 is "for ever") after "receiver not ready".
+/// Three bits each, so 7 is the most: a card fails after half a second at least, soft RoCE never
+/// (`rxe_comp.c` takes 7 for "for ever" in both places). On a wire that loses packets the
+/// conversation declares the link lost, by the `timeout` of the settings.
 const RETRIES: u8 = 7;
 
 /// Where the events of a link's ids arrive.
@@ -142,7 +142,7 @@ impl Drop for EventChannel {
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CmEventKind {
-    /// The address leads to a device: go on with the route.
+    /// The address leads to a device: resolve the route next.
     AddressResolved,
     /// The way is known: make the queue pair and connect.
     RouteResolved,
@@ -156,7 +156,7 @@ pub enum CmEventKind {
     Failed(&'static str),
     /// The peer has closed, or is gone.
     Disconnected,
-    /// The device goes away: everything on it must be given up.
+    /// The device is being removed: everything on it must be released.
     DeviceRemoved,
     /// Nothing that concerns us.
     Other,
@@ -254,7 +254,7 @@ impl CmId {
         })
     }
 
-    /// Listens; [`port`](Self::port) says where.
+    /// Listens; [`port`](Self::port) returns the port.
     ///
     /// # Errors
     /// No resources.

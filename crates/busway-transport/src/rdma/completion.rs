@@ -1,9 +1,9 @@
 //! Completions of one channel end, polled or slept for.
 //!
 //! Contract: an end whose lane is about to sleep polls until nothing is left, and then calls
-//! [`Completions::arm`]; where that says `true`, the end polls once more. A lane that spins arms
-//! nothing, since an event costs three system calls and what the kernel does to make it. When
-//! polling found nothing and `arm` said `false`, the descriptor becomes readable with the next
+//! [`Completions::arm`]; if that returns `true`, the end polls once more. A lane that spins arms
+//! nothing, since an event costs three system calls and the kernel's work for it. After a poll that
+//! found nothing and an `arm` that returned `false`, the descriptor becomes readable with the next
 //! completion:
 //!
 //! ```text
@@ -13,11 +13,11 @@
 //! }
 //! ```
 //!
-//! Why none is missed: the request for an event comes before the last look at the queue (InfiniBand
-//! Architecture 1.4, 11.4.2.2: a completion that is added after the request makes an event), so a
-//! completion is either seen by that look or makes an event. Why nobody is woken for ever: an event
-//! is taken from the channel as soon as a completion was seen since the request, for only then can
-//! there be one. Used by one lane.
+//! No completion is missed: the request for an event comes before the last poll of the queue
+//! (InfiniBand Architecture 1.4, 11.4.2.2: a completion that is added after the request makes an
+//! event), so either that poll finds a completion or it makes an event. No lane is woken endlessly:
+//! an event is taken from the channel as soon as a completion was seen since the request, since
+//! only then can there be one. Used by one lane.
 
 use std::io;
 use std::sync::Arc;

@@ -123,7 +123,7 @@ impl Device {
         self.domain.libraries()
     }
 
-    /// The device goes away: when the last of this process's things on it is dropped, it is let go.
+    /// The device is being removed: it is closed when this process drops its last use of it.
     pub(super) fn set_removed(&self) {
         self.domain.set_removed();
     }
@@ -210,7 +210,7 @@ impl Region {
         };
         let Some(key) = NonNull::new(key) else {
             let error = std::io::Error::last_os_error();
-            // SAFETY: allocated above with this layout, and nobody else knows of it.
+            // SAFETY: allocated above with this layout, and nothing else has the pointer.
             unsafe { dealloc(base.as_ptr(), layout) };
             return Err(refused(error));
         };
@@ -250,7 +250,7 @@ impl Region {
         unsafe { self.key.as_ref().lkey }
     }
 
-    /// Copies bytes out. A device may write them meanwhile: judge what was copied.
+    /// Copies bytes out. A device may write them meanwhile: check the copy.
     ///
     /// # Errors
     /// [`OutOfBounds`].

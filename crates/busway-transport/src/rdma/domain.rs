@@ -20,7 +20,7 @@ pub(super) struct Domain {
     _gap: Option<SiwGap>,
     /// Bound to the address: keeps the library's device open. Goes last.
     keeper: CmId,
-    /// The device goes away.
+    /// The device is being removed.
     is_removed: AtomicBool,
 }
 
@@ -56,7 +56,7 @@ impl Domain {
         self.keeper.verbs()
     }
 
-    /// The device goes away: the last of its domains that is dropped closes it.
+    /// The device is being removed: the last of its domains that is dropped closes it.
     pub(super) fn set_removed(&self) {
         // Relaxed: see `Drop`.
         self.is_removed.store(true, Ordering::Relaxed);
@@ -95,9 +95,9 @@ impl Drop for Domain {
 /// Lets the kernel finish the removal of a device that nothing of this process uses any more.
 ///
 /// librdmacm (44) keeps every device that it has opened open until another one appears, and the
-/// kernel waits with a removal until nobody has the device open. Its descriptors are therefore made
-/// to mean /dev/null: the kernel's device is closed, and the library closes the numbers whenever it
-/// likes.
+/// kernel delays a removal until no process has the device open. So the device's descriptors are
+/// made to refer to /dev/null: that closes the kernel's device, and the library may close the
+/// numbers later.
 ///
 /// # Safety
 /// `verbs` is an open device of librdmacm.
@@ -111,8 +111,8 @@ unsafe fn close(verbs: *mut sys::ibv_context) {
         if number < 0 {
             continue;
         }
-        // SAFETY: the number belongs to the library's device, and goes on being its own: nothing is
-        // closed when this value is forgotten.
+        // SAFETY: the number belongs to the library's device and stays its own: nothing is closed
+        // when this value is forgotten.
         let mut owned = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
         // It can't fail: both descriptors are open.
         let _ = rustix::io::dup3(&nothing, &mut owned, rustix::io::DupFlags::CLOEXEC);

@@ -13,7 +13,7 @@ pub enum RdmaError {
     Missing {
         /// Its file name.
         library: &'static str,
-        /// What the loader says.
+        /// The loader's error.
         why: String,
     },
     /// The kernel has no RDMA, or no device.
@@ -22,7 +22,7 @@ pub enum RdmaError {
          rxe0 type rxe netdev eth0` makes one of a network card without RDMA"
     )]
     NoRdma {
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// No device of this host has the address.
@@ -33,7 +33,7 @@ pub enum RdmaError {
     NoDevice {
         /// The address asked for.
         address: IpAddr,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// Memory could not be registered.
@@ -44,7 +44,7 @@ pub enum RdmaError {
     Registration {
         /// How many.
         len_bytes: usize,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// This host can't wait for connections of channels.
@@ -52,7 +52,7 @@ pub enum RdmaError {
     Listen {
         /// Where.
         address: std::net::SocketAddr,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// A call failed.
@@ -60,7 +60,7 @@ pub enum RdmaError {
     Call {
         /// The library's function.
         call: &'static str,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
 }

@@ -1,7 +1,6 @@
-//! What the two hosts tell each other of a channel before its connection stands: the landing
-//! description ([`crate::session::landing`]), which the receiver sends over the conversation, and
-//! the private data with which the sender connects. Both are hostile until proven otherwise. All
-//! numbers little-endian.
+//! What the two hosts exchange to open a channel: the landing description
+//! ([`crate::session::landing`]), which the receiver sends over the conversation, and the private
+//! data with which the sender connects. Both are hostile until decoded. All numbers little-endian.
 //!
 //! ```text
 //! private data of the connection
@@ -25,7 +24,7 @@ const FIXED_BYTES: usize = 32;
 /// What a kind of channel may add to the private data of a connection, in bytes.
 pub const REQUEST_BYTES: usize = PRIVATE_BYTES - FIXED_BYTES;
 
-/// What the sender says when it connects.
+/// What the sender sends when it connects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The channel.
@@ -34,10 +33,10 @@ pub struct Request {
     pub token: u64,
     /// The sender's session.
     pub from_session: u64,
-    /// The receiver's session, as it said itself.
+    /// The receiver's session, from its hello.
     pub to_session: u64,
-    /// The kind's part, [`REQUEST_BYTES`] at most; after [`decode`](Self::decode) with whatever the
-    /// transport added.
+    /// The part of the kind of channel, at most [`REQUEST_BYTES`]; after [`decode`](Self::decode)
+    /// followed by padding of the transport.
     pub request: Vec<u8>,
 }
 
@@ -58,7 +57,7 @@ impl Request {
         bytes
     }
 
-    /// Reads the private data of whoever connects; `None` if it is none of ours.
+    /// Reads the private data of a connection; `None` if it is not of this protocol.
     pub fn decode(bytes: &[u8]) -> Option<Request> {
         let (fixed, request) = bytes.split_first_chunk::<FIXED_BYTES>()?;
         let (magic, rest) = fixed.split_first_chunk::<4>()?;
@@ -73,7 +72,7 @@ impl Request {
     }
 }
 
-/// The number at `at`, which with its 8 bytes lies inside.
+/// The number at `at`; its 8 bytes are inside.
 fn word(bytes: &[u8; FIXED_BYTES], at: usize) -> u64 {
     bytes[at..]
         .first_chunk()

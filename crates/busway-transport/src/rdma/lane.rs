@@ -1,9 +1,9 @@
 //! The lanes of this process as a link's channel ends see them: whether one is about to sleep, and
 //! a descriptor that wakes it.
 //!
-//! Contract: a [`Lane`] is shared by the ends that one lane polls and by that lane's [`Doorbell`].
-//! An end asks its peer to be woken only when its lane says that it goes to sleep, so that a lane
-//! which spins costs the bus nothing. Made by the link, on the control thread.
+//! Contract: the ends that one lane polls share a [`Lane`] with that lane's [`Doorbell`]. An end
+//! asks its peer to wake it only when the lane is about to sleep, so that a lane which spins costs
+//! the bus nothing. Made by the link, on the control thread.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,10 +15,10 @@ use rustix::event::epoll;
 
 use crate::contract::Doorbell;
 
-/// Polls in a row without a message after which a receiver tells its sender what it has taken,
-/// however little. Each word that crosses costs about what a message costs, so an answer that is on
-/// its way shall not meet one. A sender that waits for room does not wait for this, see the ring's
-/// and the slots' own batches; a lane that goes to sleep tells at once. About half a millisecond of
+/// Polls in a row without a message after which a receiver sends its credits, however few. Each
+/// word that crosses costs about as much as a message, so credits must not collide with the answer
+/// to a message. A sender that waits for room does not wait for this (ring and slots have batches
+/// of their own), and a lane that is about to sleep sends at once. About half a millisecond of
 /// spinning.
 pub const CREDITS_AFTER_POLLS: u32 = 4096;
 
@@ -100,7 +100,7 @@ impl Doorbell for LaneBell {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // Takes the edges; what they tell of is found by the ends.
+        // Clears the edges; the ends find their completions by polling.
         while matches!(epoll::wait(&self.0.epoll, &mut events, Some(&now)), Ok((ready, _)) if ready.len() == 16)
         {
         }

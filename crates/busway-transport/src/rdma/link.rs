@@ -1,13 +1,13 @@
 //! A link over RDMA: the conversation of a TCP link, and channels that are connections of queue
 //! pairs.
 //!
-//! The conversation (heartbeat, sessions, who is there) is the whole link of the TCP bus, held
-//! inside: what notices a dead host within the timeout is the same code on both buses. A channel's
-//! receiver listens with librdmacm on an address of its device, says so in its landing description,
-//! and takes the sender that connects with the right token and both sessions. Without a device, or
-//! without the libraries, the link is down and says why once; the conversation begins when the
-//! device is there. When the device is removed, every channel fails for that reason and the link
-//! goes down until it comes back.
+//! The conversation (heartbeat, sessions, hellos) is a whole link of the TCP bus, inside this one:
+//! the same code notices a dead host within the timeout on both buses. A channel's receiver listens
+//! with librdmacm on an address of its device, puts that address into its landing description, and
+//! accepts the sender that connects with the right token and both sessions. Without a device, or
+//! without the libraries, the link is down and reports why once; the conversation begins when the
+//! device is there. When the device is removed, every channel fails for that reason and the link is
+//! down until it returns.
 //!
 //! One control thread polls it; the link's descriptor is an epoll set of the inner link's,
 //! librdmacm's events, the queue of dropped senders and those senders. Which kind of ends a channel
@@ -126,7 +126,7 @@ struct RdmaLink<F: ChannelKind, M: Message> {
     /// While the conversation stands.
     peer_session: Option<u64>,
     has_warned: bool,
-    /// Dropped senders, each with the time when it is given up.
+    /// Dropped senders, each with the time when it is abandoned.
     lingering: Vec<(Box<dyn Linger>, Instant)>,
     /// Those of this process that have ends here.
     lanes: Lanes,
@@ -178,7 +178,7 @@ impl<F: ChannelKind, M: Message> RdmaLink<F, M> {
         }
     }
 
-    /// Lanes don't log: what they had to do without is told from here, once.
+    /// Lanes don't log: this reports once what they had to do without.
     fn warn_of_copies(&mut self) {
         let unregistered = self.ready.as_ref().map_or(0, |ready| ready.device.unregistered());
         if unregistered > 0 && !self.has_warned {
@@ -236,8 +236,7 @@ impl<F: ChannelKind, M: Message> RdmaLink<F, M> {
         Ok(Ready { device, listener })
     }
 
-    /// Listens for the connections of channels, on the port of the settings or on one that nobody
-    /// has.
+    /// Listens for the connections of channels, on the port of the settings or on a free one.
     fn listen(&self, events: &Arc<EventChannel>) -> Result<CmId, RdmaError> {
         let at = SocketAddr::new(self.address, self.settings.local.port);
         let mut ports_left = if at.port() == 0 { MOST_PORTS } else { 1 };
@@ -286,7 +285,7 @@ impl<F: ChannelKind, M: Message> RdmaLink<F, M> {
         }
     }
 
-    /// The kernel waits until everything on the device is given up: the ends do that when their
+    /// The kernel waits until everything on the device is released: the ends do that when their
     /// lanes see them fail.
     fn device_removed(&mut self, now: Instant) {
         let Some(ready) = self.ready.take() else { return };
@@ -312,7 +311,7 @@ impl<F: ChannelKind, M: Message> RdmaLink<F, M> {
         }
     }
 
-    /// Whoever sleeps on the link's descriptor shall come and fetch the event.
+    /// Makes the link's descriptor readable, so that its user fetches the event.
     fn ring_for_events(&self) {
         if !self.outbox.is_empty() {
             self.dropped.wake();

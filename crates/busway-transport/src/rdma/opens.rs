@@ -1,6 +1,6 @@
-//! Channels of one conversation: on their way to being open, and a hold on the queue pairs of those
-//! that are, so that a lost conversation, a disconnecting peer or a removed device ends them. Owned
-//! by the link; control thread.
+//! Channels of one conversation that are being opened, and weak handles of the queue pairs of open
+//! ones, so that a lost conversation, a disconnecting peer or a removed device ends them. Owned by
+//! the link; control thread.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -191,7 +191,7 @@ impl<F: ChannelKind, M: Message> Opens<F, M> {
         }
     }
 
-    /// Goes on with what the event is about.
+    /// Continues the opening that the event belongs to.
     pub(super) fn event(&mut self, event: &CmEvent, context: &Context<'_>) -> Option<Done<M>> {
         if let Some((_, pair)) = self.live.get(&event.context) {
             if matches!(event.kind, CmEventKind::Disconnected)
@@ -252,7 +252,7 @@ impl<F: ChannelKind, M: Message> Opens<F, M> {
         }
     }
 
-    /// Gives up what is late, and forgets ends that are gone.
+    /// Abandons what is late, and removes ends that were dropped.
     pub(super) fn tick(&mut self, now: Instant) -> Vec<Done<M>> {
         self.live.retain(|_, (_, pair)| pair.strong_count() > 0);
         let late = self.opening.extract_if(|_, opening| now >= opening.give_up_at);

@@ -1,13 +1,12 @@
 //! A reliable connected queue pair with its completion queue: work requests in, completions out.
 //!
-//! Contract: every posted range lies in a [`Region`] or in bytes that the request copies (inline);
-//! the region must not be dropped before its work has completed, else that work fails (it never
-//! reaches memory that is gone: a region is deregistered before it is freed). Order: requests of
-//! one queue pair start in the order posted; InfiniBand and RoCE make the bytes of an earlier WRITE
-//! visible before those of a later one, iWARP does not promise that ([`Device::is_iwarp`]). A queue
-//! that is full is a value, [`PostError::Full`]. The pair is shared by a channel end on a lane and
-//! the link on the control thread, which ends it ([`QueuePair::disconnect`]); posting and polling
-//! never block.
+//! Contract: every posted range is inside a [`Region`] or is copied into the request (inline). A
+//! region must not be dropped before its work has completed, else that work fails (it never reaches
+//! freed memory: a region is deregistered before it is freed). Requests of one queue pair start in
+//! the order posted. InfiniBand and RoCE make the bytes of an earlier WRITE visible before those of
+//! a later one; iWARP does not promise that ([`Device::is_iwarp`]). A full queue is a value,
+//! [`PostError::Full`]. A channel end on a lane and the link on the control thread share the pair;
+//! the link ends it ([`QueuePair::disconnect`]). Posting and polling never block.
 #![allow(unsafe_code)] // Foreign functions.
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -46,16 +45,15 @@ pub struct Capacity {
 pub enum Piece<'a> {
     /// Part of registered memory, read by the device until the work has completed.
     Registered {
-        /// Where it lies.
+        /// Where it is.
         region: &'a Region,
         /// From there on, in bytes.
         offset: usize,
-        /// So many bytes.
+        /// Its length in bytes.
         len_bytes: usize,
     },
-    /// Bytes in memory of others that is registered: they are read by the device until the work has
-    /// completed, so whoever holds them goes on holding them till then, else other bytes than these
-    /// are sent.
+    /// Bytes in registered memory of another owner. The device reads them until the work has
+    /// completed, so the caller keeps them until then; else other bytes are sent.
     Foreign {
         /// The registration that they lie in.
         registration: &'a Registration,
@@ -238,7 +236,7 @@ impl QueuePair {
     /// Posts a RECV for `range` of `region`; the completion has `number`, below 2^63.
     ///
     /// # Errors
-    /// Full, failed, or the range lies outside.
+    /// Full, failed, or the range is outside.
     pub fn post_recv(
         &self,
         region: &Region,
@@ -362,7 +360,7 @@ impl QueuePair {
     /// The completion queue has failed.
     pub fn poll(&self, into: &mut [Completion; POLL_MAX]) -> std::io::Result<usize> {
         let mut raw = [const { std::mem::MaybeUninit::<sys::ibv_wc>::uninit() }; POLL_MAX];
-        // SAFETY: the queue lives; there is room for so many.
+        // SAFETY: the queue lives; there is room for `count` completions.
         let count = unsafe {
             sys::ibv_poll_cq(
                 self.completions.queue.as_ptr(),
@@ -437,8 +435,8 @@ impl QueuePair {
         }
     }
 
-    /// Destroys the pair: when this returns, neither the device nor the peer reaches memory by it
-    /// any more, whatever was granted. May be called again. The connection's other resources go
+    /// Destroys the pair: when this returns, neither the device nor the peer can reach memory
+    /// through it, whatever was granted. May be called again. The connection's other resources go
     /// when the last holder drops them.
     ///
     /// # Safety
@@ -448,7 +446,7 @@ impl QueuePair {
         let mut is_closed = self.is_closed.lock().unwrap_or_else(PoisonError::into_inner);
         if !std::mem::replace(&mut *is_closed, true) {
             // SAFETY: made by `new`, destroyed once (the flag), before the id and the completion
-            // queue; nobody posts any more.
+            // queue; no call posts after this.
             unsafe { self.device.libraries().cm.rdma_destroy_qp(self.id.as_ptr()) };
         }
     }
@@ -460,7 +458,7 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // SAFETY: this was the last holder, so nobody posts.
+        // SAFETY: this was the last holder, so no call posts.
         unsafe { self.close() };
     }
 }
@@ -494,7 +492,7 @@ fn foreign(registration: &Registration, bytes: &[u8]) -> Result<sys::ibv_sge, Po
     }
 }
 
-/// A completion queue with the channel that tells of its events.
+/// A completion queue with the channel of its events.
 #[derive(Debug)]
 pub(super) struct CompletionQueue {
     queue: NonNull<sys::ibv_cq>,

@@ -1,18 +1,18 @@
 //! Memory of others, registered once: the segments that messages and landings lie in.
 //!
-//! Contract: [`Registrations::find`] gives the registration of the whole mapping that some bytes
-//! lie in, making it when the segment's name is seen for the first time; that one call takes as
-//! long as the kernel needs to pin the pages, all others a look into a table. What is kept is never
-//! stale: a name means one shared mapping, always the same, for as long as any message or landing
-//! of it is held, and is never given to another ([`SegmentId`]). The mapping is looked up while the
-//! caller holds such bytes, so it is the one that the name means; the registration pins its pages,
-//! so that even after the mapping is gone a device that uses the old key reaches pages that nobody
-//! else was given under this name. That the bytes lie inside the registered range is checked each
-//! time. Where registering fails (locked memory is limited) the caller copies;
-//! [`Registrations::refused`] counts that for the link, which logs it.
+//! Contract: [`Registrations::find`] returns the registration of the whole mapping that contains
+//! some bytes, and makes it at the first use of the segment's name. That one call takes as long as
+//! the kernel needs to pin the pages; all others read a table. An entry is never stale: a name
+//! means one shared mapping, always the same, while any message or landing of it exists, and is
+//! never used for another ([`SegmentId`]). The mapping is looked up while the caller holds such
+//! bytes, so it is the one that the name means. The registration pins its pages: even after the
+//! mapping is gone, a device with the old key reaches pages that no other owner got under this
+//! name. Each call checks that the bytes are inside the registered range. Where registering fails
+//! (locked memory is limited) the caller copies; [`Registrations::refused`] counts that for the
+//! link, which logs it.
 //!
-//! Called by channel ends, on lanes: no call waits for another ([`Registrations::find`] gives up
-//! where a lock is held).
+//! Called by channel ends, on lanes: no call waits for another ([`Registrations::find`] returns
+//! `None` where a lock is held).
 #![allow(unsafe_code)] // Foreign functions.
 
 use std::collections::VecDeque;
@@ -58,8 +58,8 @@ impl Registration {
         };
         // SAFETY: a range of this process; the kernel refuses what is not mapped (or not writable,
         // where that is asked for). What the peer may write then is memory into which only devices
-        // and other processes write as well: whoever grants it (`SendReceiver`) holds it as the
-        // landing of a message.
+        // and other processes write as well: the caller that grants it (`SendReceiver`) holds it as
+        // the landing of a message.
         let key = unsafe {
             domain.libraries().verbs.ibv_reg_mr(
                 domain.as_ptr(),
@@ -158,7 +158,7 @@ fn mapping_of(bytes: &[u8]) -> Option<Range<usize>> {
     mapping_in(&maps, bytes.as_ptr().expose_provenance(), bytes.len())
 }
 
-/// The mapping in the text of `/proc/self/maps` (proc(5)) that a range lies in.
+/// The mapping in the text of `/proc/self/maps` (proc(5)) that contains a range.
 fn mapping_in(maps: &str, start: usize, len_bytes: usize) -> Option<Range<usize>> {
     let end = start.checked_add(len_bytes)?;
     maps.lines().find_map(|line| {

@@ -1,6 +1,6 @@
-//! What the system file says of an RDMA link, the same for every bus over RDMA: one
-//! [`HostSettings`] a host, joined to [`LinkSettings`] as one host sees them. The conversation is
-//! one over TCP, so its settings are too.
+//! The tables of an RDMA link in the system file, the same for every bus over RDMA: one
+//! [`HostSettings`] a host, joined to [`LinkSettings`] as one host sees them. The conversation uses
+//! TCP, so its settings are those of TCP.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::tcp;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HostSettings {
-    /// Address and TCP port of the conversation, as for TCP. Its address is that of the RDMA
-    /// device, unless `device` says another.
+    /// Address and TCP port of the conversation, as for TCP. The RDMA device has the same address,
+    /// unless `device` names another.
     pub listen: Option<SocketAddr>,
     /// Address to which this host connects for the conversation, where it differs from the peer's
     /// `listen`.
@@ -33,10 +33,10 @@ pub struct HostSettings {
     /// two heartbeats of the peer.
     #[serde(deserialize_with = "duration")]
     pub timeout: Duration,
-    /// Payload of so many bytes and more, which this host sends, crosses from sample to sample
-    /// where the memory of both ends can be registered; shorter payload is copied into slots, which
-    /// spares it a round trip. Default 131,072, from where on it costs neither latency nor
-    /// processor time on RDMA in software (`docs/results/2026-11-rdma-threshold.md`); cards differ.
+    /// Payload of this length or more, which this host sends, crosses from sample to sample where
+    /// the memory of both ends can be registered. Shorter payload is copied into slots, which saves
+    /// a round trip. Default 131,072: from there on it costs neither latency nor processor time on
+    /// RDMA in software (`docs/results/2026-11-rdma-threshold.md`); cards differ.
     pub zero_copy_from: u64,
 }
 

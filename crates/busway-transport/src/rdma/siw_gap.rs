@@ -1,4 +1,4 @@
-//! Room that nobody may use: the place in a device's mapping that libsiw takes for none.
+//! Reserves the offset in a device's mapping that libsiw takes for "none", so that nothing gets it.
 //!
 //! The queues of a process on one device lie behind each other in one mapping, and each has the
 //! lowest place that is free. libsiw refuses a queue whose place begins at 0x090000, since that

@@ -19,15 +19,15 @@ use crate::rdma::queue_pair::{Piece, QueuePair, Request, Work};
 use crate::rdma::registration::{Purpose, Registration};
 use crate::rdma::remembered::Remembered;
 
-/// One WRITE carries at most so many bytes (2^31, InfiniBand Architecture 1.4, 9.3); longer payload
-/// goes in pieces.
+/// The most bytes of one WRITE (2^31, InfiniBand Architecture 1.4, 9.3); longer payload takes
+/// several.
 const WRITE_MAX_BYTES: usize = 1 << 30;
 
 /// How a message goes.
 pub(super) enum Way {
     /// In pieces.
     Pieces,
-    /// By one WRITE from where it lies; it is to be announced.
+    /// By one WRITE from where it is; to be announced first.
     Announce(Arc<Registration>),
     /// It was announced; the receiver has not answered.
     Announced(Arc<Registration>),
@@ -38,7 +38,7 @@ pub(super) enum Way {
 /// Where an announced payload goes.
 pub(super) struct GrantedLanding {
     registration: Arc<Registration>,
-    /// At the peer, as it said: its device judges them.
+    /// At the peer, from its reply; the peer's device checks them.
     address: u64,
     key: u32,
 }
@@ -109,7 +109,7 @@ impl<M: Message> Announcing<M> {
             .map_or(Way::Pieces, Way::Announce)
     }
 
-    /// How a message goes on that the receiver has answered; `None` if it is not wanted.
+    /// How to continue a message that the receiver has answered; `None` if it is not wanted.
     ///
     /// # Errors
     /// It was not announced: what is wrong, for [`crate::ChannelError::Corrupt`].
@@ -136,7 +136,7 @@ impl<M: Message> Announcing<M> {
         self.held.push_back((message, number));
     }
 
-    /// Lets go of the messages that were held for pieces up to that number.
+    /// Releases the messages that were kept for pieces up to that number.
     pub(super) fn release(&mut self, completed: u64) {
         while self.held.front().is_some_and(|(_, number)| *number <= completed) {
             self.held.pop_front();

@@ -2,7 +2,7 @@
 //! hostile bytes, from the landing description: `slot_bytes` and `slots`, 4 bytes each,
 //! little-endian.
 //!
-//! Each message on its way takes a slot, however short it is, and a channel laid out for long
+//! Each unacknowledged message takes a slot, however short it is, and a channel laid out for long
 //! messages may carry short ones (a service of slices does). So slots are as long as a message only
 //! where that leaves one for each of `depth` messages; else they are shorter, and long messages
 //! take several.
@@ -19,17 +19,17 @@ const MAX_SLOT_BYTES: u32 = 64 << 10;
 const CUT_SLOT_BYTES: u32 = (4 << 10) + 64;
 /// Slots begin at multiples of this.
 const ALIGNMENT_BYTES: u32 = 64;
-/// One for the end mark, and at least so many in all.
+/// The fewest slots: one for the end mark, and these.
 const MIN_SLOTS: u32 = 4;
 const MAX_SLOTS: u32 = 1024;
-/// Slots are at most so many that this many bytes are on their way, for locked memory is scarce:
-/// 251 short messages in slots of 4 KiB, 5000 a second where a round trip takes 50 ms.
+/// The most bytes in slots, since locked memory is scarce: 251 short messages in slots of 4 KiB,
+/// 5000 a second where a round trip takes 50 ms.
 const WINDOW_BYTES: u32 = 1 << 20;
-/// But so many that one can be filled while others travel and are emptied.
+/// But at least this many slots, so that one is filled while others travel and are emptied.
 const MIN_LONG_SLOTS: u32 = 8;
-/// Messages on their way at most on a channel that keeps the latest: two, since one lands while the
-/// next one crosses; short ones more, up to so many or so many bytes, so that a credit need not
-/// follow each of them. More would only be older when they land.
+/// Unacknowledged messages on a channel that keeps the latest: two, since one lands while the next
+/// one crosses. More of short ones, up to these bounds, so that not each needs a credit. Further
+/// ones would only be older when they land.
 const LATEST_DEPTH: u32 = 2;
 const LATEST_SHORT_DEPTH: u32 = 16;
 const LATEST_BYTES: u32 = 64 << 10;
@@ -72,8 +72,7 @@ impl Layout {
         }
     }
 
-    /// Messages on their way at most, at least 1, on a channel laid out so: both ends come to the
-    /// same number.
+    /// The most unacknowledged messages, at least 1; both ends compute the same number.
     pub fn depth(self, keep: Keep) -> u64 {
         u64::from(depth(keep, self.slot_bytes))
     }
@@ -116,8 +115,8 @@ impl Layout {
     }
 }
 
-/// Messages on their way at most, where slots (or whole messages, if those are shorter) have this
-/// length.
+/// The most unacknowledged messages, where slots (or whole messages, if those are shorter) have
+/// this length.
 fn depth(keep: Keep, slot_bytes: u32) -> u32 {
     match keep {
         Keep::Latest => (LATEST_BYTES / slot_bytes).clamp(LATEST_DEPTH, LATEST_SHORT_DEPTH),

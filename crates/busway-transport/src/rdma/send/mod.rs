@@ -1,13 +1,13 @@
 //! The bus `rdma-send`: a channel is a queue pair, a message one or more SENDs into RECVs that the
 //! receiver has posted.
 //!
-//! The receiver posts a RECV for each of its slots and says how many there are. The sender has at
-//! most that many SENDs on their way that no credit has freed, so that a RECV is always posted:
-//! over iWARP one SEND too many would break the connection (RFC 5040, 7.1 leaves no retry), over
-//! InfiniBand it would cost a retry. Credits are SENDs, too, and need no counting: each frees at
-//! least one slot that the sender has not taken back, so no more of them than there are slots can
-//! be on their way, and so many RECVs the sender has posted. It posts a RECV anew *before* it uses
-//! what that credit freed, which is what makes the argument hold at every moment.
+//! The receiver posts a RECV for each of its slots and describes how many there are. The sender
+//! never has more SENDs under way than slots that credits have freed, so a RECV is always posted:
+//! over iWARP one SEND too many breaks the connection (RFC 5040, 7.1 leaves no retry), over
+//! InfiniBand it costs a retry. Credits are SENDs, too, and need no counting: each frees at least
+//! one slot, so at most as many of them as there are slots are under way, and the sender has posted
+//! that many RECVs. It posts a RECV again *before* it uses what that credit freed, so the argument
+//! holds at every moment.
 //!
 //! Long payload crosses without a copy: it is announced, the receiver grants the place where it
 //! shall land, and one WRITE goes from the sender's sample into it.

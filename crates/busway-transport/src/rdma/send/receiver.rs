@@ -1,13 +1,13 @@
 //! The receiving end: a RECV is posted for every slot; pieces are copied from the slots to the
 //! sink's places.
 //!
-//! A slot whose piece was used gets its RECV posted again, and is then counted as freed; credits
-//! tell the sender of freed slots and taken messages. An announced message's payload is written by
-//! the peer into its landing, whose memory is registered once a segment
-//! ([`crate::rdma::registration`]); a landing that was granted is given up only after the queue
-//! pair is destroyed, so that it can't be written after that. What has arrived waits in order of
-//! its arrival while the sink says [`Verdict::Later`]. Used by one lane; nothing here allocates
-//! after [`SendReceiver::new`], locks or waits.
+//! A slot whose piece was used gets its RECV posted again, and then counts as freed; credits report
+//! freed slots and taken messages to the sender. The peer writes an announced message's payload
+//! into its landing, whose memory is registered once for each segment
+//! ([`crate::rdma::registration`]). A granted landing is released only after the queue pair is
+//! destroyed, so that the peer can't write it after that. Arrived pieces wait in order while the
+//! sink answers [`Verdict::Later`]. Used by one lane; nothing here allocates after
+//! [`SendReceiver::new`], locks or waits.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,9 +28,9 @@ use crate::stream::again;
 enum State {
     /// It begins a message.
     Between,
-    /// To this message, of which so many bytes (user header and payload) have landed.
+    /// To this message, of which this many bytes (user header and payload) have landed.
     Landing(Head, usize),
-    /// To a message that is thrown away: so many bytes are still to come.
+    /// To a discarded message: the bytes still to come.
     Discarding(u64),
     /// The peer writes this message's payload to its landing.
     Granted(Head),
@@ -42,23 +42,23 @@ enum Step {
     Taken(bool),
     /// More pieces are needed.
     Partly,
-    /// The sink said [`Verdict::Later`]: the piece stays.
+    /// The sink answered [`Verdict::Later`]: the piece stays.
     Later,
 }
 
 /// The receiving end of a channel.
 pub(super) struct SendReceiver {
     completions: Completions,
-    /// Says when to ask for a wake-up.
+    /// Knows when to ask for a wake-up.
     lane: Arc<Lane>,
     layout: Layout,
     slots: Region,
-    /// Replies on their way, [`REPLY_BYTES`] each, as many as there are slots.
+    /// Replies under way, [`REPLY_BYTES`] each, as many as there are slots.
     replies: Region,
     /// Pieces that have arrived: slot and length.
     arrived: VecDeque<(u32, u32)>,
     state: State,
-    /// What was done, and what of it the sender was told.
+    /// What was done, and what of it was reported to the sender.
     done: Credit,
     told: Credit,
     /// The answer to an announced message that the sender was not given yet.
@@ -345,8 +345,7 @@ impl SendReceiver {
                 self.done.freed += 1;
                 Ok(())
             }
-            // What has arrived shall be delivered before the failure is reported: completions will
-            // tell of it.
+            // Deliver what has arrived before reporting the failure: completions will report it.
             Err(PostError::Failed(_)) if self.broken.is_none() && !self.arrived.is_empty() => Ok(()),
             Err(error) => Err(std::io::Error::from(error).into()),
         }
@@ -361,8 +360,8 @@ impl SendReceiver {
         }
     }
 
-    /// Tells the sender what is done. What the queue does not take now leaves with a later one, and
-    /// a failure is found by what arrives.
+    /// Sends credits. What the queue does not take now goes with a later reply; a completion
+    /// reports a failure.
     fn give_credit(&mut self) {
         let places = u64::from(self.layout.slots);
         if self.done.freed == self.told.freed || self.posted - self.completed >= places {
@@ -396,7 +395,7 @@ impl SendReceiver {
         }
     }
 
-    /// Nobody writes a landing from now on, whatever was granted.
+    /// From now on the peer can't write a landing, whatever was granted.
     fn close(&self) {
         #[allow(unsafe_code)]
         // SAFETY: this end posts no more: it has failed or is being dropped.

@@ -1,13 +1,13 @@
 //! All of a sending end that can outlive it: messages are cut into pieces, each laid into a
 //! registered slot and sent from there.
 //!
-//! A slot is written again when the SEND from it has completed and the credit for it has come, so
-//! that neither the device nor the receiver can still need it. Small pieces are taken inline by the
-//! queue pair, which spares the device the read. Long payload in registered memory is written from
-//! where it lies, as [`super::announcing`] says. What is staged is posted in runs, by one call of
-//! the driver. A message that does not fit the free slots is kept, one at most, and goes on with
-//! the next flush. Used by [`super::sender`] on one lane, after that by the link; nothing here
-//! allocates after [`Stream::new`], locks or waits.
+//! A slot is written again when the SEND from it has completed and its credit has arrived, so that
+//! neither the device nor the receiver can still need it. The queue pair takes small pieces inline,
+//! which saves the device a read. Long payload in registered memory is written from where it is, as
+//! [`super::announcing`] describes. One call of the driver posts a run of staged pieces. A message
+//! that does not fit the free slots is kept, at most one, and continues with the next flush. Used
+//! by [`super::sender`] on one lane, after that by the link; nothing here allocates after
+//! [`Stream::new`], locks or waits.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use crate::rdma::queue_pair::{POST_MAX, Piece, QueuePair, Request, Work};
 use crate::session::mailbox::Linger;
 use crate::stream::again;
 
-/// With so many pieces staged, `send` posts by itself rather than leave it to `flush`.
+/// With this many staged pieces `send` posts them, and does not wait for `flush`.
 const POST_AT: u64 = 8;
 
-/// A message that is on its way into the slots.
+/// A message that is being put into slots.
 struct Current<M> {
     message: M,
     head: [u8; HEAD_BYTES],
@@ -41,7 +41,7 @@ struct Current<M> {
 /// All state of a sending end, so that it can outlive it until the last message has arrived.
 pub(super) struct Stream<M: Message> {
     completions: Completions,
-    /// Says when to ask for a wake-up.
+    /// Knows when to ask for a wake-up.
     lane: Arc<Lane>,
     layout: Layout,
     /// RECVs for replies, [`REPLY_BYTES`] each, as many as there are slots.
@@ -50,7 +50,7 @@ pub(super) struct Stream<M: Message> {
     /// Lengths of the pieces in the slots.
     lengths: Box<[u32]>,
     keep: Keep,
-    /// Messages on their way at most, at least 1.
+    /// The most unacknowledged messages, at least 1.
     depth: u64,
     /// Pieces laid into slots, posted, and completed, since the start.
     staged: u64,
@@ -257,7 +257,7 @@ impl<M: Message> Stream<M> {
         until == total_bytes
     }
 
-    /// Writes a granted message's payload to its landing, and says that it is done.
+    /// Writes a granted message's payload to its landing, and reports that it is done.
     fn write(&mut self) -> Result<(), ChannelError> {
         if !self.has_slot(false) || self.posted < self.staged {
             return Ok(());
@@ -283,7 +283,7 @@ impl<M: Message> Stream<M> {
         }
     }
 
-    /// Goes on with an announced message as the receiver says.
+    /// Continues an announced message as the receiver's reply asks.
     fn granted(&mut self, grant: Grant) -> Result<(), ChannelError> {
         let Some(current) = &mut self.current else {
             return self.fail(ChannelError::Corrupt("a grant without a message"));
@@ -357,7 +357,7 @@ impl<M: Message> Stream<M> {
         Ok(())
     }
 
-    /// Goes on with what waits: the current message, the pending one, and what is staged.
+    /// Continues what waits: the current message, the pending one, and what is staged.
     fn advance(&mut self) -> Result<(), ChannelError> {
         self.stage();
         self.post()?;
@@ -394,16 +394,16 @@ impl<M: Message> Stream<M> {
         })
     }
 
-    /// Takes what has completed and goes on, until nothing more comes; after that, if anything is
-    /// still awaited and the lane goes to sleep, what comes wakes it.
+    /// Handles completions until there are no more. If something is still awaited and the lane is
+    /// about to sleep, the next completion wakes it.
     fn settle(&mut self) -> Result<(), ChannelError> {
         loop {
             if self.take_completions()? {
                 self.advance()?;
                 continue;
             }
-            // Without anything on its way no credit comes; a receiver that goes is noticed at the
-            // next message.
+            // With nothing under way no credit comes; the next message notices a receiver that
+            // left.
             if !self.lane.is_about_to_sleep() || self.outstanding() == 0 && !self.is_waiting() {
                 return Ok(());
             }
@@ -430,7 +430,7 @@ impl<M: Message> Stream<M> {
             if completion.is_recv {
                 self.take_reply(completion.number, completion.len_bytes)?;
             } else {
-                // Work completes in order: nothing before this one is still under way.
+                // Work completes in order: nothing before this one is under way.
                 self.completed = self.completed.max(completion.number);
             }
         }
@@ -438,7 +438,7 @@ impl<M: Message> Stream<M> {
         Ok(count > 0)
     }
 
-    /// Takes a reply in, and posts its RECV anew before its credit is used.
+    /// Handles a reply, and posts its RECV again before its credit is used.
     fn take_reply(&mut self, number: u64, len_bytes: usize) -> Result<(), ChannelError> {
         let offset = number as usize * REPLY_BYTES;
         let mut bytes = [0; REPLY_BYTES];

@@ -1,4 +1,4 @@
-//! What lies in a slot, and in a reply. All numbers little-endian.
+//! The contents of a slot, and of a reply. All numbers little-endian.
 //!
 //! ```text
 //! piece                                             reply
@@ -10,11 +10,11 @@
 //!      more: the next bytes
 //! ```
 //!
-//! The length of a piece is that of the SEND. A message comes as start and as many mores as it
-//! takes; or it is announced, and its payload written straight into the landing that the reply
-//! grants, after which comes done (where the reply says copy: as mores). Nothing else comes between
-//! announce and done. `end` says that the channel was closed in an orderly way. Read by
-//! [`super::receiver`] (pieces) and [`super::stream`] (replies).
+//! The length of a piece is that of the SEND. A message is a start and as many mores as it takes.
+//! Or it is announced, its payload is written straight into the landing that the reply grants, and
+//! then comes done (where the reply says copy: mores). Nothing else comes between announce and
+//! done. `end` means that the channel was closed in order. Read by [`super::receiver`] (pieces) and
+//! [`super::stream`] (replies).
 
 use crate::contract::{HEAD_BYTES, Head};
 
@@ -41,14 +41,14 @@ pub const DONE: u64 = 5;
 /// A piece that arrived, as far as its first bytes say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// A message begins; so many bytes of user header and payload are in this piece, from
+    /// A message begins; this many bytes of user header and payload are in this piece, from
     /// [`START_BYTES`] on.
     Start(Head, usize),
     /// A message is announced; its whole user header is in this piece, from [`START_BYTES`] on.
     Announce(Head),
     /// The announced message's payload was written.
     Done,
-    /// So many more bytes, from [`PIECE_BYTES`] on.
+    /// This many further bytes, from [`PIECE_BYTES`] on.
     More(usize),
     /// The end.
     End,
@@ -108,7 +108,7 @@ pub enum Grant {
     Write {
         /// Address of the landing's payload.
         address: u64,
-        /// Key of the memory that it lies in.
+        /// Key of that memory.
         key: u32,
     },
     /// The landing's memory is not registered: the payload is to be sent in pieces.
@@ -117,7 +117,7 @@ pub enum Grant {
     Discarded,
 }
 
-/// What a receiver tells its sender.
+/// What a receiver reports to its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// What is done.

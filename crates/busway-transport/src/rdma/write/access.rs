@@ -30,8 +30,7 @@ pub struct Far {
 }
 
 impl Far {
-    /// `len_bytes` at `base` of what the pipe writes. A part that lies outside fails when it is
-    /// written.
+    /// `len_bytes` at `base` of what the pipe writes. Writing a part that is outside fails.
     pub fn new(handle: &Handle, base: usize, len_bytes: usize) -> Far {
         Far {
             handle: handle.clone(),

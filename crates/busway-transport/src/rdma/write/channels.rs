@@ -39,14 +39,14 @@ const BUDGET_BYTES: usize = 2 << 20;
 /// The staging area of a sender is at least as long, in bytes; that of a receiver, whose words
 /// travel in the request, is.
 const LEAST_STAGING_BYTES: usize = 16 << 10;
-/// Messages of up to so many bytes, head included, that are not checked travel in wide lines, so
-/// that each is one WRITE beside its commit word.
+/// Unchecked messages of at most this many bytes, head included, use wide lines, so that each is
+/// one WRITE beside its commit word.
 const WIDE_BYTES: usize = 6 << 10;
-/// On a channel for messages of up to so many bytes, head included, they are checked whatever the
+/// Messages on a channel for at most this many bytes, head included, are checked over every
 /// transport: the checksum of so few bytes costs less than a WRITE of the word that publishes.
 const SHORT_BYTES: u64 = 320;
-/// How many bytes of a register that does not fit together a reader looks at before it gives up:
-/// some seconds of polling.
+/// Bytes of a register with a wrong checksum that a reader looks at before it fails: some seconds
+/// of polling.
 const PATIENCE_BYTES: u64 = 1 << 32;
 
 /// See [`super`].
@@ -62,7 +62,7 @@ pub(super) trait Checking: Send + 'static {
 /// Where the transport needs them, or they save a WRITE.
 #[derive(Debug)]
 pub(super) struct ByTransport;
-/// Whatever the transport.
+/// Over every transport.
 #[derive(Debug)]
 pub(super) struct Always;
 /// Not even over iWARP: for cards that are known to place in order.

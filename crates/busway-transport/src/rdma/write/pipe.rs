@@ -2,11 +2,10 @@
 //! device reads it, and goes out in the order written.
 //!
 //! Contract: an end has one [`Pipe`], which all its parts share through [`Handle`]s (ring,
-//! register, words, bell). Bytes up to [`INLINE_BYTES`] travel in the work request; longer ones lie
-//! in a *staging area*, a circle of registered memory, until a completion says that the device has
-//! read them. Requests are gathered and posted as lists. What finds no room is
-//! [`RemoteError::Busy`], a value. Called on a lane; nothing here blocks or allocates after
-//! construction.
+//! register, words, doorbell). Up to [`INLINE_BYTES`] bytes travel in the work request. Longer ones
+//! stay in a *staging area*, a circle of registered memory, until a completion reports that the
+//! device has read them. Requests are gathered and posted as lists. [`RemoteError::Busy`] means no
+//! room. Called on a lane; nothing here blocks or allocates after construction.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,7 +27,7 @@ use crate::session::mailbox::{DroppedSenders, Linger};
 const INLINE_BYTES: usize = 64;
 /// Requests posted that have not completed, at most.
 const SENDS: usize = 128;
-/// RECVs for rings: one ring is under way at most, see [`super::wake`].
+/// RECVs for doorbell SENDs: at most one is under way, see [`super::wake`].
 const RECVS: usize = 4;
 /// Requests gathered: payload is busy at the first number, publications at the second; the rest is
 /// for the bell.
@@ -86,7 +85,7 @@ enum What {
     Ring,
 }
 
-/// Why nothing goes any more: can be told again and again.
+/// Why the pipe failed; reported to every later call.
 #[derive(Debug)]
 struct Failure(io::ErrorKind, String);
 
@@ -246,7 +245,7 @@ impl Pipe {
         self.gather(What::Ring, Source::Staged(0), 0);
     }
 
-    /// Whether the bell can still gather what it needs for one wish and one ring.
+    /// Whether there is room to gather one wish and one doorbell SEND.
     pub(super) fn has_room_for_bell(&self) -> bool {
         self.failure.is_none() && self.gathered.len() + 3 <= MOST_GATHERED
     }
@@ -299,8 +298,7 @@ impl Pipe {
     fn gather(&mut self, what: What, source: Source, len_bytes: usize) {
         self.unsignalled += 1;
         let is_due = self.unsignalled >= SIGNAL_EVERY
-            // So that the staging area never fills with bytes of which nobody would be told that
-            // they have left.
+            // So that the staging area never fills with bytes whose completion is not reported.
             || self.head - self.signalled_head >= self.staging_bytes / 4
             || matches!(what, What::Read(..));
         if is_due {
@@ -491,8 +489,8 @@ impl Linger for Leaving {
         loop {
             pipe.reap();
             pipe.post();
-            // A WRITE over iWARP completes when TCP has it: there it is over when the receiver has
-            // gone, or when time is.
+            // A WRITE over iWARP completes when TCP has it: there it is done when the receiver has
+            // gone, or when the time is up.
             if pipe.failure.is_some() || !pipe.is_iwarp() && pipe.has_left() {
                 return true;
             }
@@ -522,8 +520,8 @@ impl std::fmt::Debug for Handle {
 }
 
 impl Handle {
-    /// The first share. What was not sent when the last one is dropped goes to `dropped`, if there is
-    /// one.
+    /// The first share. What was not sent when the last one is dropped goes to `dropped`, if there
+    /// is one.
     pub fn new(pipe: Pipe, dropped: Option<Arc<DroppedSenders>>) -> Handle {
         Handle(Arc::new(Shared {
             pipe: Mutex::new(Some(Box::new(pipe))),

@@ -1,4 +1,4 @@
-//! What the two ends tell each other of their memory.
+//! How each end describes its memory to the other.
 //!
 //! ```text
 //! receiver's memory (the landing place)            sender's memory
@@ -7,9 +7,9 @@
 //! + 64   ring, register: see `remote_write::shape`
 //! ```
 //!
-//! The landing place is described in postcard's encoding; the request is the address (8 bytes) and
-//! the key (4 bytes) of the sender's memory, little-endian. Contract: both are hostile until
-//! [`LandingMemory::decode`] and [`decode_request`] have judged them. Called by `channels`.
+//! postcard encodes the landing place; the request is the address (8 bytes) and the key (4 bytes)
+//! of the sender's memory, little-endian. Contract: both are hostile until
+//! [`LandingMemory::decode`] and [`decode_request`] have checked them. Called by `channels`.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,28 +17,28 @@ use super::pipe::FarMemory;
 use crate::remote_write::ENTRY_BYTES;
 use crate::remote_write::shape::{Parts, Shape};
 
-/// Where the bell line lies in the receiver's memory: in the sender's line.
+/// Where the wake-up line is in the receiver's memory: in the sender's line.
 pub const RECEIVER_BELL_AT: usize = 0;
-/// Where the bell line lies in the sender's memory.
+/// Where the wake-up line is in the sender's memory.
 pub const SENDER_BELL_AT: usize = ENTRY_BYTES;
 /// Length of the sender's memory in bytes.
 pub const SENDER_BYTES: usize = 2 * ENTRY_BYTES;
 
 /// No landing place is believed to be longer, in bytes: a sender makes its staging area by it.
 const LONGEST_PLACE_BYTES: usize = 64 << 20;
-/// Checked messages of up to so many bytes, head included, are one WRITE each. Longer ones take
+/// Checked messages of at most this many bytes, head included, are one WRITE each. Longer ones take
 /// several packets, of which the word that publishes should be the last: a receiver that finds it
-/// first reads all of the message each time it looks.
+/// first reads the whole message at each poll.
 pub const ONE_WRITE_BYTES: usize = 1200;
 /// Bytes of a request.
 const REQUEST_BYTES: usize = 12;
 
-/// A landing place, as the receiver makes it and tells the sender.
+/// A landing place, as the receiver describes it to the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LandingMemory {
     /// First position of ring and register, drawn at random, never 0.
     pub tag: u64,
-    /// What lies in it.
+    /// Its parts.
     pub shape: Shape,
     /// Whether messages carry checksums, since the medium places WRITEs in any order.
     pub is_checked: bool,
@@ -58,7 +58,7 @@ impl LandingMemory {
         bytes
     }
 
-    /// Reads and judges a peer's description: the place and its parts.
+    /// Decodes and checks a peer's description: the place and its parts.
     ///
     /// # Errors
     /// In words: what is wrong.

@@ -1,4 +1,4 @@
-//! What the system file says of a link over RDMA WRITE: all that any RDMA link has, and whether
+//! The tables of a link over RDMA WRITE in the system file: those of every RDMA link, and whether
 //! messages are checked.
 
 use serde::Deserialize;
@@ -17,10 +17,9 @@ const OF_SEND: &str = "zero_copy_from";
 pub struct HostSettings {
     /// What every bus over RDMA has.
     pub link: of_rdma::HostSettings,
-    /// Whether messages that this host receives carry a CRC-32C. Unless the file says so: over
-    /// iWARP, where by the letter of RFC 5040 (section 5.5) a message may become visible after the
-    /// word that publishes it; and on channels for messages of up to 272 bytes, which are one WRITE
-    /// each then, not two.
+    /// Whether messages that this host receives carry a CRC-32C. Default: over iWARP, where by RFC
+    /// 5040 (section 5.5) a message may become visible after the word that publishes it; and on
+    /// channels for messages of at most 272 bytes, which then need one WRITE instead of two.
     pub checked: Option<bool>,
 }
 

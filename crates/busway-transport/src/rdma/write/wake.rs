@@ -1,10 +1,11 @@
 //! Who sleeps and who must be rung, where a word takes its time to the other side.
 //!
-//! An end that goes to sleep writes a wish into the other's memory; the other, when it has
-//! published something, looks at the wish, in memory of its own, and rings by an empty SEND, for
-//! which a RECV is posted. Over a bus the wish may arrive after that look, and what was published
-//! after the sleeper's last look, so that two fences are not enough. The sleeper therefore reads
-//! back, behind its wish on the same queue pair, up to where the other has published:
+//! An end that is about to sleep writes a *wish*, a request to be woken, into the other end's
+//! memory. The other end checks for a wish, in its own memory, after it has published something,
+//! and rings: it sends an empty SEND, for which a RECV is posted. Over a bus the wish may arrive
+//! after that check, and a message may be published after the sleeper's last poll, so two fences
+//! are not enough. Therefore the sleeper reads back, behind its wish on the same queue pair, how
+//! far the other end has published:
 //!
 //! ```text
 //! sleeper S                                        publisher P
@@ -22,20 +23,20 @@
 //! READ behind WRITE; RFC 5040, section 5.5), and P stores the mark before it loads the wish, with
 //! the fence between. So either the READ returns the new mark, or P sees the wish and rings. The
 //! SEND follows the message on the queue pair: when its RECV completes, the message is there. No
-//! program of P's host takes part in the READ; a publisher that is idle is not disturbed.
+//! program of P's host takes part in the READ, so it does not disturb an idle publisher.
 //!
 //! # A RECV is always posted
 //!
-//! P rings once a wish at most, and S writes a new wish only after the ring for the last one has
-//! come and its RECV is posted anew. So one SEND is under way at most, and iWARP, which breaks a
-//! connection for one SEND too many, gets none.
+//! P rings at most once for a wish, and S writes a new wish only after the SEND for the last one
+//! has arrived and its RECV is posted again. So at most one SEND is under way; iWARP breaks a
+//! connection for one SEND too many.
 //!
 //! # The one that was connected to speaks second
 //!
-//! Over iWARP whoever accepted a connection must send nothing before something of the other side
-//! has arrived (RFC 5044, section 7.1); `siw` breaks the connection else, if what is sent arrives
-//! with the answer to the opening. So the sender, which connects, rings once unasked, and the
-//! receiver begins as if it had wished for that ring.
+//! Over iWARP the side that accepted a connection must send nothing before something of the other
+//! side has arrived (RFC 5044, section 7.1); else `siw` breaks the connection, if that arrives
+//! together with the answer to the opening. So the sender, which connects, rings once without a
+//! wish, and the receiver begins as if it had written one.
 //!
 //! Contract: one [`WakeState`] a pipe, on a lane. A peer that writes what it likes into the words
 //! makes needless rings and looks, or is not woken: its own affair.
@@ -47,7 +48,7 @@ use busway_core::Window;
 use crate::rdma::lane::Lane;
 use crate::remote_write::{ENTRY_BYTES, SENDER_AWAITS_CREDIT_AT};
 
-/// Word of a bell line: the number of the other end's wish, 0 at first. Written by the other end.
+/// Word of a wake-up line: the number of the other end's wish, 0 at first. The other end writes it.
 pub(super) const WANT_AT: usize = SENDER_AWAITS_CREDIT_AT;
 /// Word of a bell line: up to where this end has published. Written by this end, read by the
 /// other's READ.
@@ -59,14 +60,14 @@ const _: () = assert!(READ_AT + 8 <= ENTRY_BYTES);
 /// The sleeper's side of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Sleeper {
-    /// Number of the last wish, and whether its ring has come.
+    /// Number of the last wish, and whether the SEND for it has arrived.
     wish: u64,
     is_rung: bool,
-    /// A READ is under way; this end had seen so much when it was posted.
+    /// A READ is under way; what this end had seen when it was posted.
     reading: Option<u64>,
-    /// A ring has come since: the READ says nothing of the next wish.
+    /// A SEND has arrived since: the READ does not concern the next wish.
     is_stale: bool,
-    /// The wish was there before the other published more: it will ring.
+    /// The wish was placed before the other end published more: the other end will ring.
     is_sure: bool,
 }
 
@@ -90,19 +91,19 @@ impl Sleeper {
         }
     }
 
-    /// The wish to write before the mark is read.
+    /// The wish to write before reading the mark.
     pub(super) fn next_wish(&self) -> Option<u64> {
         let is_due = self.is_rung && self.reading.is_none();
         is_due.then(|| self.wish.wrapping_add(1).max(1))
     }
 
-    /// That wish goes out.
+    /// The wish was posted.
     pub(super) fn wished(&mut self, wish: u64) {
         self.wish = wish;
         self.is_rung = false;
     }
 
-    /// Whether the mark must be read, behind the wish. One READ is under way at most.
+    /// Whether to read the mark, behind the wish. At most one READ is under way.
     pub(super) fn must_read(&self) -> bool {
         !self.is_rung && !self.is_sure && self.reading.is_none()
     }
@@ -120,7 +121,7 @@ impl Sleeper {
         !self.is_sure
     }
 
-    /// The ring for the wish has come.
+    /// The SEND for the wish has arrived.
     fn rung(&mut self) {
         self.is_rung = true;
         self.is_sure = false;
@@ -131,12 +132,12 @@ impl Sleeper {
 /// The publisher's side of the protocol.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Ringer {
-    /// The wish that was rung for last.
+    /// The last wish that was rung for.
     rung_for: u64,
 }
 
 impl Ringer {
-    /// Whether to ring, after something was published, for the wish `want` that is there (0: none).
+    /// Whether to ring after publishing, for the wish `want` that is there (0: none).
     pub(super) fn must_ring(&self, want: u64) -> bool {
         want != 0 && want != self.rung_for
     }
@@ -154,7 +155,7 @@ pub struct WakeState {
     /// Offsets of the bell lines in the own and in the far memory.
     pub(super) own_at: usize,
     pub(super) far_at: usize,
-    /// Says when the lane is about to sleep.
+    /// Knows when the lane is about to sleep.
     pub(super) lane: Arc<Lane>,
     pub(super) sleeper: Sleeper,
     pub(super) ringer: Ringer,
@@ -182,7 +183,7 @@ impl WakeState {
         self
     }
 
-    /// The ring for the wish has come.
+    /// The SEND for the wish has arrived.
     pub(super) fn rung(&mut self) {
         self.sleeper.rung();
     }

@@ -82,8 +82,8 @@ impl Model {
         }
     }
 
-    /// The sleeper's next step; `None` if it sleeps and nothing wakes it. If not `reads`, it trusts
-    /// its wish at once.
+    /// The sleeper's next step; `None` if it sleeps and nothing wakes it. Unless `reads`, it relies
+    /// on its wish at once.
     fn sleeper_steps(&self, reads: bool) -> Option<Model> {
         let mut next = self.clone();
         match self.at {

@@ -1,4 +1,4 @@
-//! Carries out what `bell` decides: rings and wishes over a pipe, for the channel ends.
+//! Carries out what `wake` decides, over a pipe: wishes, and SENDs that ring.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -46,8 +46,8 @@ impl Pipe {
             }
         }
         self.post();
-        // Whatever completes from here on makes the descriptor readable: a ring, the READ, or room
-        // for what waits.
+        // What completes from here on makes the descriptor readable: a SEND, the READ, or room for
+        // what waits.
         while self.arm() {
             if self.reap() {
                 return true;
