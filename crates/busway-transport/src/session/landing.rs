@@ -53,7 +53,7 @@ impl Landing {
         bytes
     }
 
-    /// Reads what a peer described; what the bus adds is judged by the bus.
+    /// Reads what a peer described; the bus checks what it adds.
     ///
     /// # Errors
     /// In words: what is wrong.
@@ -83,7 +83,7 @@ impl Landing {
         })
     }
 }
-/// The number at `at`, which with its 8 bytes lies inside.
+/// The number at `at`; its 8 bytes are inside.
 fn word(bytes: &[u8; FIXED_BYTES], at: usize) -> u64 {
     bytes[at..]
         .first_chunk()

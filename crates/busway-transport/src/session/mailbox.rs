@@ -12,7 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 pub trait Linger: Send {
     /// Ready when [`pump`](Self::pump) has something to do.
     fn fd(&self) -> BorrowedFd<'_>;
-    /// Does what can be done now; whether it is over.
+    /// Does what can be done now; returns whether everything has arrived or never will.
     fn pump(&mut self) -> bool;
     /// Whether it waits until it can write to [`fd`](Self::fd).
     fn waits_for_room(&self) -> bool {
@@ -53,10 +53,10 @@ impl<T> Mailbox<T> {
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
-    /// Takes everything out. The wake is cleared first, so that what comes meanwhile wakes anew.
+    /// Takes everything out. Clears the wake-up first, so that what comes meanwhile wakes again.
     pub(crate) fn take(&self) -> VecDeque<T> {
         let mut count = [0; 8];
-        // It fails only if nobody has woken the reader.
+        // Fails only if nothing was put in.
         let _ = rustix::io::read(&self.wake, &mut count);
         std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner))
     }

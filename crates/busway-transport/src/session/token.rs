@@ -7,7 +7,7 @@ use crate::contract::{ChannelId, Direction};
 /// A channel of a link, in this host's role.
 pub(crate) type Key = (Direction, ChannelId);
 
-/// A number that nobody else comes to by chance.
+/// A random number that a stranger does not guess.
 pub(crate) fn draw_token() -> u64 {
     RandomState::new().build_hasher().finish()
 }

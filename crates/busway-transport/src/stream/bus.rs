@@ -96,7 +96,7 @@ pub trait StreamBus: Send + 'static {
     /// Prepares the connection of the conversation.
     ///
     /// # Errors
-    /// The connection is of no use; this attempt failed.
+    /// The connection can't be used; this attempt failed.
     fn tune_conversation(&self, _socket: &Self::Socket) -> io::Result<()> {
         Ok(())
     }

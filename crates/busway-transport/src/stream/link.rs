@@ -98,7 +98,7 @@ pub(super) struct Up<S> {
     pub(super) peer: PeerHello,
     /// `None` where the bus needs no heartbeat.
     pub(super) next_heartbeat: Option<Instant>,
-    /// When this side last looked whether the peer has said something.
+    /// When this side last checked whether the peer has sent something.
     pub(super) looked_at: Instant,
     /// Whether the poller watches for room to write.
     pub(super) watches_write: bool,
@@ -150,7 +150,7 @@ pub struct StreamLink<B: StreamBus, M: Message> {
     /// The last reason given for there being no conversation, so that it is given once.
     pub(super) said: Option<String>,
     pub(super) opens: Opens<B>,
-    /// Streams of dropped senders, each with the time when it is given up.
+    /// Streams of dropped senders, each with the time when it is abandoned.
     pub(super) lingering: Vec<(Box<dyn Linger>, Instant)>,
     pub(super) events: VecDeque<LinkEvent<M>>,
     pub(super) message: PhantomData<fn(M)>,
@@ -276,7 +276,7 @@ impl<B: StreamBus, M: Message> StreamLink<B, M> {
         }
     }
 
-    /// Runs `act` if the conversation stands, and tells of the channels whose opening has ended.
+    /// Runs `act` if the conversation is up, and reports the channels whose opening has ended.
     fn with_opens(
         &mut self,
         now: Instant,

@@ -18,9 +18,9 @@ use super::opening::{MAX_OPENING_BYTES, Opening};
 use crate::contract::OpenError;
 use crate::session::poller::{Interest, Poller};
 
-/// A connection that has not said by then what it is gets closed.
+/// A connection that has not sent its opening by then is closed.
 const OPENING_TIMEOUT: Duration = Duration::from_secs(2);
-/// Connections that have not said yet what they are; further ones wait in the system's queue.
+/// Connections without an opening yet; further ones wait in the system's queue.
 const MAX_STRANGERS: usize = 256;
 /// Pause after an accept that failed, since its cause (no descriptors left) lasts.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -99,12 +99,12 @@ struct State<B: StreamBus> {
     routes: HashMap<String, Weak<Inbox<B::Socket>>>,
     /// Connections closed because they followed no protocol of ours.
     rejected: u64,
-    /// The part of `rejected` that warnings told of, and when the last one did.
+    /// The part of `rejected` that was warned of, and the time of the last warning.
     warned: u64,
     warned_at: Option<Instant>,
 }
 
-/// A connection that has not said yet what it is.
+/// A connection that has not sent its opening yet.
 struct Stranger<B: StreamBus> {
     socket: B::Socket,
     from: B::Origin,
@@ -178,7 +178,7 @@ impl<B: StreamBus> Listener<B> {
             .min()
     }
 
-    /// Ends the route of a link that goes away.
+    /// Ends the route of a link that is dropped.
     pub(super) fn forget(&self, peer_host: &str, inbox: &Arc<Inbox<B::Socket>>) {
         let mut state = self.state();
         if state

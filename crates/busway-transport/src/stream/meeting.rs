@@ -55,7 +55,7 @@ impl<B: StreamBus, M: Message> StreamLink<B, M> {
         };
     }
 
-    /// The peer, or this host's own address, is no good: said once.
+    /// The peer, or this host's own address, can't be used: reported once.
     pub(super) fn refuse(&mut self, why: String) {
         if self.said.as_ref() != Some(&why) {
             self.said = Some(why.clone());
@@ -130,7 +130,7 @@ impl<B: StreamBus, M: Message> StreamLink<B, M> {
         }
     }
 
-    /// Takes in what the peer says, at most a round's worth of events.
+    /// Reads what the peer sends, at most one round of events.
     pub(super) fn hear(&mut self, now: Instant) {
         for _ in 0..ROUND {
             let State::Up(up) = &mut self.state else { return };
@@ -204,7 +204,7 @@ impl<B: StreamBus, M: Message> StreamLink<B, M> {
     /// The peer has connected and greeted.
     pub(super) fn greeted(&mut self, socket: B::Socket, greeting: &Greeting, now: Instant) {
         let mut conversation = Conversation::new(socket, now);
-        // The greeting tells a peer that is refused why, too.
+        // The greeting also tells a refused peer the reason.
         let answered = self
             .bus
             .tune_conversation(conversation.socket())

@@ -27,10 +27,10 @@ const FIXED_BYTES: usize = 40;
 /// Longest opening in bytes, of either kind: a greeting holds two strings of at most 255 bytes.
 pub(super) const MAX_OPENING_BYTES: usize = 1024;
 
-/// Says that a channel's connection is taken.
+/// The answer that accepts a channel's connection.
 pub(super) const ANSWER: [u8; 8] = *b"BUSC ok\n";
 
-/// What a host says of itself in its greeting.
+/// What a host sends about itself in its greeting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Greeting {
     pub(super) protocol_version: u32,
@@ -75,7 +75,7 @@ pub(super) enum Opening {
 }
 
 impl Opening {
-    /// The host that made the connection, as it says.
+    /// The host that made the connection, by its own statement.
     pub(super) fn host(&self) -> &str {
         match self {
             Opening::Conversation(greeting) => &greeting.host,

@@ -59,7 +59,7 @@ enum Stage<B: StreamBus> {
     Paused(B::Address, Instant, String),
     /// The connection is being made, until then.
     Connecting(B::Address, B::Socket, Instant),
-    /// The peer was told what the connection is for; so many bytes of its answer are here.
+    /// The opening was sent; this many bytes of its answer are here.
     Asked(B::Socket, usize),
 }
 
@@ -185,7 +185,7 @@ impl<B: StreamBus> Opens<B> {
         socket
     }
 
-    /// Goes on with an opening whose socket is ready.
+    /// Continues an opening whose socket is ready.
     pub(super) fn ready(&mut self, key: Key, context: &Context<'_>) -> Option<Done<B::Socket>> {
         let Open {
             keep,
@@ -240,7 +240,7 @@ impl<B: StreamBus> Opens<B> {
         }
     }
 
-    /// Tries again what is due, and gives up what is late.
+    /// Retries what is due, and abandons what is late.
     pub(super) fn tick(&mut self, context: &Context<'_>) -> Vec<Done<B::Socket>> {
         let mut done = Vec::new();
         self.opening.retain(|key, open| {
@@ -316,7 +316,7 @@ fn connect<B: StreamBus>(key: Key, to: B::Address, context: &Context<'_>) -> Sta
     }
 }
 
-/// Says what the connection is for.
+/// Sends what the connection is for.
 fn ask<B: StreamBus>(
     key: Key,
     token: u64,

@@ -23,16 +23,16 @@ const DIRECT_BYTES: u64 = 16 * 1024;
 const AHEAD_BYTES: usize = 1024;
 /// Up to this depth every poll returns its credits: without them the sender would soon stop.
 const SHALLOW_DEPTH: u64 = 8;
-/// After so many polls without a message the last credits are given back although few.
+/// After this many polls without a message the last credits are returned, however few.
 const IDLE_POLLS: u32 = 16;
 
 /// Where in the stream the next byte belongs.
 enum State {
     /// To a head.
     Head,
-    /// To this message, of which so many bytes (user header and payload) have landed.
+    /// To this message, of which this many bytes (user header and payload) have landed.
     Landing(Head, usize),
-    /// To a message that is thrown away: so many bytes are still to come.
+    /// To a discarded message: the bytes still to come.
     Discarding(u64),
 }
 
@@ -44,7 +44,7 @@ enum Step {
     Discarded,
     /// More bytes are needed.
     Hungry,
-    /// The sink said [`Verdict::Later`].
+    /// The sink answered [`Verdict::Later`].
     Later,
 }
 
@@ -56,11 +56,11 @@ pub(super) struct StreamReceiver<S: Socket> {
     /// `staging[start..end]` is read and not used.
     start: usize,
     end: usize,
-    /// Size of the last message in bytes, which says how much to read ahead.
+    /// Size of the last message in bytes, which decides how much to read ahead.
     last_bytes: u64,
     /// Messages taken by the sink (delivered or discarded).
     taken: u64,
-    /// The part of `taken` that the sender was told.
+    /// The part of `taken` that was reported to the sender.
     credited: u64,
     /// Credits are given back at the latest when this many are due.
     credit_every: u64,

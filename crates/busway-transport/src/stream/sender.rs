@@ -35,7 +35,7 @@ const LATEST_DEPTH: u64 = 2;
 
 /// A run of the byte stream that waits for the socket.
 enum Segment<M> {
-    /// So many bytes of the batch buffer.
+    /// This many bytes of the batch buffer.
     Copied(usize),
     /// A message that stays where it is, with its encoded head.
     Kept([u8; HEAD_BYTES], M),
@@ -64,7 +64,7 @@ pub(super) struct StreamSender<S: Socket, M: Message> {
 struct Stream<S: Socket, M: Message> {
     socket: Arc<S>,
     keep: Keep,
-    /// Messages on their way at most, at least 1.
+    /// The most unacknowledged messages, at least 1.
     depth: u64,
     batch: Box<[u8]>,
     /// `batch[batch_start..batch_end]` is copied but not written.
@@ -403,7 +403,7 @@ impl<S: Socket, M: Message> Stream<S, M> {
             self.enqueue_at_end(message, total_bytes);
         }
         if BATCH_BYTES - (self.batch_end - self.batch_start) < END_MARK.len() {
-            // Rather a torn end, which the receiver reports, than one that waits for ever.
+            // A torn end, which the receiver reports, is better than one that waits endlessly.
             return true;
         }
         self.copy([&END_MARK, &[], &[]], END_MARK.len());
@@ -425,8 +425,8 @@ impl<S: Socket, M: Message> Linger for Stream<S, M> {
         self.socket.as_fd()
     }
 
-    /// Whether it is over. Closing earlier, with credits unread, makes the system discard what has
-    /// not arrived.
+    /// Whether everything has arrived. Closing earlier, with credits unread, makes the system
+    /// discard what has not arrived.
     fn pump(&mut self) -> bool {
         if self.failure.is_none() && self.write().is_ok() && self.queue.is_empty() {
             self.socket.finish();

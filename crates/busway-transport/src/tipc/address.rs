@@ -125,8 +125,8 @@ impl fmt::Display for SocketId {
 impl From<RawAddress> for SockAddr {
     fn from(raw: RawAddress) -> SockAddr {
         let mut storage = SockAddrStorage::zeroed();
-        // SAFETY: RawAddress is this platform's `sockaddr_tipc`; it fits, and its length says how
-        // much of the storage is in use.
+        // SAFETY: RawAddress is this platform's `sockaddr_tipc`; it fits, and its length is the
+        // part of the storage in use.
         unsafe {
             *storage.view_as::<RawAddress>() = raw;
             SockAddr::new(storage, size_of::<RawAddress>() as socket2::socklen_t)

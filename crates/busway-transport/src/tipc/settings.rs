@@ -15,10 +15,10 @@ pub const DEFAULT_SERVICE_TYPE: u32 = 0x4255_5357;
 const LEAST_SERVICE_TYPE: u32 = 64;
 /// Bounds of a link tolerance (`TIPC_MIN_LINK_TOL`, `TIPC_MAX_LINK_TOL` in linux/tipc_config.h).
 const LINK_TOLERANCES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(30)];
-/// Shortest send timeout: below this a peer that is merely not scheduled would be held for dead.
+/// Shortest send timeout: below this a peer that is merely not scheduled would count as dead.
 const LEAST_SEND_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// What the kernel gives up last when a link is congested, and lets pass first.
+/// What the kernel drops last when a link is congested, and sends first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Importance {

@@ -121,11 +121,11 @@ impl Socket for TipcSocket {
         crate::stream::write(self, slices)
     }
 
-    /// TIPC ends both directions or none. The end mark of a channel says what this would.
+    /// TIPC ends both directions or none. The end mark of a channel does what this would.
     fn finish(&self) {}
 
     fn end(&self) {
-        // Pairs with `is_ended`: whoever the shutdown wakes sees it.
+        // Pairs with `is_ended`: a thread that the shutdown wakes sees it.
         self.ended.store(true, Ordering::Release);
         if !is_congested(self.socket()) {
             // The only failure is "not connected", which is what was wanted.

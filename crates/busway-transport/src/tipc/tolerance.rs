@@ -159,7 +159,7 @@ fn family_id(answer: &[u8]) -> io::Result<u16> {
     ))
 }
 
-/// What an acknowledgement says.
+/// The result in an acknowledgement.
 fn acknowledged(answer: &[u8]) -> io::Result<()> {
     let code = answer
         .get(HEADER_BYTES..HEADER_BYTES + 4)

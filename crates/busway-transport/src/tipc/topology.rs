@@ -1,4 +1,4 @@
-//! The topology service: who offers a link's service address, told by the kernel when it changes.
+//! The topology service: the kernel reports which sockets offer a link's service address.
 //!
 //! A subscription (`struct tipc_subscr` of linux/tipc.h) is sent once over a connection to the
 //! service. Each socket that publishes or withdraws the address, anywhere in the cluster, comes
@@ -20,10 +20,10 @@ const EACH_SOCKET: u32 = 1;
 const FOR_EVER: u32 = u32::MAX;
 /// Length of `struct tipc_event` in bytes.
 const EVENT_BYTES: usize = 48;
-/// Sockets of one address that are told apart; more change nothing in what is said.
+/// Sockets of one address that are kept apart; more make no difference to the report.
 const MAX_SEEN: usize = 8;
 
-/// What the topology service says of one socket.
+/// What the topology service reports of one socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// It offers the address now.
@@ -33,7 +33,7 @@ pub(super) enum Event {
 }
 
 impl Event {
-    /// Reads a `struct tipc_event`; `None` for what is of another length or says something else.
+    /// Reads a `struct tipc_event`; `None` for another length or another kind of event.
     pub(super) fn decode(bytes: &[u8]) -> Option<Event> {
         let bytes: &[u8; EVENT_BYTES] = bytes.try_into().ok()?;
         let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
@@ -49,7 +49,7 @@ impl Event {
     }
 }
 
-/// A `struct tipc_subscr` for all sockets that offer one address, for ever.
+/// A `struct tipc_subscr` for all sockets that offer one address, without a time limit.
 fn subscription(address: &ServiceAddress) -> [u8; 28] {
     let mut bytes = [0; 28];
     let words = [
@@ -102,7 +102,7 @@ impl Topology {
         }
     }
 
-    /// Goes on with what is ready.
+    /// Continues with what is ready.
     pub(super) fn look(&mut self, poller: &Poller) -> Option<Discovered> {
         self.state = match std::mem::replace(&mut self.state, State::Apart) {
             State::Connecting(socket) => match socket.connected() {
