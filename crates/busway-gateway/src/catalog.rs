@@ -42,9 +42,9 @@ enum Pattern {
     Other,
 }
 
-/// Tells a file from one that was made or written anew: inode, time of the last change in s and ns,
-/// length in bytes. Reading and parsing the files of some hundred services whenever a port of one
-/// comes or goes would keep the control thread from its heartbeats.
+/// Identifies a version of a file: inode, time of the last change in s and ns, length in bytes.
+/// Parsing the files of some hundred services at each change of a port would delay the control
+/// thread's heartbeats.
 type FileMark = (u64, i64, i64, u64);
 
 fn mark_of(file: &Path) -> Option<FileMark> {
@@ -80,8 +80,8 @@ pub struct Catalog {
     looks: HashMap<String, (Instant, usize)>,
     complained: HashSet<String>,
     next_slow_look: Instant,
-    /// Some program's end can't be told by the kernel (another process namespace): the dead must be
-    /// looked for.
+    /// The kernel can't report the end of some program (another process namespace): the control
+    /// thread must check for dead ones.
     deaths_are_silent: bool,
 }
 
@@ -208,8 +208,8 @@ impl Catalog {
         };
         let known = self.services.get_mut(hash);
         if known.as_ref().is_none_or(|service| service.file != file) {
-            // A service may have been removed and made anew, with other settings, between two
-            // looks.
+            // A service may have been removed and created again, with other settings, between two
+            // checks.
             let known_id = known.map(|service| {
                 service.file = file;
                 service.id
@@ -230,8 +230,8 @@ impl Catalog {
         let pattern = match details.messaging_pattern() {
             MessagingPattern::PublishSubscribe(_) => {
                 match ServiceDescription::from_static(&self.config, details) {
-                    // iceoryx2 writes it after the service's file: told without it, the service
-                    // could be made on no other host.
+                    // iceoryx2 writes it after the service's file. Without it no other host could
+                    // create the service.
                     Some(description) if description.lacks_schema() => return false,
                     Some(description) => Pattern::PublishSubscribe(Box::new(description)),
                     None => Pattern::Other,

@@ -7,10 +7,10 @@
 //! so no stale message passes for a valid one. The control thread measures ([`Estimator`]), lanes
 //! convert ([`Wire`], which neither lock nor wait for long).
 //!
-//! The estimate is the one of NTP (RFC 5905, section 8): with the times of asking, hearing,
-//! answering and being answered, `offset = ((heard - asked) + (answered - got)) / 2`, wrong by half
-//! of the time on the way at most. Of the last measurements the one with the smallest error counts;
-//! an error grows with its age, since clocks drift.
+//! The estimate is that of NTP (RFC 5905, section 8): with the times of asking, hearing, answering
+//! and being answered, `offset = ((heard - asked) + (answered - got)) / 2`. Its error is at most
+//! half of the time under way. Of the last measurements the one with the smallest error counts; an
+//! error grows with its age, since clocks drift.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
@@ -30,7 +30,7 @@ pub fn monotonic_ns() -> i64 {
 }
 
 /// From the four times of a question and its answer: `asked` and `got` by our clock, `heard` and
-/// `answered` by the peer's, which may say anything. `None` if they are impossible.
+/// `answered` by the peer's, which may be any number. `None` if they are impossible.
 pub fn measured(asked_ns: i64, heard_ns: i64, answered_ns: i64, got_ns: i64) -> Option<PeerClock> {
     let there = i128::from(heard_ns) - i128::from(asked_ns);
     let back = i128::from(answered_ns) - i128::from(got_ns);
@@ -76,7 +76,7 @@ impl Estimator {
         }
     }
 
-    /// The peer may be another now, or have started anew.
+    /// The peer may be another one now, or have restarted.
     pub fn reset(&mut self) {
         self.kept.clear();
     }

@@ -96,14 +96,13 @@ counters! {
     duplicates,
     /// Of a length that the channel does not have.
     refused,
-    /// Messages, or room in a queue, that the lane came upon by looking when a sleep had run its
-    /// time, since nobody had rung: next to none, except where a process was killed before it could
-    /// ring.
+    /// Messages, or room in a queue, that the lane found when a sleep timed out, since no doorbell
+    /// had rung: nearly none, except where a process was killed before it could ring.
     unrung,
-    /// Messages that lay in the ring to a core when the core started anew, as far as its credits
-    /// told: they are gone.
+    /// Messages in the ring to a core when the core restarted, as far as its credits show: they are
+    /// lost.
     lost,
-    /// Times that the channel was opened; towards or from a core, times that it was met anew.
+    /// Times that the channel was opened; towards or from a core, new sessions of the core.
     opened,
 }
 

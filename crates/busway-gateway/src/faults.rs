@@ -1,9 +1,9 @@
 //! Survives a full `/dev/shm` and truncated windows.
 //!
-//! Files in `/dev/shm` get their memory at the first write; when the file system is full then (or
-//! the file was cut short), the kernel sends SIGBUS to whoever writes. The gateway must not die of
-//! that: its handler puts private memory in the place of the faulting page, notes it for the
-//! thread, and the lane throws away the message that it was writing. (libwayland treats truncated
+//! Files in `/dev/shm` get their memory at the first write. If the file system is full then (or the
+//! file was truncated), the kernel sends SIGBUS to the writing thread. The gateway must survive
+//! that: its handler maps private memory in place of the faulting page and sets a flag of the
+//! thread, and the lane discards the message that it was writing. (libwayland treats truncated
 //! buffers of its clients in the same way.)
 #![allow(unsafe_code)] // A signal handler and one mmap in it.
 
@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 
 thread_local! {
     /// Written by the handler, in the thread that faulted, and by that thread itself. An atomic,
-    /// since a compiler may take it that nothing else changes a thread's own cell between two of
-    /// its looks; relaxed with compiler fences, since nobody but this thread sees it.
+    /// since a compiler may assume that nothing else changes a thread's own cell; relaxed with
+    /// compiler fences, since only this thread reads it.
     static FAULTED: AtomicBool = const { AtomicBool::new(false) };
 }
 

@@ -1,8 +1,8 @@
 //! Clears away what dead programs left behind, on a thread of its own.
 //!
 //! iceoryx2 needs seconds for a dead program of some hundred services (about the square of their
-//! number), and nothing may wait so long: the control thread says the heartbeats of all links.
-//! Asked by the control thread; rings its bell when something was cleared away.
+//! number). The control thread can't wait that long, since it sends the heartbeats of all links: it
+//! starts the work here, and a doorbell wakes it when something was cleared away.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +16,8 @@ use rustix::fd::OwnedFd;
 use crate::iox::Service;
 use crate::lane::wait::ring;
 
-/// How long the end of the gateway waits for a clearing that is under way; what it leaves half done
-/// the next one finishes.
+/// How long the end of the gateway waits for unfinished clearing; the next gateway finishes the
+/// rest.
 const END_LIMIT: Duration = Duration::from_secs(1);
 
 /// The control thread's handle.

@@ -57,7 +57,7 @@ pub enum GatewayError {
         /// The names that there are.
         known: String,
     },
-    /// The system file says that no gateway runs on this host.
+    /// By the system file no gateway runs on this host.
     #[error(
         "the system file says gateway = false of host {host:?}: it is a real-time core; name the host that this machine is"
     )]
@@ -99,7 +99,7 @@ pub enum GatewayError {
 /// Carries services for `host` until `stop` is set.
 ///
 /// # Errors
-/// See [`GatewayError`]; all are found at the start. What may recover later is retried for ever.
+/// See [`GatewayError`]; all occur at the start. What may recover later is retried.
 pub fn run(system: &System, host: &str, options: Options, stop: Arc<AtomicBool>) -> Result<(), GatewayError> {
     gateway::Gateway::new(system, host, &options)?.run(&stop)
 }

@@ -60,8 +60,8 @@ pub enum ControlMessage {
     Close {
         /// The channel.
         channel: u32,
-        /// What becomes of messages published before. For ports it makes no difference: what is
-        /// unacknowledged comes again.
+        /// Whether to deliver messages published before. For ports it makes no difference: the
+        /// sender repeats what is unacknowledged.
         reason: CloseReason,
     },
     /// My end of this channel, that sends, is gone; its landing place is free.
@@ -102,18 +102,18 @@ pub enum ControlMessage {
 /// Why a receiver closes a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CloseReason {
-    /// Nobody on its host wants the messages that are left.
+    /// No program on its host wants the messages that are left.
     Unwanted,
     /// Messages published before shall still come.
     Drained,
-    /// Its end has failed: unacknowledged messages may be lost, and it opens a channel anew.
+    /// Its end has failed: unacknowledged messages may be lost, and it opens a new channel.
     Failed,
 }
 
 /// [`ChannelSpec`] as it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
-    /// Messages on their way at most; `None` for a channel that keeps the latest.
+    /// The most unacknowledged messages; `None` for a channel that keeps the latest.
     pub depth: Option<u32>,
     /// See [`ChannelSpec::message_bytes`].
     pub message_bytes: u64,

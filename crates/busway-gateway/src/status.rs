@@ -18,7 +18,7 @@ pub struct Status {
     pub session: u64,
     /// Its links.
     pub links: Vec<LinkStatus>,
-    /// All services that it has heard of.
+    /// All services that it knows.
     pub services: Vec<ServiceStatus>,
     /// Channels of ARINC 653 ports between this host and others.
     pub ports: Vec<PortStatus>,
@@ -99,7 +99,7 @@ impl StatusFile {
         }
     }
 
-    /// Replaces the file. What can't be written is said once.
+    /// Replaces the file. A failure is logged once.
     pub fn write(&mut self, status: &Status, is_last: bool) {
         let text = serde_json::to_vec_pretty(status).expect("plain data always serialises");
         let mut temporary = self.path.clone().into_os_string();

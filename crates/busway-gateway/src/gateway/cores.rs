@@ -1,11 +1,10 @@
 //! Queuing channels between this host and real-time cores, on which no gateway runs.
 //!
-//! Contract: which there are, and where they lie, follows from the system file alone; nothing is
-//! agreed upon with the core. Each channel is given to its lane as soon as its memory can be
-//! mapped, and given again a second after its ring was found damaged. Whether the core is there is
-//! asked through the memory ([`Watch`]), told in status and log, and has no influence on the data:
-//! a core that stops leaves full queues, one that starts anew is met again by the ends themselves
-//! ([`busway_transport::core_queue`]).
+//! Contract: the system file alone decides which there are and where they are; nothing is
+//! negotiated with the core. A lane gets each channel as soon as its memory can be mapped, and
+//! again a second after its ring was found damaged. The memory shows whether the core is alive
+//! ([`Watch`]). That goes to status and log, and does not influence the data: a stopped core leaves
+//! full queues, and the ends themselves meet a restarted one ([`busway_transport::core_queue`]).
 //!
 //! Called by the control thread; lanes move the messages.
 
@@ -29,7 +28,7 @@ use crate::status::PortStatus;
 
 /// No link has this number: lanes need a key for each channel.
 const NO_LINK: usize = usize::MAX;
-/// A channel that failed is opened anew after this time.
+/// A failed channel is opened again after this time.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// See the module.
@@ -138,7 +137,7 @@ impl Cores {
     /// For the status file.
     pub fn status(&self) -> impl Iterator<Item = PortStatus> {
         self.channels.iter().map(|channel| {
-            // Relaxed: each stands alone. Nobody else writes them on such a channel.
+            // Relaxed: each is independent. No other thread writes them on such a channel.
             let (lost, meetings) = (channel.tally.lost(), channel.tally.meetings());
             channel.counters.lost.store(lost, Ordering::Relaxed);
             channel.counters.opened.store(meetings, Ordering::Relaxed);

@@ -1,8 +1,8 @@
 //! The lanes of this gateway: those of the system file, and one for each flow whose publisher may
 //! wait.
 //!
-//! A publisher that waits for a slow local reader blocks its lane, so it has one of its own and
-//! delays nobody else. Called by [`super`] and [`super::services`].
+//! A publisher that waits for a slow local reader blocks its lane, so it has a lane of its own and
+//! delays no other flow. Called by [`super`] and [`super::services`].
 
 use busway_system::Lane as LaneSettings;
 
@@ -36,7 +36,7 @@ impl InLane {
         }
     }
 
-    /// Its number, by which buses tell lanes apart.
+    /// Its number, by which buses distinguish lanes.
     pub fn number(&self) -> u32 {
         match self {
             InLane::Shared(index) => *index as u32,

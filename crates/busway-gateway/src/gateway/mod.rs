@@ -136,7 +136,7 @@ impl<'a> Gateway<'a> {
     /// Carries services until `stop` is set.
     ///
     /// # Errors
-    /// Only what makes going on pointless; whatever may recover is retried for ever.
+    /// Only what makes continuing pointless; what may recover is retried.
     pub fn run(mut self, stop: &AtomicBool) -> Result<(), GatewayError> {
         // Relaxed: a flag on its own.
         while !stop.load(Ordering::Relaxed) {

@@ -30,7 +30,7 @@ use crate::lane::port::{InboundPort, OutboundPort};
 use crate::lane::{ChannelKey, FlowId, LaneCommand, PortCommand, PortEnd};
 use crate::status::PortStatus;
 
-/// Messages under way at most; the queues themselves may be deeper.
+/// The most unacknowledged messages; the queues themselves may be deeper.
 const MOST_UNDER_WAY: usize = 256;
 
 /// One end of a channel between this host and another.

@@ -153,7 +153,7 @@ impl Services {
         Ok(())
     }
 
-    /// Makes our publisher anew, after a fault.
+    /// Creates our publisher again, after a fault.
     ///
     /// # Errors
     /// Why not, in words.

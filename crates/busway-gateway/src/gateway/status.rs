@@ -1,4 +1,4 @@
-//! What the status file says of links and services, from the decision core's state.
+//! Links and services in the status file, from the decision core's state.
 //!
 //! Called by [`super`] once a second.
 

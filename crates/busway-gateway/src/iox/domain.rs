@@ -36,7 +36,7 @@ pub enum DomainError {
     Value {
         /// `root_path` or `prefix`.
         key: &'static str,
-        /// What the system file says.
+        /// The value in the system file.
         value: String,
         /// What is wrong.
         reason: &'static str,
@@ -109,8 +109,7 @@ pub fn config(domain: &Iceoryx2Domain) -> Result<Config, DomainError> {
 pub fn create_node(config: &Config, host: &str) -> Result<Node<Service>, DomainError> {
     let root = config.global.root_path().to_string();
     let mut other = None;
-    // A listing that fails tells nothing of another gateway; creating the node will then say what
-    // is wrong.
+    // A listing that fails does not show another gateway; creating the node then reports the cause.
     let _ = Node::<Service>::list(config, |state| {
         if let NodeState::Alive(view) = &state {
             use iceoryx2::node::NodeView;

@@ -167,7 +167,7 @@ pub struct LoanedSample {
 }
 
 impl LoanedSample {
-    /// The data segment that it lies in.
+    /// Its data segment.
     pub fn segment(&self) -> SegmentId {
         self.segment
     }
@@ -206,7 +206,7 @@ mod tests {
     use crate::description::ServiceDescription;
     use crate::iox::domain;
 
-    /// The mapping that an address lies in, as the kernel shows it.
+    /// The mapping that contains an address, from the kernel's list.
     fn mapping_of(address: usize) -> String {
         let maps = std::fs::read_to_string("/proc/self/maps").expect("the kernel shows mappings");
         let holds = |line: &&str| {

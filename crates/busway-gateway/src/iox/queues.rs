@@ -2,15 +2,14 @@
 //! whether anything waits.
 //!
 //! In a service with safe overflow, a publisher that finds a subscriber's queue full replaces the
-//! oldest sample, and tells nobody. Samples carry no numbers, so the gateway could not say what it
+//! oldest sample without a report. Samples carry no numbers, so the gateway could not count what it
 //! missed. But the queue's read position, in shared memory, moves for each sample that is taken
-//! *and* for each that is replaced: the difference to what we took ourselves is what was lost. The
+//! *and* for each that is replaced: the difference to the samples that we took is the loss. The
 //! connection is opened through iceoryx2's own storage, which checks the version; its `repr(C)`
-//! structure is read through a mirror, as in [`super::registry`]. Read-only: nothing in it is ever
-//! written.
+//! structure is read through a mirror, as in [`super::registry`]. Read-only.
 //!
-//! The same two positions tell whether anything waits, with one cache line a publisher: asking
-//! iceoryx2 costs a microsecond for a quiet service, which a hundred of them make a burden.
+//! The same two positions show whether a sample waits, with one cache line a publisher. Asking
+//! iceoryx2 costs a microsecond for a quiet service, which adds up over a hundred of them.
 //!
 //! Called by a lane when it takes samples; opening happens once a publisher.
 #![allow(unsafe_code)] // One cast, proved in `SourceQueue::queue`.

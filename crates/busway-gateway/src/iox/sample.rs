@@ -1,5 +1,4 @@
-//! Messages on their way to a bus: samples of local programs, copies of them, and messages of
-//! ports.
+//! Messages for a bus: samples of local programs, copies of them, and messages of ports.
 //!
 //! Payloads and user headers are bytes here.
 #![allow(unsafe_code)] // Views of samples as bytes, each proved.
@@ -75,7 +74,7 @@ enum Body {
     Empty,
 }
 
-/// A message on its way to a bus. Dropping it returns the sample to its publisher.
+/// A message for a bus. Dropping it returns the sample to its publisher.
 pub struct Outgoing {
     pub head: Head,
     body: Body,

@@ -1,11 +1,11 @@
-//! What changes in the iceoryx2 domain, told by the kernel: no scanning, no cost while nothing
+//! Changes in the iceoryx2 domain, reported by the kernel: no scanning, no cost while nothing
 //! changes.
 //!
 //! iceoryx2 keeps one file a service in `services/`, one directory a node in `nodes/`, and in it
 //! one tag file for each service that the node has open and for each port that it has. inotify
-//! tells when one comes or goes. A port's tag comes *before* the port is in the registry, so the
-//! control thread looks again a few times after each event. Processes that die without a word are
-//! told by their pidfd.
+//! reports each that appears or disappears. A port's tag appears *before* the port is in the
+//! registry, so the control thread checks again a few times after each event. A pidfd reports a
+//! process that was killed.
 //!
 //! The control thread waits for [`Watch::fd`] and calls [`Watch::drain`].
 
@@ -111,7 +111,7 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Readable when [`drain`](Self::drain) has something to tell.
+    /// Readable when [`drain`](Self::drain) has something to report.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
@@ -133,7 +133,7 @@ impl Watch {
             .join(format!("{}{hash}{}", self.prefix, self.service_suffix))
     }
 
-    /// Tells of the end of this process from now on. A process that is gone already counts as a
+    /// Reports the end of this process from now on. A process that has already ended counts as a
     /// death.
     pub fn follow(&mut self, process: i32) -> Result<(), io::Error> {
         if self.processes.contains_key(&process) {

@@ -298,7 +298,7 @@ impl Destination {
         self.pending.is_some() || self.channels().any(ChannelSender::awaits_bus)
     }
 
-    /// How to wait until it can go on.
+    /// What to wait for until it can continue.
     pub(super) fn wait_for(&self) -> impl Iterator<Item = WaitFor> + '_ {
         self.channels().map(|channel| channel.sender.wait_for())
     }

@@ -12,7 +12,7 @@ use Kind::{After, Beyond, Data};
 /// What a channel was given: kinds and numbers.
 type Given = Arc<Mutex<Vec<(Kind, u64)>>>;
 
-/// A channel that takes so many messages and is full then.
+/// A channel that takes this many messages and then is full.
 struct Book {
     given: Given,
     room: Arc<Mutex<usize>>,
@@ -115,8 +115,8 @@ impl Way {
         self.out.add_large(channel, &head(0, 0));
     }
 
-    /// The link of the large channel is lost; says which channels have ended, and whether that was
-    /// all.
+    /// The link of the large-message channel is lost; returns which channels have ended, and
+    /// whether that was all.
     fn lose_large(&mut self) -> (Vec<ChannelKey>, bool) {
         self.end(key(2), Ending::Replaced)
     }
@@ -135,7 +135,7 @@ impl Way {
         (ended, is_gone)
     }
 
-    /// Whether the large channel has been given up since this was last asked.
+    /// Whether the large-message channel was abandoned since the last call.
     fn has_ended(&mut self) -> bool {
         self.remove_ended().0 == [key(2)]
     }
@@ -245,8 +245,8 @@ impl Reader {
         true
     }
 
-    /// Takes what has arrived by the large channel, while the other one goes on; then it has ended.
-    /// Whether nothing is left.
+    /// Takes what has arrived by the large-message channel, while the other one continues; then it
+    /// has ended. Returns whether nothing is left.
     fn ends_large(&mut self, way: &Way) -> bool {
         while self.poll(1, &way.large) || self.poll(0, &way.main) {}
         self.has_large = false;
@@ -259,10 +259,10 @@ impl Reader {
 enum Step {
     Publish(u64),
     Poll(usize),
-    /// A channel has room for so many more.
+    /// A channel has room for this many more.
     Room(usize, usize),
-    /// The large channel is lost with all but so many of the heads in it; the reader takes those,
-    /// and it comes back.
+    /// The large-message channel is lost with all but this many of the heads in it; the reader
+    /// takes those, and the channel returns.
     Lose(usize),
 }
 
@@ -305,7 +305,7 @@ proptest! {
                     reader.has_large = true;
                 }
             }
-            // One that finds no room for its first head is given up.
+            // A channel without room for its first head is abandoned.
             if way.has_ended() {
                 prop_assert!(reader.ends_large(&way));
             }

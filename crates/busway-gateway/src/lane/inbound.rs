@@ -4,11 +4,10 @@
 //! losses and duplicates.
 //!
 //! A host may have two channels, one of them for large messages ([`super::destination`]). Each
-//! keeps its own order; a head of [`Kind::After`] says that the next messages of its channel come
+//! keeps its own order; a head of [`Kind::After`] means that the next messages of its channel come
 //! after a certain message of the other one. The channel waits until that message is delivered or
-//! can't come any more: the other channel has ended, or has got beyond it. The numbers waited for
-//! only decrease from one channel's wait to the other's, so the channels can't wait for each other
-//! for ever.
+//! can't come any more: the other channel has ended, or is past it. The numbers waited for only
+//! decrease from one channel's wait to the other's, so the channels can't deadlock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -300,8 +299,8 @@ impl Inbound {
         taken
     }
 
-    /// How to wait for channels that wait for another one: until that goes on, a wake-up is for
-    /// nothing.
+    /// What to wait for while channels wait for another one: until that continues, a wake-up is
+    /// useless.
     pub fn waiting(&self) -> impl Iterator<Item = WaitFor> + '_ {
         let waits = self.ins.iter().filter(|input| input.waits);
         waits.map(|input| input.receiver.wait_for())

@@ -18,9 +18,8 @@ pub enum FlowId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChannelKey {
     pub link: usize,
-    /// The link's conversation, counted by this gateway. A peer that starts anew uses channel
-    /// numbers again, perhaps before a lane has reported the end of an earlier channel of that
-    /// number.
+    /// The link's conversation, counted by this gateway. A restarted peer uses channel numbers
+    /// again, perhaps before a lane has reported the end of an earlier channel of that number.
     pub conversation: u32,
     /// See [`busway_transport::ChannelId`].
     pub channel: u32,
@@ -66,7 +65,7 @@ pub enum Report {
         /// Messages that the receiver had not acknowledged. 0 after a failure, when the lane has
         /// counted them itself, and for ports, whose queues keep such messages.
         unacknowledged: u64,
-        /// Why, if nobody commanded it.
+        /// The reason, if no command ended it.
         failure: Option<String>,
     },
     /// The lane has the receiving end: it will take every message sent from now on.
@@ -75,7 +74,7 @@ pub enum Report {
     ReceiverEnded {
         flow: FlowId,
         key: ChannelKey,
-        /// Why, if nobody commanded it.
+        /// The reason, if no command ended it.
         failure: Option<String>,
     },
     /// The flow's publisher had no memory behind a sample and must be replaced.

@@ -1,7 +1,7 @@
 //! The outbound half of a service: samples of local programs, to every host that wants them.
 //!
-//! Called by the lane that owns the flow; never blocks. [`WhenFull`] says what a full channel does
-//! with the next sample; everything dropped is counted.
+//! Called by the lane that owns the flow; never blocks. [`WhenFull`] decides what a full channel
+//! does with the next sample; everything dropped is counted.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -165,7 +165,7 @@ impl Outbound {
         self.destinations.iter().any(Destination::awaits_bus)
     }
 
-    /// How to wait until such channels can go on.
+    /// What to wait for until such channels can continue.
     pub fn blocked(&self) -> impl Iterator<Item = WaitFor> + '_ {
         self.destinations
             .iter()

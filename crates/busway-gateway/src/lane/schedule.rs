@@ -1,6 +1,6 @@
-//! Gives a lane's thread its processor, priority and locked memory, as the system file says.
+//! Sets the processor, priority and locked memory of a lane's thread, from the system file.
 //!
-//! What the system refuses is said once, with the mend; the lane runs all the same.
+//! What the system refuses is logged once, with the mend; the lane runs all the same.
 #![allow(unsafe_code)] // sched_setscheduler, mlockall and prctl have no safe wrapper in our libraries.
 
 use busway_system::Lane as LaneSettings;

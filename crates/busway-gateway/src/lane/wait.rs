@@ -36,7 +36,7 @@ pub fn doorbell() -> io::Result<OwnedFd> {
 }
 
 pub fn ring(doorbell: &OwnedFd) {
-    // Fails only if nobody has silenced it for 2^64 rings.
+    // Fails only after 2^64 rings without a read.
     let _ = rustix::io::write(doorbell, &1u64.to_ne_bytes());
 }
 
@@ -94,7 +94,7 @@ pub struct Sleeper {
     blocked: Vec<RawFd>,
     /// Watched for these flows again when the lane is awake.
     ignored: Vec<(FlowId, RawFd)>,
-    /// Some channel can wake nobody.
+    /// Some channel has no descriptor and no doorbell.
     pub must_poll: bool,
 }
 

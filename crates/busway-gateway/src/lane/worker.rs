@@ -30,7 +30,7 @@ const DENSE_GAP_NS: u64 = 200_000;
 /// again: where programs and lanes share cores it then finds more at once, and with a core to
 /// itself it loses nothing.
 const FEW: usize = 32;
-/// A spinning lane asks the kernel about quiet descriptors every so many idle turns.
+/// A spinning lane asks the kernel about quiet descriptors once in this many idle turns.
 const SPIN_ASK: u32 = 256;
 
 pub(super) struct Worker {
@@ -204,9 +204,9 @@ impl Worker {
         moved
     }
 
-    /// How long to sleep at most: iceoryx2 wakes nobody by itself, so flows without companion
-    /// events must be looked at. Ports ring; but one who is killed before it could is noticed after
-    /// the longest sleep.
+    /// The longest sleep. iceoryx2 itself wakes no subscriber, so the lane must poll flows without
+    /// companion events. Ports ring; but a message of a process that was killed before it could
+    /// ring is noticed after the longest sleep.
     fn sleep_for(&self, idle: Duration) -> Duration {
         const LONG: Duration = Duration::from_millis(500);
         const WOKEN: Duration = Duration::from_millis(20);
@@ -319,7 +319,7 @@ impl Worker {
         self.find_polled();
     }
 
-    /// Finds out whether some channel can wake nobody.
+    /// Finds out whether some channel has no descriptor and no doorbell.
     fn find_polled(&mut self) {
         let services = self.flows.iter().flat_map(|flow| &flow.inbound);
         let mut channels = services.flat_map(Inbound::wait_for).chain(self.ports.arrivals());

@@ -1,4 +1,4 @@
-//! Memory for messages of ports on their way to other hosts.
+//! Memory for messages of ports that go to other hosts.
 //!
 //! A buffer is free while no bus holds it. The message in one can be found until the buffer is used
 //! again, so that channels to several hosts share it. Called by [`super::outbound`] and by
@@ -91,7 +91,7 @@ impl BufferPool {
         self.newest
     }
 
-    /// The message with this number, if it is still known and `is_same` says so of it.
+    /// The message with this number, if it is still known and `is_same` accepts it.
     pub fn find(&self, number: u64, is_same: impl FnOnce(&Carried, &[u8]) -> bool) -> Option<Outgoing> {
         let found = self.slots.iter().find_map(|slot| {
             let (carried, head) = slot.message.as_ref()?;

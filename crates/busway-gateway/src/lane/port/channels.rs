@@ -52,8 +52,8 @@ impl PortChannels {
     }
 
     /// Gives every channel its turn; removes those that have failed. `is_unrung`: the lane woke up
-    /// although nobody rang. `eager`: reads descriptors although epoll has reported none. Returns
-    /// the number of messages moved.
+    /// although no doorbell rang. `eager`: reads descriptors although epoll has reported none.
+    /// Returns the number of messages moved.
     pub fn turn(&mut self, is_unrung: bool, eager: bool, reports: &mut Vec<Report>) -> usize {
         let mut moved = 0;
         self.fans.retain_mut(|fan| {
@@ -79,8 +79,7 @@ impl PortChannels {
         moved
     }
 
-    /// Whoever has work for an end rings from now on; the lane must look once more before it
-    /// sleeps.
+    /// Asks for doorbells from now on; the lane must poll once more before it sleeps.
     pub fn arm(&mut self) {
         self.senders().for_each(OutboundPort::arm);
         self.inputs.iter_mut().for_each(|(_, input)| input.arm());

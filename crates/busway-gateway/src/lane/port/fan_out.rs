@@ -83,7 +83,7 @@ impl FanOut {
     }
 
     /// Takes messages and sends them; removes channels that have failed. `is_unrung`: the lane woke
-    /// up although nobody rang. Returns the number of messages taken.
+    /// up although no doorbell rang. Returns the number of messages taken.
     pub fn pump(&mut self, is_unrung: bool, reports: &mut Vec<Report>) -> usize {
         let FanOut { legs, pool, .. } = self;
         let is_shared = legs.len() > 1;

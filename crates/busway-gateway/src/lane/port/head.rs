@@ -28,7 +28,7 @@ pub(super) fn is_valid(head: &Head, limit_bytes: u64) -> bool {
         && head.origin != 0
 }
 
-/// What a [valid](is_valid) head says of its message.
+/// What a [valid](is_valid) head tells about its message.
 pub(super) fn carried(head: &Head, wire: &Wire) -> Carried {
     Carried {
         len_bytes: head.payload_bytes as usize,

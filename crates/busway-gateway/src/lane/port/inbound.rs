@@ -118,7 +118,7 @@ impl InboundPort {
         self.doorbell().map(|doorbell| doorbell.fd().as_raw_fd())
     }
 
-    /// Counts messages that found room although nobody had rung.
+    /// Counts messages that found room although no doorbell had rung.
     pub fn note_unrung(&self, messages: usize) {
         add(&self.sink.counters.unrung, messages as u64);
     }

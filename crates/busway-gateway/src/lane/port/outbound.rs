@@ -153,12 +153,12 @@ impl OutboundPort {
         }
     }
 
-    /// Counts messages that were found although nobody had rung.
+    /// Counts messages that were found although no doorbell had rung.
     pub fn note_unrung(&self, messages: usize) {
         add(&self.counters.unrung, messages as u64);
     }
 
-    /// How to wait until it can go on.
+    /// What to wait for until it can continue.
     pub fn wait_for(&self) -> WaitFor {
         self.sender.wait_for()
     }
