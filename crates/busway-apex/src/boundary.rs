@@ -1,8 +1,8 @@
 //! What comes from C, made safe to handle: output parameters, names, messages, and the way back.
 //!
 //! Contract: the `unsafe` constructors take pointers under the rules of the header; everything else
-//! here is safe. Nothing is read through an output pointer, and no two references ever alias,
-//! whatever pointers C passes twice. Used by the services.
+//! here is safe. Nothing is read through an output pointer, and no two references alias, even if C
+//! passes one pointer twice. Used by the services.
 
 use std::ffi::c_char;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -103,8 +103,8 @@ impl Outgoing {
         if length == 0 || self.address.is_null() {
             return Some(&[]);
         }
-        // SAFETY: `new` was promised that so many bytes are valid for reads; `length` is at most
-        // what an i32 holds.
+        // SAFETY: the caller of `new` promised that `length` bytes are valid for reads; `length` is
+        // at most what an i32 holds.
         Some(unsafe { slice::from_raw_parts(self.address, length) })
     }
 }
@@ -128,8 +128,8 @@ impl Landing {
         if self.0.is_null() || longest_bytes == 0 {
             return &mut [];
         }
-        // SAFETY: `new` was promised that so many bytes are valid for writes and not in use. They
-        // may never have been written before: the services only write into the area.
+        // SAFETY: the caller of `new` promised that these bytes are valid for writes and not in
+        // use. They may never have been written before: the services only write into the area.
         unsafe { slice::from_raw_parts_mut(self.0, longest_bytes) }
     }
 }
@@ -138,13 +138,13 @@ impl Landing {
 /// and is reported.
 #[inline]
 pub(crate) fn answer(return_code: &Out<i32>, service: impl FnOnce() -> Answer) {
-    // A service leaves shared state as a killed process would, which the next caller can go on
-    // from.
+    // A service leaves shared state as a killed process would, from which the next caller can
+    // continue.
     let answer = catch_unwind(AssertUnwindSafe(service)).unwrap_or_else(|_| {
         joined::report_panic();
         Ok(ReturnCode::InvalidConfig)
     });
     let code = answer.unwrap_or_else(ReturnCode::from);
-    // Without a place for the code there is nobody to tell.
+    // Without a place for the code there is no way to report it.
     let _ = return_code.put(code as i32);
 }

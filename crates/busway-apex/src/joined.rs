@@ -1,4 +1,4 @@
-//! The partition that this process belongs to: found once, told by name or by the environment.
+//! The partition that this process belongs to: found once, by name or by the environment.
 //!
 //! Contract: [`joined`] gives the partition, and joins it at the first call as the environment
 //! says; after a failure it refuses at once, until [`join`] succeeds. A failure is printed as one
@@ -89,8 +89,8 @@ impl JoinFailure {
 struct Attempts {
     /// Whether the environment has been tried, or a call, and failed.
     has_failed: bool,
-    /// The text of the last failure. Kept for ever, since C holds pointers to it; a text that
-    /// repeats is kept once.
+    /// The text of the last failure. Never freed, since C holds pointers to it; a text that repeats
+    /// is kept once.
     error: &'static CStr,
 }
 
@@ -137,7 +137,7 @@ fn join_as_the_environment_says() -> Result<&'static Joined, Refusal> {
     JOINED.get().ok_or(Refusal::InvalidConfig)
 }
 
-/// Joins `partition` of the system file `system`; what is not told, the environment says.
+/// Joins `partition` of the system file `system`; the environment gives what is missing.
 pub(crate) fn join(system: Option<&Path>, partition: Option<&str>) -> ReturnCode {
     let mut attempts = attempts();
     if JOINED.get().is_some() {
@@ -179,7 +179,7 @@ impl Attempts {
     }
 
     fn report(&mut self, line: &str, text: &str) {
-        // Without standard error there is nobody to tell.
+        // Without standard error there is no way to report it.
         let _ = writeln!(std::io::stderr(), "busway-apex: {line}");
         let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
         if *self.error != *text {

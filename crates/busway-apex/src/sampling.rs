@@ -1,8 +1,8 @@
 //! The services of sampling ports: ARINC 653 Part 1 and the extensions of Part 2.
 //!
 //! Contract: as [`busway_port::apex`], with the standard's parameters. When a service returns no
-//! message, its outputs say so: `LENGTH` is 0, `VALIDITY` is `INVALID`, `UPDATED` is `EMPTY_PORT`
-//! unless the port has a message. Called by C.
+//! message, `LENGTH` is 0, `VALIDITY` is `INVALID`, and `UPDATED` is `EMPTY_PORT` unless the port
+//! has a message. Called by C.
 
 use std::ffi::c_char;
 

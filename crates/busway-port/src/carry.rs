@@ -386,8 +386,9 @@ impl PortReceiver {
     /// Makes `origin` the one whose numbers count, and returns the number delivered last.
     fn meet(&self, origin: u64, carried: &Carried) -> u64 {
         if self.held.load(port::ORIGIN) != origin {
-            // Another store: its numbers begin anew. If this is its first message, all that it ever
-            // lost was lost here; else what it lost before it was heard of is nobody's here.
+            // Another store: its numbers begin again. If this is its first message, all that it
+            // ever lost was lost here; else what it lost before its first message here does not
+            // count here.
             let before = carried.sequence.saturating_sub(1);
             let told = if before == 0 { 0 } else { carried.lost };
             self.held.store(port::INTENT, 0);
@@ -402,8 +403,8 @@ impl PortReceiver {
         self.held.load(port::DELIVERED)
     }
 
-    /// Tells the destinations of messages that did not come: those that the sending host's queue
-    /// had no room for, and gaps.
+    /// Reports to the destinations the messages that did not come: those that the sending host's
+    /// queue had no room for, and gaps.
     fn tell_lost(&self, writers: &QueueWriters, before: u64, carried: &Carried) {
         let told = self.held.load(port::LOST_TOLD);
         // A peer's numbers: they can be anything, but only grow.

@@ -1,6 +1,6 @@
 //! What a module consists of: the input of this crate, as plain data.
 //!
-//! Contract: these structs know no file format; whoever reads the system file or ARINC 653 XML
+//! Contract: these structs know no file format; the reader of the system file or of ARINC 653 XML
 //! fills them in. [`Module::validate`] finds what would make a store impossible. Called by
 //! [`Store::open`](crate::Store::open).
 
@@ -120,7 +120,7 @@ pub struct ChannelConfig {
     pub landing: Option<FarMemory>,
     /// Slots of a sampling channel's register, 3 ..= 4096. Not looked at for a queuing channel.
     pub slots: usize,
-    /// What becomes of a message for a full queue. Not looked at for a sampling channel.
+    /// What happens to a message for a full queue. Ignored for a sampling channel.
     pub when_full: WhenFull,
     /// The disciplines that the configuration gives queuing ports of this channel: a process that
     /// creates such a port must ask for the same. Of other ports, the one that it asks for counts.
@@ -160,13 +160,13 @@ pub struct FarMemory {
     pub place: PortPlace,
     /// Where the register begins in it, in bytes, a multiple of 128.
     pub offset_bytes: usize,
-    /// Tells the channel from others that may have lain there: a digest of its description.
+    /// Distinguishes the channel from earlier ones in that memory: a digest of its description.
     pub key: u64,
     /// How the two hosts compare times.
     pub clock: busway_system::Clock,
 }
 
-/// Makes keys of descriptions: the same on every host, whatever built it.
+/// Makes keys of descriptions: the same on every host and in every build.
 pub(crate) static DIGEST: crc::Crc<u64> = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
 
 /// The clock of source time stamps.

@@ -53,7 +53,7 @@ mod hooks {
 
     pub(crate) fn now() -> ! {
         let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
-        // The signal is on its way to this very thread.
+        // The signal goes to this very thread.
         loop {
             std::thread::yield_now();
         }

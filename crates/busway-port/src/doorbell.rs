@@ -1,12 +1,11 @@
 //! Wakes a gateway that sleeps while it has nothing to carry.
 //!
 //! A gateway's port has a *doorbell*: a word in the port's part of its partition's file, odd while
-//! the gateway sleeps, and a FIFO in the store's directory that the gateway waits for with `epoll`
-//! beside everything else. Whoever has done something that the gateway may wait for (a process that
-//! has written or sent a message; one that has made room in a queue) looks at the word, and writes
-//! a byte into the FIFO only if it is odd. The word has a cache line of its own, so while the
-//! gateway is awake, or has more to do, that costs a fence and a load; ports of channels that stay
-//! on the host have nobody to ring, and pay nothing.
+//! the gateway sleeps, and a FIFO in the store's directory that the gateway waits for with `epoll`.
+//! A process that has done something for which the gateway may wait (it has written or sent a
+//! message, or made room in a queue) reads the word, and writes a byte into the FIFO only if it is
+//! odd. The word has a cache line of its own, so while the gateway is awake that costs a fence and
+//! a load. Ports of channels that stay on the host have no doorbell.
 //!
 //! # No wake-up is lost
 //!
@@ -23,9 +22,9 @@
 //! however much it writes. `tests/loom.rs` checks this file. A process that is killed between
 //! publishing and ringing wakes nobody: the gateway looks by itself now and then.
 //!
-//! A FIFO rather than an eventfd or a socket: it has a name, needs no conversation and survives the
-//! restart of either side (decision 002). Ringers open it for reading as well, so that no ring ever
-//! raises SIGPIPE, whatever a program does with that signal.
+//! A FIFO and not an eventfd or a socket: it has a name, needs no conversation and survives the
+//! restart of either side (decision 002). The side that rings opens it for reading as well, so that
+//! no ring raises SIGPIPE, whatever a program does with that signal.
 //!
 //! Contract: one sleeper a word, any number of ringers. Nothing here waits. Called by the services
 //! of [`crate::apex`] (ringing), by [`crate::carry`] (sleeping) and by the store (making).

@@ -1,14 +1,15 @@
 //! Whether a time stamp is within a period of now, mostly without asking the clock.
 //!
-//! Contract: [`is_within`] says exactly what a comparison with [`Clock::now_ns`] would say, for
-//! less: a read of a sampling port needs the time only to tell a fresh message from a stale one,
-//! and the clock's own reading of the CPU's counter, its lock-free loop and its arithmetic cost as
-//! much as all the rest of the read. No lock, no system call beyond the clock's own, no allocation.
-//! Called by the reading services of [`crate::apex`]; [`prepare`] by whoever joins a partition.
+//! Contract: [`is_within`] returns exactly what a comparison with [`Clock::now_ns`] would, for less
+//! time: a read of a sampling port needs the time only to distinguish a fresh message from a stale
+//! one, and the clock's own reading of the CPU's counter, its lock-free loop and its arithmetic
+//! cost as much as all the rest of the read. No lock, no system call beyond the clock's own, no
+//! allocation. Called by the reading services of [`crate::apex`]; joining a partition calls
+//! [`prepare`].
 //!
-//! How: each thread keeps an *anchor*, what the clock said at one value of the CPU's counter. Until
-//! the anchor is [`RENEW_NS`] old, now is estimated from the counter; where the estimate's error
-//! could change the answer, and wherever anything is odd, the clock is asked.
+//! How: each thread keeps an *anchor*, the clock's time at one value of the CPU's counter. Until
+//! the anchor is [`RENEW_NS`] old, now is estimated from the counter. Where the estimate's error
+//! could change the answer, and wherever anything is odd, the clock is read.
 //!
 //! # The bound
 //!
@@ -176,7 +177,7 @@ impl Reading {
         }
     }
 
-    /// How long the reading took, in ns, at `rate`; as good as for ever if the counter went back.
+    /// How long the reading took, in ns, at `rate`; the largest number if the counter went back.
     fn gap_ns(&self, rate: u64) -> u64 {
         let scaled = (u128::from(self.after.wrapping_sub(self.before)) * u128::from(rate)) >> RATE_BITS;
         u64::try_from(scaled).unwrap_or(u64::MAX)

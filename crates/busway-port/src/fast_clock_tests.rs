@@ -14,7 +14,7 @@ fn anchor() -> Anchor {
     Anchor::new(reading(1000, 1_000_000_000, 1200), RATE)
 }
 
-/// Counts of so many ns.
+/// Counts of this many ns.
 fn counts(ns: u64) -> u64 {
     ns * 2
 }

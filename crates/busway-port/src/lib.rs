@@ -7,13 +7,13 @@
 //! functions of [`apex`], [`SamplingSource`] and its kin are ports on top of them, and [`typed`]
 //! has those whose messages are values of a type.
 //!
-//! - Nobody moves the data: a sampling channel is a register of [`busway_core::register`] and a
+//! - No process moves the data: a sampling channel is a register of [`busway_core::register`] and a
 //!   queuing channel has a ring of [`busway_core::ring`] for each destination. Reading a sampling
 //!   port takes no lock, makes no system call and does not allocate.
 //! - A partition writes its own file and the channels whose source it is, and maps everything else
 //!   read-only.
-//! - A process may be killed at any instruction: the next to take its turn goes on from what lies
-//!   in the files.
+//! - A process may be killed at any instruction: the next one continues from the state in the
+//!   files.
 //!
 //! A store knows one host. [`system`] makes its module from the file that describes all hosts,
 //! [`carry`] is how a gateway moves messages between stores, and [`observe`] looks at ports from

@@ -1,10 +1,10 @@
-//! A lock in shared memory that outlives whoever holds it.
+//! A lock in shared memory that survives the death of its holder.
 //!
-//! Contract: one word. 0 is free; otherwise it names its holder, a member of the partition, and
-//! says with its top bit whether somebody may be asleep. Whoever finds the holder dead takes the
-//! lock over in its place and learns that it did, so that it can finish or undo what was begun. The
-//! holder is dead when its process is: a kill -9 at any instruction is enough. Called by the ports
-//! (one lock a port, in the file of the port's partition).
+//! Contract: one word. 0 is free; otherwise it names its holder, a member of the partition, and its
+//! top bit is set while a process may be asleep. A process that finds the holder dead takes the
+//! lock over and learns that it did, so that it can finish or undo what was begun. The holder is
+//! dead when its process is: a kill -9 at any instruction is enough. Called by the ports (one lock
+//! a port, in the file of the port's partition).
 //!
 //! Writers: the processes of one partition. A process that writes rubbish there harms its own
 //! partition only.
@@ -96,7 +96,7 @@ fn lock_contended<C: MemberTable>(word: &AtomicU64, members: &C) -> bool {
                 .compare_exchange(found, marked, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         {
-            // Not for ever: nobody wakes us when the holder is killed.
+            // With a limit: a killed holder wakes no process.
             members.sleep(word, marked);
         }
     }
@@ -105,7 +105,7 @@ fn lock_contended<C: MemberTable>(word: &AtomicU64, members: &C) -> bool {
 impl<C: MemberTable> Drop for Guard<'_, C> {
     #[inline]
     fn drop(&mut self) {
-        // Release: partner is the Acquire of whoever takes the lock next.
+        // Release: partner is the Acquire of the next holder.
         if self.word.swap(0, Ordering::Release) & CONTENDED != 0 {
             self.members.wake(self.word);
         }

@@ -1,8 +1,8 @@
 //! Looking at ports from outside, and writing into them from outside.
 //!
-//! Contract: an [`Observer`] maps everything read-only and takes no lock: no partition can tell
-//! that it is there. What it sees of a queue may be a moment old. [`intrude`] is the opposite.
-//! Called by `busway port`.
+//! Contract: an [`Observer`] maps everything read-only and takes no lock, so that no partition
+//! notices it. What it shows of a queue may be a moment old. [`intrude`] is the opposite. Called by
+//! `busway port`.
 
 use std::path::PathBuf;
 
@@ -314,8 +314,8 @@ impl Queue {
         let message = consumer.peek().ok()??;
         let mut bytes = vec![0; message.len_bytes];
         consumer.copy(0, &mut bytes).ok()?;
-        // The copy before the second look: had the message been taken, its place could have been
-        // written anew.
+        // The copy before the second look: had the message been taken, its memory could have been
+        // written again.
         std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
         (self.position()? == position).then_some(Message {
             bytes,

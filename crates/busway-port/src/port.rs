@@ -215,7 +215,7 @@ impl QueuingSource<'_> {
 
 impl QueuingDestination<'_> {
     /// RECEIVE_QUEUING_MESSAGE into a buffer of at least the longest message, with a time-out in ns
-    /// (0 does not wait, [`apex::INFINITE`] waits for ever).
+    /// (0 does not wait, [`apex::INFINITE`] waits without limit).
     ///
     /// # Errors
     /// As [`apex::receive_queuing_message`].

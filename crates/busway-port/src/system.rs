@@ -67,7 +67,7 @@ pub struct CoreQueue {
     pub source: Part,
     /// What the destination writes.
     pub destination: Part,
-    /// Tells the channel from others that may have lain there: a digest of its description.
+    /// Distinguishes the channel from earlier ones in that memory: a digest of its description.
     pub key: u64,
     /// Silence after which the other host has stopped, as the link's bus says.
     pub timeout: Duration,
@@ -377,8 +377,8 @@ fn deeper(one: PortKind, other: PortKind) -> PortKind {
     }
 }
 
-/// Name of the partition that stands for `host`. Long names are cut, and told apart by the host's
-/// place in the file.
+/// Name of the partition that represents `host`. Long names are cut, and distinguished by the
+/// host's place in the file.
 fn other_host(system: &System, host: &str) -> String {
     let plain = format!("{MARK}{host}");
     if plain.len() <= MAX_NAME_LENGTH_BYTES {

@@ -2,10 +2,10 @@
 //!
 //! Contract: a thin layer on the ports of bytes ([`crate::SamplingSource`] and its kin), with the
 //! same services and the same return codes. A [`Message`] is its bytes: no padding, no pointer, and
-//! every pattern of bits is a value. So a message of the right length is always a value, whoever
-//! wrote it, and nothing but the length is to be checked. (Types with forbidden patterns, such as
-//! `bool` and most enums, would need a refusal that the standard does not have: make them an
-//! integer in the message and judge it where it is used.)
+//! every pattern of bits is a value. So a message of the right length is always a value, and only
+//! the length is checked. (Types with forbidden patterns, such as `bool` and most enums, would need
+//! a refusal that the standard does not have: make them an integer in the message and check it
+//! where it is used.)
 //!
 //! - The configured size must be the type's: anything else is INVALID_CONFIG when the port is
 //!   created.
@@ -277,7 +277,7 @@ impl<M: Message> TypedSamplingDestination<'_, M> {
 
 impl<M: Message> TypedQueuingSource<'_, M> {
     /// SEND_QUEUING_MESSAGE, with a time-out in ns (0 does not wait, [`crate::apex::INFINITE`]
-    /// waits for ever).
+    /// waits without limit).
     ///
     /// # Errors
     /// As [`QueuingSource::send`].
@@ -288,7 +288,7 @@ impl<M: Message> TypedQueuingSource<'_, M> {
 
 impl<M: Message> TypedQueuingDestination<'_, M> {
     /// RECEIVE_QUEUING_MESSAGE, with a time-out in ns (0 does not wait, [`crate::apex::INFINITE`]
-    /// waits for ever).
+    /// waits without limit).
     ///
     /// # Errors
     /// As [`QueuingDestination::receive`]; [`Refusal::InvalidConfig`] for a message of another

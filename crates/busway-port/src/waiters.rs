@@ -106,8 +106,8 @@ impl<W: Words> Waiters<'_, W> {
         self.recount();
     }
 
-    /// Counts anew, so that a process killed between two stores leaves no wrong number behind the
-    /// next change.
+    /// Counts from the beginning, so that a process killed between two stores leaves no wrong
+    /// number behind the next change.
     fn recount(&self) {
         let taken = (0..PLACES).filter(|place| self.load(at(*place, MEMBER)) != 0);
         self.store(WAITING, taken.count() as u64);

@@ -36,7 +36,7 @@ pub struct ErrorStatus {
     pub message: [u8; MAX_ERROR_MESSAGE_BYTES],
 }
 
-/// The error that the handler is told of. Taken by the first GET_ERROR_STATUS.
+/// The error that the handler reads. The first GET_ERROR_STATUS takes it.
 static PENDING: Mutex<Option<ErrorStatus>> = Mutex::new(None);
 /// Held while the error handler runs.
 static HANDLING: Mutex<()> = Mutex::new(());
@@ -56,7 +56,7 @@ fn say(what: &str, message: &[u8]) {
         process.as_deref().unwrap_or("main"),
         text.trim_end_matches(['\0', '\n']).replace('\n', " ")
     );
-    // Without standard error there is nobody to tell.
+    // Without standard error there is no way to report it.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 

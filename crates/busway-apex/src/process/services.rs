@@ -193,7 +193,7 @@ pub unsafe extern "C" fn SUSPEND(PROCESS_ID: i32, RETURN_CODE: *mut i32) {
     with_table(&code, |table| {
         let holder = table.lock.map(|(owner, _)| owner.index + 1);
         let process = table.process(PROCESS_ID)?;
-        // A process can't be taken what it holds: who waits for it would wait for ever.
+        // What a process holds can't be taken from it: a process that waits for it never gets it.
         if holder == usize::try_from(PROCESS_ID).ok() {
             return Err(Refusal::InvalidMode);
         }

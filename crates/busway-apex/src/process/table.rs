@@ -1,8 +1,8 @@
 //! Which processes there are, what they may do, and who waits for what.
 //!
-//! Contract: every change is made under the table's lock and leaves it whole; whoever may wait for
-//! the change is woken by `CHANGED`. A process's *run* counts its starts and stops: a thread whose
-//! run is over ends at its next service. Called by the rest of this module.
+//! Contract: every change is made under the table's lock and leaves it whole; `CHANGED` wakes all
+//! that wait for a change. A process's *run* counts its starts and stops: a thread of an earlier
+//! run ends at its next service. Called by the rest of this module.
 
 use std::ffi::c_char;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ use crate::joined::joined;
 pub(super) const MAX_PROCESSES: usize = 128;
 pub(super) const MIN_PRIORITY: i32 = 1;
 pub(super) const MAX_PRIORITY: i32 = 239;
-/// The most that Linux is asked for as the stack of one process, in bytes.
+/// The largest stack of one process that is requested from Linux, in bytes.
 pub(super) const MAX_STACK_BYTES: u32 = 1 << 30;
 /// The longest sleep before looking again, so that times that no clock reaches need no special
 /// case.
@@ -134,7 +134,7 @@ pub(super) fn table() -> MutexGuard<'static, Table> {
     TABLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whoever waits looks again.
+/// Wakes all that wait, to check again.
 pub(super) fn wake_all() {
     CHANGED.notify_all();
 }

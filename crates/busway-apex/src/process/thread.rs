@@ -1,4 +1,4 @@
-//! Processes as threads: starting one, being one, and what becomes of the program.
+//! Processes as threads: starting one, running one, and ending or restarting the program.
 //!
 //! A thread ends by `pthread_exit`, which unwinds the C functions of the process. It may be called
 //! only where no Rust value on the stack has something to give back: in the exported functions
@@ -63,7 +63,7 @@ pub(super) fn is_handler() -> bool {
     IS_HANDLER.get()
 }
 
-/// What a new thread is told.
+/// What a new thread gets.
 struct Beginning {
     me: Me,
     entry_point: EntryPoint,
@@ -243,8 +243,8 @@ pub(crate) fn end_program() {
     }
 }
 
-/// Executes the program anew, with its arguments and environment, if it has created processes:
-/// threads can be started anew in no other way.
+/// Executes the program again, with its arguments and environment, if it has created processes:
+/// threads can be restarted in no other way.
 ///
 /// # Errors
 /// [`Refusal::NotAvailable`] if the system refuses.

@@ -21,7 +21,7 @@ pub enum OperatingMode {
     Normal = 3,
 }
 
-/// `START_CONDITION_TYPE`, as far as Linux can tell.
+/// `START_CONDITION_TYPE`, as far as Linux shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum StartCondition {

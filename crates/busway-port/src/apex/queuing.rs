@@ -15,12 +15,12 @@ use crate::sync::Ordering;
 use crate::sys;
 use crate::waiters::before_last_look;
 
-/// The longest sleep at a port, in ns. Whoever was to wake a sleeper may be killed between the
-/// message and the wake-up.
+/// The longest sleep at a port, in ns. A process may be killed after the message and before the
+/// wake-up.
 const SLEEP_NS: i64 = 100_000_000;
 
-/// The longest sleep of a process that saw something to do, but another's turn: that one may have
-/// been killed on its way.
+/// The longest sleep of a process that saw something to do, but another one's turn: that one may
+/// have been killed.
 const NEXT_IN_LINE_NS: i64 = 1_000_000;
 
 /// What RECEIVE_QUEUING_MESSAGE returned with a message.
@@ -96,7 +96,7 @@ pub fn create_queuing_port(
     )
 }
 
-/// SEND_QUEUING_MESSAGE, with a time-out in ns: 0 does not wait, -1 waits for ever.
+/// SEND_QUEUING_MESSAGE, with a time-out in ns: 0 does not wait, -1 waits without limit.
 ///
 /// # Errors
 /// In this order: [`Refusal::InvalidParam`] for an unknown port or a time-out below -1;
@@ -148,7 +148,7 @@ pub fn send_queuing_message(
     Ok(())
 }
 
-/// RECEIVE_QUEUING_MESSAGE, with a time-out in ns: 0 does not wait, -1 waits for ever.
+/// RECEIVE_QUEUING_MESSAGE, with a time-out in ns: 0 does not wait, -1 waits without limit.
 ///
 /// # Errors
 /// In this order: [`Refusal::InvalidParam`] for an unknown port or a time-out below -1;

@@ -209,8 +209,8 @@ pub(super) fn consume(port: &Port, sequence: u64) -> bool {
     true
 }
 
-/// Judges a message just read by its source time, and remembers the judgement for the port's
-/// status.
+/// Decides by its source time whether a message just read is valid, and keeps the result for the
+/// port's status.
 #[inline]
 pub(super) fn judge(port: &Port, latest: &Latest, time_ns: SystemTime) -> Validity {
     let is_valid = is_within_refresh_period(port, latest.clock(), time_ns);

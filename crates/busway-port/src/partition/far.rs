@@ -18,10 +18,10 @@
 //! They are written with every message, next to the word that publishes it, so a host whose memory
 //! was lost has them again with the next.
 //!
-//! **Sessions.** When the source's host starts anew its sequences begin again, behind another
-//! session number. The first write of a session announces it by storing `latest = session` before
-//! it touches a slot: a reader of the session before finds that `latest` jumped, and rejects
-//! whatever it was copying.
+//! **Sessions.** When the source's host restarts, its sequences begin again, behind another session
+//! number. The first write of a session announces it by storing `latest = session` before it
+//! touches a slot: a reader of the session before finds that `latest` jumped, and rejects what it
+//! was copying.
 //!
 //! **Gaps.** A far register may miss messages: the process that wrote them was killed in between.
 //! The store has the sequence that was written there last
@@ -49,7 +49,7 @@ const SESSION: usize = 8;
 const KEY: usize = 16;
 const BOOT: usize = 24;
 
-/// Bits of a message's number that count messages; those above tell sessions apart.
+/// Bits of a message's number that count messages; those above distinguish sessions.
 const COUNT_BITS: u32 = 48;
 
 /// The writing end of one far register.
@@ -253,7 +253,7 @@ impl Origin {
         }
     }
 
-    /// Number of a message: grows within a session, and tells sessions apart (by 16 bits).
+    /// Number of a message: grows within a session, and distinguishes sessions (by 16 bits).
     #[inline]
     pub(crate) fn number(&self, session: u64, sequence: u64) -> u64 {
         match self {

@@ -126,8 +126,8 @@ impl MemberTable for Members {
             let generation = self.generations.word(place * 8).load(Ordering::Relaxed);
             name(place, generation) == member
         };
-        // The place may pass to a new process between the two looks; the generation tells at the
-        // caller's next try. If the kernel can't say, nobody is declared dead.
+        // The place may pass to a new process between the two checks; the generation shows that at
+        // the caller's next try. If the kernel can't decide, no process is declared dead.
         is_current()
             && sys::is_byte_locked(&self.file, PLACES_BYTE + place as u64).unwrap_or(true)
             && is_current()

@@ -94,15 +94,15 @@ impl Port {
         Waiters(&self.table)
     }
 
-    /// Puts in order what a holder of the lock has left that was killed. Whoever takes the lock
-    /// over does it, whatever for: nobody else will learn of it.
+    /// Repairs what a killed holder of the lock has left. Each process that takes the lock over
+    /// does it, whatever it took the lock for: no other process learns of the death.
     #[cold]
     fn recover(&self) {
         Counting(&self.area).bump(Counter::TakenOver);
         match &self.end {
             End::QueuingSource(writers) => writers.recover(),
             End::QueuingDestination(reader) => reader.recover(),
-            // A register's newest message says where to go on.
+            // A register's newest message shows where to continue.
             End::SamplingSource(_) | End::SamplingDestination(_) | End::Unconnected => {}
         }
         self.ringers.ring();
@@ -187,8 +187,8 @@ impl Partition {
         Some(counters)
     }
 
-    /// Tells the host's partitions what is known of the clock of the host that this partition
-    /// stands for. For one thread of the gateway.
+    /// Passes the clock estimate of the host that this partition represents to the host's
+    /// partitions. For one thread of the gateway.
     pub fn set_peer_clock(&self, clock: PeerClock) {
         peer_clock::store(&self.body, clock);
     }
@@ -208,8 +208,8 @@ impl Partition {
     /// The partition's mode, one of [`mode`].
     #[inline]
     pub(crate) fn mode(&self) -> u64 {
-        // Acquire: partner is the Release in `set_mode`, so that whoever sees NORMAL sees the ports
-        // created before.
+        // Acquire: partner is the Release in `set_mode`, so that a thread that reads NORMAL sees
+        // the ports created before.
         self.body.word(head::MODE).load(Ordering::Acquire)
     }
 

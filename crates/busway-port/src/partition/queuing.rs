@@ -1,10 +1,10 @@
 //! The two ends of a queuing channel inside one host.
 //!
-//! Contract: for each destination a ring of `busway-core`, whose producer is whoever holds the
-//! source port's lock and whose consumer is whoever holds the destination port's. Where they stand
-//! lies in shared memory, so that the next holder goes on from there. An end never waits; waiting
-//! is done in [`crate::apex`] with the words that [`QueueWriters::full_word`] and
-//! [`QueueReader::published_word`] name. Called by [`crate::apex`].
+//! Contract: for each destination a ring of `busway-core`. Its producer is the holder of the source
+//! port's lock, its consumer the holder of the destination port's lock. Their positions are in
+//! shared memory, so that the next holder continues from there. An end never waits; [`crate::apex`]
+//! waits with the words that [`QueueWriters::full_word`] and [`QueueReader::published_word`] name.
+//! Called by [`crate::apex`].
 //!
 //! A message is in the queue from its commit word on, and out of it from the consumer's record on:
 //! a process killed in between loses nothing and repeats nothing that a service had returned.
@@ -121,9 +121,9 @@ impl QueueWriter {
             .store(position.line, Ordering::Relaxed);
     }
 
-    /// Goes on where the destination stands, if the record is one that its credits make impossible:
-    /// then a process of this partition has scribbled over the channel, or the destination over its
-    /// credits, and without this nothing would ever pass again.
+    /// Continues at the destination's position, if the record is one that its credits make
+    /// impossible: then a process of this partition has damaged the channel, or the destination its
+    /// credits, and without this no message would ever pass again.
     fn settle(&self) {
         let credit = |offset| self.far.word(port::CREDIT + offset).load(Ordering::Acquire);
         // Lines before data, against the order in which they are written: the payload's credit is
@@ -161,7 +161,7 @@ impl QueueWriter {
             .fetch_add(messages, Ordering::Relaxed);
     }
 
-    /// Wakes whoever waits at the destination for a message.
+    /// Wakes a process that waits at the destination for a message.
     fn wake(&self) {
         if is_anybody_there(self.far.word(port::WAITERS)) {
             sys::futex_wake(self.control.word(writer::PUBLISHED), i32::MAX);
@@ -183,7 +183,7 @@ impl QueueWriters {
         }
     }
 
-    /// Finishes what a dead sender has begun, for whoever took the lock over from it.
+    /// Finishes what a dead sender has begun; called by the process that took the lock over.
     pub(crate) fn recover(&self) {
         for writer in &self.writers {
             writer.recover();
@@ -223,7 +223,8 @@ impl QueueWriters {
         overflows
     }
 
-    /// Tells every destination that `messages` were lost on their way here. Under the port's lock.
+    /// Reports to every destination that `messages` were lost before they came here. Under the
+    /// lock.
     pub(crate) fn note_lost(&self, messages: u64) {
         for writer in &self.writers {
             writer.overflow(messages);
@@ -310,7 +311,7 @@ impl QueueReader {
         RingConsumer::resume(self.ring.clone(), self.layout.ring, position, self.credit.clone()).ok()
     }
 
-    /// Writes the credits that a dead receiver owed, for whoever took the lock over from it.
+    /// Writes the credits that a dead receiver owed; called by the process that took the lock over.
     pub(crate) fn recover(&self) {
         if let Some(mut consumer) = self.consumer() {
             let _ = consumer.flush_credits();
@@ -341,8 +342,8 @@ impl QueueReader {
         })
     }
 
-    /// Throws away what no receiver can take, if the queue [`is_damaged`](Self::is_damaged), for
-    /// the holder of the port's lock. The next message tells of it as of an overflow.
+    /// Discards what no receiver can take, if the queue [`is_damaged`](Self::is_damaged); for the
+    /// holder of the port's lock. The next message reports it as an overflow.
     pub(crate) fn skip_damage(&self) {
         let Some((lines, there)) = self.damage() else {
             return;
@@ -485,7 +486,7 @@ impl QueueReader {
         self.record().load()
     }
 
-    /// Whether there were overflows that no receiver was told of, which now one is.
+    /// Whether there were overflows that no receiver knew of; from now on one does.
     fn tell_overflows(&self) -> bool {
         let overflows = self.overflows();
         let told = self.area.word(port::OVERFLOWS_TOLD);
@@ -526,7 +527,7 @@ impl QueueReader {
         (word, word.load(Ordering::Relaxed))
     }
 
-    /// Wakes whoever waits at the source for room.
+    /// Wakes a process that waits at the source for room.
     fn wake(&self) {
         if is_anybody_there(self.far.word(port::WAITERS)) {
             sys::futex_wake(self.area.word(port::CREDIT + CREDIT_LINES), i32::MAX);

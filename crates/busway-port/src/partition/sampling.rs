@@ -19,22 +19,22 @@ use crate::crash::{self, Steps};
 use crate::sys::{Area, View};
 use crate::try_cell::{Taken, TryCell};
 
-/// Sequence before the first message. A store's files are made anew for each session, so it need
-/// not differ.
+/// Sequence before the first message. A store's files are new for each session, so it need not
+/// differ.
 pub(crate) const START: u64 = 0;
 
 /// How far a sequence may be ahead of its session's; further, it is of another session.
 const MAX_ADVANCE: u64 = 1 << 48;
 
-/// Rounds of a read, each of 17 attempts, before it gives up without a last good copy.
+/// Rounds of a read, each of 17 attempts, before it fails without a last good copy.
 const ROUNDS: u32 = 64;
 
-/// No register has seen so many messages, and readers take a number up to twice that for one of
-/// their session: what is larger was not counted.
+/// No register has this many messages, and readers accept a number up to twice that for one of
+/// their session: a larger one was not counted.
 const MOST_MESSAGES: u64 = 1 << 47;
 
-/// How far a writer that finds an impossible number goes on behind the last that it knows: more
-/// than other processes of the partition, of which it does not know, can have written and not
+/// How far a writer that finds an impossible number continues behind the last that it knows: more
+/// than other processes of the partition, which it does not know of, can have written and not
 /// counted.
 const SAFE_DISTANCE: u64 = 4096;
 
@@ -303,7 +303,7 @@ impl Latest {
             return self.last_good(local, buffer, counting, Nothing::Empty);
         };
         if session != local.session {
-            // The other host has started anew, and counts anew.
+            // The other host has restarted, and counts again from the beginning.
             local.reader = reader(&self.window, self.layout, session);
             local.session = session;
             local.copied = None;
@@ -335,8 +335,8 @@ impl Latest {
         }
     }
 
-    /// Reads anew from the next read on, if a source that took its index back goes on from there:
-    /// what was read before was forged. A source that counts never takes it back.
+    /// Starts again with the next read, if a source that took its index back continues from there:
+    /// then what was read before was forged. A source that counts never takes it back.
     #[cold]
     fn follow_back(&self, local: &mut Local, latest: u64) {
         match local.gone_back_to.take() {

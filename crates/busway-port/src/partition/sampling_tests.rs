@@ -48,7 +48,7 @@ fn a_read_that_never_succeeds_returns_the_last_good_copy_and_counts_it() {
         assert_eq!(message, Ok(b"other".to_vec()));
         assert_eq!((counters.last_good, counters.contended), (count, 0));
     }
-    // The next writer goes on behind what the broken one claimed.
+    // The next writer continues behind the number that the broken one wrote.
     assert!(register.write(b"again"));
     assert_eq!(read(&latest, &area).0, Ok(b"again".to_vec()));
 }

@@ -1,8 +1,8 @@
 //! One file of the store: made whole or not at all, and checked before it is believed.
 //!
-//! Contract: a file gets its name only when it is complete (a temporary one is linked to it), so
-//! whoever opens it finds either nothing or everything; of two that make it at once, one wins and
-//! the other uses that. Called by the store.
+//! Contract: a file gets its name only when it is complete (a temporary one is linked to it), so a
+//! process that opens it finds either nothing or everything. Of two that make it at once, one wins
+//! and the other uses that. Called by the store.
 //!
 //! ```text
 //! offset 0     magic          u64

@@ -54,23 +54,23 @@ pub(crate) mod port {
     pub(crate) const LAST_VALIDITY: usize = 32;
     /// u64, sequence of the newest message that a read has delivered; only grows.
     pub(crate) const CONSUMED: usize = 40;
-    /// u64, of the ring's overflows: as many as receivers were told of. Under the lock.
+    /// u64, of the ring's overflows: those that receivers know of. Under the lock.
     pub(crate) const OVERFLOWS_TOLD: usize = 48;
     /// Where a receiving port's consumer stands (see `Record`). Under the lock.
     pub(crate) const CONSUMER: usize = 64;
     /// Counters, one u64 each (module `counters`). Any process of the partition adds.
     pub(crate) const COUNTERS: usize = 128;
-    /// u64, whose numbers the messages carry that cross to another host: at the sending host drawn
-    /// once for the store, at the receiving host that of the sender heard last; 0 before. Written
-    /// by the gateway, as the words that follow. Under the lock.
+    /// u64, the store whose numbers the messages carry that cross to another host: at the sending
+    /// host drawn once for the store, at the receiving host that of the last sender; 0 before.
+    /// Written by the gateway, as the words that follow. Under the lock.
     pub(crate) const ORIGIN: usize = 208;
     /// u64, number of the last message from the other host that destinations were given.
     pub(crate) const DELIVERED: usize = 216;
-    /// u64, of the messages that the other host's queue had no room for: as many as destinations
-    /// here were told of.
+    /// u64, of the messages that the other host's queue had no room for: those that destinations
+    /// here know of.
     pub(crate) const LOST_TOLD: usize = 224;
     /// u64, number of the message being given, and [`INTENT_LINE`] what the first destination had
-    /// been sent before: tells after a kill whether it was given.
+    /// been sent before: shows after a kill whether it was given.
     pub(crate) const INTENT: usize = 232;
     /// See [`INTENT`].
     pub(crate) const INTENT_LINE: usize = 240;

@@ -31,7 +31,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Where a module called `name` keeps its state unless told otherwise: `/dev/shm/busway-NAME`.
+    /// The default directory of a module called `name`: `/dev/shm/busway-NAME`.
     #[must_use]
     pub fn default_root(name: &str) -> PathBuf {
         Path::new("/dev/shm").join(format!("busway-{}", file::escape(name)))
