@@ -1,9 +1,10 @@
-//! A process of a partition that does what it is told through the traits of `a653rs`: one service a
+//! A process of a partition that carries out commands through the traits of `a653rs`: one service a
 //! line on standard input, one line of reply. The language is that of the example `partition_shell`
 //! of `busway-port`, as far as the traits go.
 //!
-//! Until `set-mode normal` the main thread listens, which initialises the partition; from then on a
-//! process of the partition. `set-mode cold` executes the program anew: it says `joined` again.
+//! Until `set-mode normal` the main thread, which initialises the partition, reads the commands;
+//! from then on a process of the partition. `set-mode cold` executes the program again: it prints
+//! `joined` again.
 #![allow(unsafe_code)] // Reading is unsafe by its declaration in `a653rs`.
 
 use std::fmt::Write;

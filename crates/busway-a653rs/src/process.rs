@@ -132,7 +132,7 @@ pub(crate) fn wait_for_release() -> Result<(), ErrorReturnCode> {
     Ok(())
 }
 
-/// Executes this program anew, with its arguments and environment: threads can't be stopped in any
+/// Executes this program again, with its arguments and environment: threads can't be stopped in any
 /// other way. Returns only if the system refuses.
 pub(crate) fn execute_anew() -> Result<(), ErrorReturnCode> {
     let program = std::env::current_exe().map_err(|_| ErrorReturnCode::NotAvailable)?;

@@ -204,7 +204,7 @@ pub struct Mapped {
     pub len_bytes: usize,
 }
 
-// SAFETY: an address of a mapping that lives for ever; C alone reaches it.
+// SAFETY: an address of a mapping that is never unmapped; only C uses it.
 unsafe impl Send for Mapped {}
 
 /// One C structure: a writer, a reader, a producer or a consumer.
@@ -234,8 +234,8 @@ impl Object {
     ) -> Result<Self, Status> {
         let mut object = Self::new(api);
         let (slots, max, checksum) = numbers;
-        // SAFETY: the storage is large enough for every structure, and the memory is mapped for
-        // ever and as long as is said.
+        // SAFETY: the storage is large enough for every structure, and the memory is never unmapped
+        // and as long as the argument claims.
         Status::check(unsafe {
             init(
                 object.at(),
@@ -303,7 +303,7 @@ impl CWriter {
     /// `busway_register_write`.
     pub fn write(&mut self, payload: &[u8], time_ns: u64) -> Status {
         let write = self.0.api.register_write;
-        // SAFETY: the object is a writer, and the payload is as long as is said.
+        // SAFETY: the object is a writer, and the payload has this length.
         Status::from_c(unsafe { write(self.0.at(), payload.as_ptr(), payload.len(), time_ns) })
     }
 }
@@ -330,7 +330,7 @@ impl CReader {
     pub fn read(&mut self, buffer: &mut [u8]) -> (Status, [u64; 3]) {
         let read = self.0.api.register_read;
         let mut sample = [0; 3];
-        // SAFETY: the object is a reader, and the buffer is as long as is said.
+        // SAFETY: the object is a reader, and the buffer has this length.
         let status = unsafe {
             read(
                 self.0.at(),
@@ -371,7 +371,7 @@ impl CProducer {
     /// `busway_ring_stage`.
     pub fn stage(&mut self, payload: &[u8], time_ns: u64) -> Status {
         let stage = self.0.api.ring_stage;
-        // SAFETY: the object is a producer, and the payload is as long as is said.
+        // SAFETY: the object is a producer, and the payload has this length.
         Status::from_c(unsafe { stage(self.0.at(), payload.as_ptr(), payload.len(), time_ns) })
     }
 
@@ -412,7 +412,7 @@ impl CConsumer {
     pub fn pop(&mut self, buffer: &mut [u8]) -> (Status, [u64; 2]) {
         let pop = self.0.api.ring_pop;
         let mut message = [0; 2];
-        // SAFETY: the object is a consumer, and the buffer is as long as is said.
+        // SAFETY: the object is a consumer, and the buffer has this length.
         let status = unsafe {
             pop(
                 self.0.at(),
@@ -464,7 +464,7 @@ pub fn sampling_is_valid(
     now_ns: u64,
     refresh_period_ns: u64,
 ) -> bool {
-    // SAFETY: the memory is as long as is said; C checks that it is long enough.
+    // SAFETY: the memory has this length; C checks that it is long enough.
     let said =
         unsafe { (api.sampling_is_valid)(memory.base, memory.len_bytes, time_ns, now_ns, refresh_period_ns) };
     assert!(said < 2, "no message arrived");

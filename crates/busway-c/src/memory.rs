@@ -1,8 +1,8 @@
 //! Memory that two sides reach through mappings of their own, as two computers would.
 //!
 //! Contract: every mapping ends at an inaccessible page and, so far as its length allows, begins
-//! behind one, so that an access outside ends the test. Mappings live for ever: a test makes few.
-//! Called by [`crate::sides`] and the tests.
+//! behind one, so that an access outside ends the test. Mappings are never unmapped: a test makes
+//! few. Called by [`crate::sides`] and the tests.
 #![allow(unsafe_code)] // Mapping memory.
 
 use std::os::fd::OwnedFd;

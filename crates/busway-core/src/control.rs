@@ -1,5 +1,5 @@
-//! The encoding of the conversation that two hosts hold beside the data: greeting, heartbeat, and
-//! whatever the layer above wants carried.
+//! The encoding of the conversation between two hosts: greeting, heartbeat, and the messages of the
+//! layer above.
 //!
 //! # Frame
 //!
@@ -11,13 +11,13 @@
 //! + 12  body      postcard for hello and heartbeat, opaque for payload
 //! ```
 //!
-//! The encoding depends on no host's byte order, so that two hosts of different order can tell each
-//! other so.
+//! The encoding is independent of the hosts' byte order, so that two hosts of different order can
+//! report that to each other.
 //!
 //! Contract: nothing allocates; decoding borrows from the received bytes. [`decode`] takes one
-//! frame from a buffer (a datagram, a message of a ring); [`StreamDecoder`] cuts a byte stream into
-//! frames and survives any garbage: it reports it, skips to the next magic, and goes on. Called by
-//! the control plane of every bus.
+//! frame from a buffer (a datagram, a message of a ring). [`StreamDecoder`] cuts a byte stream into
+//! frames; it reports garbage, skips to the next magic and continues. Called by the control plane
+//! of every bus.
 
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +35,7 @@ pub const MAX_NAME_BYTES: usize = 255;
 
 const MAGIC: [u8; 4] = *b"BUSW";
 
-/// Order of the bytes in a word, as a host tells its peer.
+/// Order of the bytes in a word, as a host sends it to its peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ByteOrder {
     /// Least significant byte first.

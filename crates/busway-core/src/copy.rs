@@ -46,10 +46,10 @@ pub(crate) unsafe fn bulk(into: *mut u8, from: *const u8, len_bytes: usize) {
     }
 }
 
-/// As [`bulk`], by moves of 16 bytes whatever the length, for memory that no cache holds: each load
-/// of it is a round trip on the bus, so loads shall be wide, and the string instruction moves
-/// single bytes wherever the processor does not take its fast way (an emulated one never does: 0.9
-/// GB/s, 2 GB/s like this).
+/// As [`bulk`], by moves of 16 bytes at every length, for memory that no cache holds. Each load of
+/// it is a round trip on the bus, so loads should be wide, and the string instruction moves single
+/// bytes wherever the processor has no fast path (an emulated one never has: 0.9 GB/s, against 2
+/// GB/s).
 ///
 /// # Safety
 /// As for [`bulk`].

@@ -11,7 +11,7 @@
 use crate::window::OutOfBounds;
 
 /// Why a remote write was not accepted. Nothing of the message is published then, so the caller may
-/// try again or give up.
+/// try again or abandon it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RemoteError {
@@ -57,7 +57,7 @@ pub trait RemoteWrite {
     /// [`RemoteError`]; the word is not stored then.
     fn publish(&mut self, offset: usize, word: u64) -> Result<(), RemoteError>;
 
-    /// Sends on its way whatever still lingers here (a write-combining buffer, a doorbell). Does
-    /// nothing by default.
+    /// Sends what is still buffered here (a write-combining buffer, a doorbell). Does nothing by
+    /// default.
     fn flush(&mut self) {}
 }

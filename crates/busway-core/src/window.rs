@@ -252,7 +252,7 @@ impl Window {
 
     /// Orders all loads and stores before it before all stores after it, on this medium.
     ///
-    /// Partner: [`read_fence`](Self::read_fence) of whoever reads what is stored after it.
+    /// Partner: [`read_fence`](Self::read_fence) of a thread that reads what is stored after it.
     #[inline]
     pub fn write_fence(&self) {
         fence(Ordering::Release);
@@ -261,7 +261,8 @@ impl Window {
 
     /// Orders all loads before it before all loads and stores after it, on this medium.
     ///
-    /// Partner: [`write_fence`](Self::write_fence) of whoever wrote what was loaded before it.
+    /// Partner: [`write_fence`](Self::write_fence) of the thread that wrote what was loaded before
+    /// it.
     #[inline]
     pub fn read_fence(&self) {
         fence(Ordering::Acquire);

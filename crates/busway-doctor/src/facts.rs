@@ -140,7 +140,7 @@ pub fn idle_states(tree: &Tree) -> Vec<IdleState> {
     states.into_iter().filter_map(state).collect()
 }
 
-/// Who makes processors idle; `none` is said by kernels that only halt.
+/// The driver that makes processors idle; `none` on kernels that only halt.
 pub fn idle_driver(tree: &Tree) -> Option<String> {
     tree.read(&format!("{CPUS}/cpuidle/current_driver"))
 }

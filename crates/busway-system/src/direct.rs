@@ -124,7 +124,7 @@ impl System {
                     .is_some_and(|hop| (hop.link, hop.bus) == (link, bus))
         });
         let max_size_bytes = self.port(channel.source).max_size_bytes as usize;
-        // A shape that is impossible is no business of this function: the ports say so.
+        // This function ignores an impossible shape: the ports report it.
         let layout = register::Layout::new(slots as usize, max_size_bytes).ok()?;
         goes_there.then_some(layout)
     }

@@ -73,7 +73,7 @@ impl LinkBus {
 /// A link as one of its hosts sees it.
 #[derive(Clone, Debug)]
 pub struct LinkOf {
-    /// Index in [`crate::System::links`]: tells parallel links between the same hosts apart.
+    /// Index in [`crate::System::links`]: distinguishes parallel links between the same hosts.
     pub index: usize,
     /// The other host.
     pub peer: String,

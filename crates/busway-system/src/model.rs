@@ -81,7 +81,7 @@ pub enum KeepRule {
 /// Largest `depth` of a service rule: with a 64-byte line a message, 64 MiB of ring.
 pub const MAX_DEPTH: u32 = 1 << 20;
 
-/// What happens to a message that finds the queue full. Whatever is dropped is counted.
+/// What happens to a message that finds the queue full. Everything dropped is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {

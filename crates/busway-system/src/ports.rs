@@ -1,5 +1,4 @@
-//! Partitions, ports and channels of an ARINC 653 module, as plain values, whatever format they
-//! were written in.
+//! Partitions, ports and channels of an ARINC 653 module, as plain values, from every file format.
 //!
 //! Contract: everything here has been validated. A channel has one source and destinations of its
 //! kind and size, no port is in two channels, and hosts that a channel joins are linked by its bus.
@@ -134,8 +133,8 @@ pub struct Channel {
     /// Slots of the register of a sampling channel, 3 to 4096; `None` for a queuing channel. Every
     /// host computes the same.
     pub slots: Option<u32>,
-    /// What becomes of a message for a full queue; `None` for a sampling channel. Every host comes
-    /// to the same.
+    /// What happens to a message for a full queue; `None` for a sampling channel. Every host
+    /// computes the same.
     pub when_full: Option<WhenFull>,
     /// Index in [`crate::System::lanes`] of the lane on which gateways move its messages: 0, the
     /// default lane, where the file names none.
@@ -144,7 +143,7 @@ pub struct Channel {
     pub slots_from_file: bool,
 }
 
-/// What becomes of a message for a full queue.
+/// What happens to a message for a full queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WhenFull {

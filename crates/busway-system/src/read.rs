@@ -1,8 +1,8 @@
 //! Typed reads from a TOML table that knows its places.
 //!
-//! Contract: each reader returns the value, or notes exactly one problem at the right place and
-//! returns `None`, so that its caller goes on and finds the next problem. Used by [`crate::parse`]
-//! only.
+//! Contract: each reader returns the value, or reports exactly one problem at the right place and
+//! returns `None`, so that its caller continues and finds the next problem. Used by
+//! [`crate::parse`] only.
 
 use std::ops::Range;
 

@@ -19,7 +19,7 @@ pub fn tipc_event(bytes: &[u8]) {
     crate::tipc::decode_event(bytes);
 }
 
-/// What RDMA hosts tell each other: landing descriptions, requests, pieces of messages, credits.
+/// What RDMA hosts exchange: landing descriptions, requests, pieces of messages, credits.
 pub fn rdma(bytes: &[u8]) {
     crate::rdma::decode_all(bytes);
 }

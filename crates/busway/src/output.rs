@@ -42,7 +42,7 @@ pub fn describe(error: &anyhow::Error) -> String {
     said
 }
 
-/// Whether whoever read our output (`| head`) has gone: no failure of ours.
+/// Whether the reader of our output (`| head`) has closed it: not a failure.
 pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause

@@ -6,8 +6,8 @@ mod skip;
 
 use std::process::{Command, Stdio};
 
-/// Whether all of `tools` are here. If not, says so, and tells the file that `BUSWAY_SKIPPED`
-/// names.
+/// Whether all of `tools` are here. If not, prints that, and appends it to the file that
+/// `BUSWAY_SKIPPED` names.
 pub fn has(tools: &[&str]) -> bool {
     let is_missing = |tool: &&&str| {
         Command::new(**tool)

@@ -33,11 +33,11 @@
 //! sequence that any slot names, and the CRC-32C, which covers the sequence, says whether all of
 //! that message is there, and whether the slot was written again while it was copied.
 //!
-//! `start` separates sessions: what an earlier session left behind must not be taken for a message
-//! of this one. The owner of the memory sees to that with [`Layout::prepare`] before it tells the
-//! writer where the register lies. `start` should also differ by more than 2^48 from session to
-//! session (a random `u64` will do), so that a writer of the old session, which may still be at
-//! work, is noticed and not believed.
+//! `start` separates sessions: a reader must not take what an earlier session left for a message of
+//! this one. The owner of the memory ensures that with [`Layout::prepare`] before it gives the
+//! register to the writer. `start` should also differ by more than 2^48 from session to session (a
+//! random `u64` does), so that readers detect and reject a writer of the old session that is still
+//! running.
 
 mod reader;
 mod writer;
@@ -186,7 +186,7 @@ impl Layout {
     }
 
     /// Marks the register as empty for the session that begins at `start`. For the owner of the
-    /// memory, before it tells the writer where the register lies.
+    /// memory, before it gives the register to the writer.
     ///
     /// # Errors
     /// [`RemoteError`] of the memory.

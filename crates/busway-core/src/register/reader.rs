@@ -125,7 +125,7 @@ pub enum ReadError {
 pub struct Counters {
     /// Messages accepted, new or not.
     pub reads: u64,
-    /// Attempts given up because the writer overtook them.
+    /// Attempts abandoned because the writer overtook them.
     pub retries: u64,
     /// The most retries that one read needed.
     pub max_retries: u32,
@@ -179,7 +179,7 @@ impl RegisterReader {
         })
     }
 
-    /// Gives up a read after `retries` retries (16 by default).
+    /// Abandons a read after `retries` retries (16 by default).
     #[must_use]
     pub fn with_retries(self, retries: u32) -> Self {
         Self {
@@ -245,9 +245,9 @@ impl RegisterReader {
         Ok(ReadOutcome::Contended)
     }
 
-    /// Begins a read in two phases: copy from the [`Attempt`] what you like to where you like, then
-    /// ask [`Attempt::validate`] whether it counts. `None` if nothing was written in this session
-    /// yet, or if `latest` has gone back and the reader has patience.
+    /// Begins a read in two phases: copy from the [`Attempt`], then check with
+    /// [`Attempt::validate`] whether the copy is valid. `None` if nothing was written in this
+    /// session yet, or if `latest` has gone back and the reader has patience.
     ///
     /// # Errors
     /// [`ReadError::Corrupt`].

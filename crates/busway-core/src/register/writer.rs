@@ -55,9 +55,8 @@ impl<W: RemoteWrite> RegisterWriter<W> {
         })
     }
 
-    /// A writer that goes on behind `latest`, the register's newest message, where another writer
-    /// of the session that began at `start` has stopped: in an orderly way, or at any step of a
-    /// write.
+    /// A writer that continues behind `latest`, the register's newest message, where another writer
+    /// of the session that began at `start` has stopped, in order or at any step of a write.
     ///
     /// For several writers that take turns under a lock, in memory that they may read. `latest` is
     /// what [`RegisterReader::peek_sequence`](super::RegisterReader::peek_sequence) says, or

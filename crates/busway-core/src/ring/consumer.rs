@@ -23,8 +23,8 @@ pub struct Message {
     pub time_ns: u64,
 }
 
-/// What is wrong with a line. The producer, or somebody who writes in its place, broke the
-/// protocol; the ring cannot go on without a new session.
+/// What is wrong with a line. The producer, or another program in its place, broke the protocol;
+/// the ring cannot continue without a new session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Corrupt {
@@ -66,8 +66,8 @@ pub enum Corrupt {
     },
 }
 
-/// Bytes of the same message that a consumer with checksums looks at in vain before it gives up:
-/// some seconds of polling.
+/// Bytes of one message that a consumer with checksums checks without success before it fails: some
+/// seconds of polling.
 const PATIENCE_BYTES: u64 = 1 << 32;
 
 /// Why a message could not be looked at.
@@ -117,7 +117,7 @@ pub struct RingConsumer<C> {
     /// Data position of the next payload.
     next_data: u64,
     front: Option<Front>,
-    /// Positions that the producer was told last.
+    /// Positions in the last credit.
     told_lines: u64,
     told_data: u64,
     /// Credits are written back when this many lines or more than this many data bytes are owed.
@@ -160,7 +160,7 @@ impl<C: RemoteWrite> RingConsumer<C> {
         })
     }
 
-    /// A consumer that goes on at `position`, where another consumer of the same session has
+    /// A consumer that continues at `position`, where another consumer of the same session has
     /// stopped.
     ///
     /// For several consumers that take turns under a lock and hand the position on. The credits may
@@ -202,9 +202,9 @@ impl<C: RemoteWrite> RingConsumer<C> {
         }
     }
 
-    /// With checksums: gives up on a message whose commit word has come after looking at
-    /// `patience_bytes` of its bytes in vain, again and again (2^32 by default, which takes some
-    /// seconds of polling).
+    /// With checksums: fails on a message whose commit word has arrived after checking
+    /// `patience_bytes` of its bytes without success (2^32 by default, which takes some seconds of
+    /// polling).
     #[must_use]
     pub fn with_patience_bytes(self, patience_bytes: u64) -> Self {
         Self {
@@ -239,8 +239,8 @@ impl<C: RemoteWrite> RingConsumer<C> {
         }
     }
 
-    /// Judges the message of the line at offset `line`; what is wrong with it, and how many bytes
-    /// that took to see.
+    /// Checks the message of the line at offset `line`; returns what is wrong with it, and how many
+    /// bytes the check read.
     #[inline]
     fn examine(&self, line: usize) -> Result<Result<Front, (Corrupt, usize)>, OutOfBounds> {
         let position = self.next_line;
@@ -330,9 +330,9 @@ impl<C: RemoteWrite> RingConsumer<C> {
         }
     }
 
-    /// Whether the front message's commit word is still there, after everything that was copied of
-    /// the message. It goes away only if the memory stops to be what it was: a dead PCI link reads
-    /// all ones. `false` as well if no message was [`peek`](Self::peek)ed.
+    /// Whether the front message's commit word is still there after the message was copied. It
+    /// disappears only if the memory itself does: a dead PCI link reads all ones. `false` as well
+    /// if no message was [`peek`](Self::peek)ed.
     #[inline]
     #[must_use]
     pub fn stands(&self) -> bool {

@@ -39,11 +39,11 @@
 //! own memory only.
 //!
 //! Where writes may become visible in another order than they were made (two RDMA WRITEs over
-//! iWARP: RFC 5040, section 5.5), the commit word says only that the message is on its way, and the
-//! checksum says that it is here: a consumer that finds a wrong one looks again at the next poll.
-//! So there the commit word need not be a write of its own: it may go with its line
-//! ([`Layout::with_commit_in_line`]), and in a ring whose lines are wide enough a message is one
-//! write. Credits need no such help, since each is one word and an older one is ignored.
+//! iWARP: RFC 5040, section 5.5), the commit word only announces the message, and the checksum
+//! shows that it is complete: a consumer that finds a wrong checksum checks again at the next poll.
+//! So there the commit word need not be a write of its own. It may go with its line
+//! ([`Layout::with_commit_in_line`]), and in a ring with wide enough lines a message is one write.
+//! Credits need no such help, since each is one word and an older one is ignored.
 
 mod consumer;
 mod producer;
@@ -314,9 +314,8 @@ impl Layout {
         self.required_bytes
     }
 
-    /// Says in the credit words that nothing of the session that begins at `start` has been
-    /// released. For the owner of that memory, the producer's host, before it tells the consumer
-    /// where they lie.
+    /// Sets the credit words so that nothing of the session that begins at `start` is released. For
+    /// the owner of that memory, the producer's host, before it gives them to the consumer.
     ///
     /// # Errors
     /// [`RemoteError`] of the memory.

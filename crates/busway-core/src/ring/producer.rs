@@ -133,7 +133,7 @@ impl<W: RemoteWrite> RingProducer<W> {
         })
     }
 
-    /// A producer that goes on at `position`, where another producer of the same session has
+    /// A producer that continues at `position`, where another producer of the same session has
     /// stopped with nothing staged.
     ///
     /// For several producers that take turns under a lock and hand the position on. What the credit
@@ -241,7 +241,7 @@ impl<W: RemoteWrite> RingProducer<W> {
     /// Publishes all messages staged, with one fence.
     ///
     /// # Errors
-    /// [`RemoteError`]; messages not published stay staged, so that a later call may go on.
+    /// [`RemoteError`]; messages not published stay staged, so that a later call may continue.
     #[inline]
     pub fn commit(&mut self) -> Result<(), RemoteError> {
         if self.committed == self.next_line {
@@ -287,8 +287,8 @@ impl<W: RemoteWrite> RingProducer<W> {
         self.next_line.wrapping_sub(self.committed) as usize
     }
 
-    /// Messages that the consumer has not released yet, as far as its credits tell; 0 if it has
-    /// taken everything.
+    /// Messages that the consumer has not released yet, by its credits; 0 if it has taken
+    /// everything.
     pub fn unreleased(&mut self) -> usize {
         self.refresh();
         self.lines_in_use() as usize

@@ -122,7 +122,7 @@ impl Diagnosis {
     }
 }
 
-/// What only system calls can tell.
+/// What only system calls can show.
 #[derive(Clone, Debug, Default)]
 pub struct Probes {
     /// Whether a TIPC socket can be made; if not, what the system says. None: not tried.

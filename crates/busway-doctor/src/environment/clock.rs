@@ -14,11 +14,10 @@ fn now_ns() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// What the clock (`CLOCK_MONOTONIC`) can tell apart, and what looking at it costs.
+/// The resolution of the clock (`CLOCK_MONOTONIC`), and the cost of reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Clock {
-    /// Shortest time between two readings that differ, in ns: no shorter time can be told apart. At
-    /// least what a reading costs.
+    /// Shortest time between two readings that differ, in ns. At least the cost of a reading.
     pub resolution_ns: u64,
     /// What a reading costs in ns: the least mean of several rows of readings.
     pub read_ns: f64,

@@ -1,5 +1,4 @@
-//! What several links together may not do: use one piece of memory twice, or meet at one address
-//! where they can't be told apart.
+//! What several links together may not do: use one piece of memory twice, or listen at one address.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -104,7 +103,7 @@ fn same_memory(earlier: &Use<'_>, later: &Use<'_>, notes: &mut Notes<'_>) -> boo
     false
 }
 
-/// Parallel links are told apart by the address.
+/// The address distinguishes parallel links.
 fn same_route(earlier: &Use<'_>, later: &Use<'_>, notes: &mut Notes<'_>) {
     let address = listens(&later.settings);
     if address.is_none() || address != listens(&earlier.settings) || earlier.peer != later.peer {

@@ -1,4 +1,4 @@
-//! From a [`Draft`] to partitions and channels: looks names up and judges what can only be judged
+//! From a [`Draft`] to partitions and channels: resolves names, and checks what can only be checked
 //! together.
 //!
 //! Contract: the same for TOML and XML. Notes everything that is wrong; what it returns is right if
@@ -14,7 +14,7 @@ use crate::model::{Host, Lane};
 use crate::ports::{Channel, Direction, Partition, Port, PortKind, PortRef, WhenFull};
 use crate::slots::default_slots;
 
-/// What channels are judged against.
+/// What channels are checked against.
 struct Module<'a> {
     draft: &'a Draft,
     partitions: Vec<Partition>,
@@ -526,8 +526,7 @@ impl Module<'_> {
     }
 }
 
-/// What becomes of a message for a full queue: as the file says, else by the number of
-/// destinations.
+/// What happens to a message for a full queue: from the file, else by the number of destinations.
 fn when_full(
     kind: &PortKind,
     destinations: usize,

@@ -1,8 +1,8 @@
 //! What a host without a gateway, a real-time core, can't do.
 //!
-//! Contract: judges a file in which everything else is right. A core reaches other hosts only
-//! through memory that both see, and only by channels whose place follows from the file, since
-//! nobody there converses.
+//! Contract: checks a file in which everything else is right. A core reaches other hosts only
+//! through memory that both see, and only by channels whose place follows from the file, since a
+//! core has no conversation.
 
 use std::ops::Range;
 

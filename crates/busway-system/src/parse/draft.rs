@@ -1,8 +1,8 @@
 //! What the readers of TOML and of XML find, before names are looked up: the one input of
 //! [`super::connect`].
 //!
-//! Contract: what can be judged of a thing alone has been judged and noted by its reader; places
-//! and keys are kept for what can only be judged together.
+//! Contract: its reader has checked and reported each thing by itself; places and keys are kept for
+//! what can only be checked together.
 
 use crate::System;
 use crate::diagnostic::{Notes, SourceSpan};

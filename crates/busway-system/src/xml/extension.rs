@@ -94,7 +94,7 @@ pub(super) fn bus(element: &Element<'_>, parent: &str, notes: &mut Notes<'_>) ->
     }
 }
 
-/// `Queue`: what becomes of a message for a full one.
+/// `Queue`: what happens to a message for a full one.
 pub(super) fn queue(element: &Element<'_>, parent: &str, notes: &mut Notes<'_>) -> Option<(WhenFull, Spot)> {
     let key = format!("{parent}/Queue");
     element.only(&key, &["WhenFull"], notes);

@@ -62,7 +62,7 @@ pub trait Bus: Sized + 'static {
     ) -> Result<Box<dyn Link<M>>, OpenError>;
 }
 
-/// What the settings of a link say. Everything but [`validate`](Self::validate) is asked of valid
+/// What the settings of a link describe. Call everything but [`validate`](Self::validate) on valid
 /// settings only.
 pub trait LinkSettings: Debug {
     /// Checks the tables of both hosts, each alone and against each other.

@@ -12,7 +12,7 @@ pub struct WindowUse {
     pub access: Access,
     /// What it lies in, for people: a file, a resource of a PCI function.
     pub source: String,
-    /// Equal for two windows in the same memory, as far as their names tell.
+    /// Equal for two windows in the same memory, by their names.
     pub memory: String,
     /// Whether `source` is the path of a file or device.
     pub is_path: bool,

@@ -81,7 +81,7 @@ pub struct Ends {
     other: Window,
     /// Identifies the channel's description.
     key: u64,
-    /// Keep the memory behind the windows; `None` where it lives for ever.
+    /// Keep the memory behind the windows; `None` where it is never unmapped.
     _memory: Option<[PortMemory; 2]>,
 }
 

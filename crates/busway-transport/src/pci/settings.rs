@@ -121,7 +121,7 @@ pub struct WakeSettings {
     pub vectors: u32,
 }
 
-/// A window's keys, judged alone.
+/// A window's keys, checked alone.
 struct Named {
     source: Source,
     medium: Medium,

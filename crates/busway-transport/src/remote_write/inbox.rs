@@ -31,7 +31,7 @@ pub enum Step {
     Empty,
     /// The sink can't take the message yet.
     Later,
-    /// An entry was taken, and the message goes on.
+    /// An entry was taken, and the message continues.
     Piece,
     /// A message was delivered.
     Delivered,
@@ -88,7 +88,7 @@ impl<A: RemoteAccess> Inbox<A> {
         let _ = self.ring.flush_credits();
     }
 
-    /// Takes one entry. `wanted` judges the mark of a message before the sink is asked.
+    /// Takes one entry. `wanted` decides by the mark of a message, before the sink is asked.
     ///
     /// # Errors
     /// The bytes follow no protocol; the same again at every later call.

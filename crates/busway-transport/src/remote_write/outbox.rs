@@ -194,7 +194,7 @@ impl<M: Message, A: RemoteAccess> Outbox<M, A> {
         self.out.wake();
     }
 
-    /// Takes in what the receiver wishes.
+    /// Reads what the receiver asks for.
     pub fn poll_waker(&mut self) {
         self.out.waker.poll();
     }

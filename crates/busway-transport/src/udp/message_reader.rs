@@ -8,11 +8,11 @@ use crate::stream::rest_of;
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// To a head; so many of its bytes have arrived.
+    /// To a head; this many of its bytes have arrived.
     Head(usize),
-    /// To this message; so many bytes of user header and payload have landed.
+    /// To this message; this many bytes of user header and payload have landed.
     Landing(Head, usize),
-    /// To a discarded message; so many bytes are still to come.
+    /// To a discarded message; the bytes still to come.
     Discarding(u64),
 }
 
@@ -142,7 +142,7 @@ impl MessageReader {
         budget.left -= 1;
     }
 
-    /// Abandons the message in progress; the stream goes on at another head.
+    /// Abandons the message in progress; the stream continues at another head.
     pub(super) fn abandon(&mut self, sink: &mut dyn Sink) {
         if let State::Landing(..) = self.state {
             sink.abandon();

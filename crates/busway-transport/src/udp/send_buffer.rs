@@ -221,7 +221,7 @@ impl<M: Message> Reader<'_, M> {
         }
     }
 
-    /// Goes on to the next segment; false if there is none.
+    /// Moves to the next segment; false if there is none.
     fn enter_next(&mut self) -> bool {
         let Some(segment) = self.outgoing.segments.get(self.next) else {
             return false;

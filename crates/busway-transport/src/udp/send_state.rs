@@ -368,7 +368,7 @@ impl<M: Message> SendState<M> {
         Err(error)
     }
 
-    /// Goes on after the end was dropped; whether everything has arrived.
+    /// Continues after the end was dropped; whether everything has arrived.
     fn finish(&mut self) -> Result<bool, ChannelError> {
         let has_sent_end = self.sending.has_sent_end();
         self.flush()?;

@@ -16,7 +16,7 @@ const MAX_WINDOW_BYTES: u64 = 1 << 30;
 /// What every IPv6 path carries (RFC 8200, 5), and any IPv4 path worth the name.
 const MIN_MTU_BYTES: u16 = 1280;
 
-/// What becomes of a message of a queuing channel that the network loses.
+/// What happens to a message of a queuing channel that the network loses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Delivery {

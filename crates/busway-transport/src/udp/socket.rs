@@ -175,7 +175,7 @@ impl UdpSocket {
 
     /// The conversation ended: the ends read what has arrived and then fail.
     pub(super) fn set_void(&self) {
-        // Release: pairs with the acquire in `is_void`; whoever is woken by the shutdown sees it.
+        // Release: pairs with the acquire in `is_void`; a thread that the shutdown wakes sees it.
         self.is_void.store(true, Ordering::Release);
         // Wakes lanes that sleep on the socket. It fails only if the socket is not connected, where
         // none does.

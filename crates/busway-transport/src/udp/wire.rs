@@ -221,7 +221,7 @@ impl Recipients<'_> {
     }
 }
 
-/// Length of the header of a datagram for so many recipients, in bytes.
+/// Length of the header of a datagram for this many recipients, in bytes.
 pub(super) const fn multicast_header_bytes(receivers: usize) -> usize {
     RECIPIENTS_AT + receivers * RECIPIENT_BYTES
 }

@@ -50,7 +50,7 @@ pub struct Armed {
 }
 
 impl Armed {
-    /// Goes on from `generation`, the number of the last arming (0 at first).
+    /// Continues from `generation`, the number of the last arming (0 at first).
     pub fn new(word: Window, generation: u64) -> Armed {
         Armed { word, generation }
     }

@@ -50,7 +50,7 @@ impl OwnDoorbell {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
-        // For writing as well, so that it never reports a hang-up when a ringer goes away.
+        // For writing as well, so that it never reports a hang-up when a peer closes its end.
         let fifo = open_fifo(&path, OFlags::RDWR)?;
         let bell = OwnDoorbell {
             fd: fifo,

@@ -48,7 +48,7 @@ impl OwnHeader {
         })
     }
 
-    /// Begins a conversation: whatever the peer knew of the one before is void.
+    /// Begins a conversation: everything of the one before is void.
     pub fn begin(&mut self, conversation: u64) {
         self.echo = 0;
         self.rings = 0;
@@ -216,7 +216,7 @@ fn unusable(why: String) -> Result<PeerHeader, OutOfBounds> {
     Ok(PeerHeader::Unusable(why))
 }
 
-/// Judges a hello whose checksum is right.
+/// Checks a hello whose checksum is right.
 fn judge(conversation: u64, hello: &[u8], peer_host: &str) -> PeerHeader {
     let hello = match control::decode(hello) {
         Ok(Some((Body::Hello(hello), _))) => hello,

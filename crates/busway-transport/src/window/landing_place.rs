@@ -43,7 +43,7 @@ impl LandingPlace {
         }
     }
 
-    /// Judges a peer's description: the parts, and where in the window the place begins.
+    /// Checks a peer's description: the parts, and where in the window the place begins.
     pub fn check(&self, layout: &WindowLayout) -> Result<(Parts, usize), String> {
         let parts = self
             .shape

@@ -21,7 +21,7 @@ const SMALLEST_BUDGET_BYTES: usize = 8 << 10;
 /// With n places in use, the next one's budget is the area / this / (n + 2), or less if no such
 /// range is free.
 const FIRST_SHARE: usize = 3;
-/// So many places get the first share.
+/// This many places get the first share.
 const FIRST_PLACES: usize = 8;
 /// The same for further places. At most 0.6 of the area is used by then; the next two hundred take
 /// less than 0.4.

@@ -59,10 +59,10 @@ pub enum MapError {
         path: PathBuf,
         kind: &'static str,
     },
-    /// The PCI function is of no use now.
+    /// The PCI function can't be used now.
     #[error(transparent)]
     Function(#[from] FunctionError),
-    /// The ivshmem server is of no use now.
+    /// The ivshmem server can't be used now.
     #[error(transparent)]
     Server(#[from] ServerError),
 }

@@ -89,7 +89,7 @@ enum Step {
     Wait(u64),
     /// This member sends by unicast, up to this offset of its stream.
     Unicast(usize, u64),
-    /// These members share datagrams, with at most so many bytes of the stream.
+    /// These members share datagrams, with at most this many bytes of the stream.
     Multicast(Subset, u64),
 }
 
@@ -113,7 +113,7 @@ impl<M: Message> MulticastGroup<M> {
         }
         inner.members.push(state.clone());
         if inner.members.len() > 1 {
-            // Without a socket all go on with unicast; the next sender that joins tries again.
+            // Without a socket all use unicast; the next sender that joins tries again.
             let path = inner.path.take().or_else(|| Path::open(address).ok());
             if let Some(path) = path {
                 inner.enroll(path.port, failures);
@@ -123,7 +123,7 @@ impl<M: Message> MulticastGroup<M> {
         true
     }
 
-    /// Removes a sender, which goes on with unicast.
+    /// Removes a sender, which uses unicast from then on.
     pub fn remove(&self, state: &SharedState<M>) {
         let mut inner = lock(&self.inner);
         inner.members.retain(|member| !Arc::ptr_eq(member, state));
@@ -210,7 +210,7 @@ fn maintain<M: Message>(state: &mut SendState<M>, group: &UdpSocket, now_ns: u64
     };
 }
 
-/// Ends a membership: the sender goes on with unicast.
+/// Ends a membership: the sender uses unicast from then on.
 fn leave<M: Message>(state: &mut SendState<M>, group: &UdpSocket) {
     state.wake.wait_for_group_room(group, false);
     state.membership = None;

@@ -53,7 +53,7 @@ impl GroupReceiver {
         })
     }
 
-    /// Joins the group on this port. If that fails, the sender goes on with unicast.
+    /// Joins the group on this port. If that fails, the sender uses unicast.
     pub fn join(&mut self, port: u16, unicast: &UdpSocket) {
         if self.group.as_ref().is_some_and(|(joined, _)| *joined == port) {
             return;

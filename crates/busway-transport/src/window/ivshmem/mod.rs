@@ -51,7 +51,7 @@ pub struct Server {
     pub expected_number: Option<u16>,
 }
 
-/// Why a server is of no use now. Links show it and try again.
+/// Why a server can't be used now. Links report it and try again.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {

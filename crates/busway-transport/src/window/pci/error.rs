@@ -11,7 +11,7 @@ use super::selector::{Address, Selector};
 /// The problem of a function that answers reads with ones only.
 pub(crate) const ALL_ONES: &str = "reads all ones: the PCI link is down or the function is in reset";
 
-/// Why a PCI function, or a resource of it, is of no use now.
+/// Why a PCI function, or a resource of it, can't be used now.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FunctionError {

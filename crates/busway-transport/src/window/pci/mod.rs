@@ -69,7 +69,7 @@ impl OpenFunction {
         format!("PCI function {address}")
     }
 
-    /// Why the mapping is of no use any more. `None`: it is well.
+    /// Why the mapping can't be used any more; `None` while it can.
     pub fn fault(&self) -> Option<String> {
         match self {
             OpenFunction::Sysfs(handle) => handle.fault(),

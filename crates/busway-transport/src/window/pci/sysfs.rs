@@ -171,7 +171,7 @@ impl SysfsHandle {
         self.address
     }
 
-    /// Why the mapping is of no use any more. `None`: it is well.
+    /// Why the mapping can't be used any more; `None` while it can.
     pub fn fault(&self) -> Option<String> {
         match std::fs::metadata(&self.file) {
             Ok(metadata) if metadata.ino() != self.inode => {

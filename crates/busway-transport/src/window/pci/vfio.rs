@@ -331,7 +331,7 @@ impl Device {
         self.address
     }
 
-    /// Why the function is of no use any more. `None`: it is well.
+    /// Why the function can't be used any more; `None` while it can.
     pub fn fault(&self) -> Option<String> {
         let address = self.address;
         let mut count = [0; 8];

@@ -18,7 +18,7 @@ pub struct ChannelReport<'a> {
     pub max_size_bytes: u32,
     pub source: End<'a>,
     pub routes: Vec<RouteReport<'a>>,
-    /// What becomes of a message for a full queue; `None` for a sampling channel.
+    /// What happens to a message for a full queue; `None` for a sampling channel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when_full: Option<WhenFull>,
     /// The lane on which gateways move the messages, if any crosses.
