@@ -13,7 +13,7 @@ const LOSSLESS: Settings = Settings::lossless(16);
 pub const GROUP: &str = "multicast = \"239.192.7.1\"";
 pub const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// Host `a` and so many others over UDP; `settings` are added to the tables of `a`.
+/// Host `a` and this many others over UDP; `settings` are added to the tables of `a`.
 pub fn links(others: usize, settings: &str) -> String {
     let mut text = String::new();
     for (number, host) in NAMES[1..=others].iter().enumerate() {

@@ -127,7 +127,7 @@ macro_rules! arrives {
     };
 }
 
-/// Waits until a service has so many subscribers, the gateway's among them.
+/// Waits until a service has this many subscribers, the gateway's among them.
 #[macro_export]
 macro_rules! subscribers_become {
     ($service:expr, $count:expr) => {

@@ -144,8 +144,8 @@ pub fn links_over<const N: usize>(buses: [Bus; N], more: &str) -> Option<Rig> {
     rig.map_err(|what| skipped(&what)).ok()
 }
 
-/// Has the memory link, which is the first one, go down each `period`, so many `times`; it comes up
-/// as soon as the gateways have mended it. Waits until both have all links.
+/// Makes the memory link, which is the first one, go down at each `period`, `times` times; it comes
+/// up as soon as the gateways have repaired it. Waits until both have all links.
 pub fn comes_and_goes(rig: &Rig, period: Duration, times: usize) {
     let outage = Outage::of_headers(rig, 0, period);
     eventually("the bus comes and goes", || {

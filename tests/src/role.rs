@@ -1,4 +1,4 @@
-//! What the Rust program under test can be told to do, what it reports, and the messages that it
+//! What the Rust program under test does on command, what it reports, and the messages that it
 //! sends.
 //!
 //! A message is a slice of bytes: origin and number in the first 16 (little-endian), then a pattern
@@ -21,7 +21,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Publishers wait for room in a buffer of so many messages.
+    /// Publishers wait for room in a buffer of this many messages.
     pub const fn lossless(buffer: usize) -> Settings {
         Settings {
             safe_overflow: Some(false),
@@ -29,7 +29,7 @@ impl Settings {
         }
     }
 
-    /// A full buffer of so many messages loses its oldest one.
+    /// A full buffer of this many messages loses its oldest one.
     pub const fn overwriting(buffer: usize) -> Settings {
         Settings {
             safe_overflow: None,

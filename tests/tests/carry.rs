@@ -1,4 +1,4 @@
-//! Whatever a program can publish arrives byte for byte on the other host, as the same type.
+//! Everything that a program can publish arrives byte for byte on the other host, as the same type.
 
 use busway_tests::{
     Bus, Rig, arrives, name, on_each_bus, publisher, received, service, subscriber, subscribers_become,

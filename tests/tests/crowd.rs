@@ -16,8 +16,8 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Two hosts whose link is given up after 10 s of silence, not 1.5 s: what is tested here is no
-/// matter of a busy machine.
+/// Two hosts whose link times out after 10 s of silence, not 1.5 s: this test is not about a busy
+/// machine.
 fn patient_pair(bus: Bus) -> Rig {
     let mut rig = Rig::stopped(&["a", "b"], &[(0, 1, bus)], "");
     let mut text = std::fs::read_to_string(&rig.system).expect("the rig's own file");

@@ -1,4 +1,4 @@
-//! Processes die, cables are cut, peers talk nonsense, memory runs out: the rest goes on, and data
+//! Processes die, cables are cut, peers send garbage, memory runs out: the rest continues, and data
 //! flows again by itself.
 
 use std::io::Write;

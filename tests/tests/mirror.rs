@@ -186,7 +186,7 @@ fn full_local_service_is_not_disturbed(bus: Bus) {
     };
     let home = open(&a);
     appears(&b, "full");
-    // The gateway knows the service and has told of it; every place is still free for programs.
+    // The gateway knows the service and has offered it; every place is still free for programs.
     let publisher = publisher!(home);
     let other = open(&second);
     let subscriber = subscriber!(other);

@@ -236,7 +236,7 @@ fn overflowing_channel_counts_losses_and_notifies_receiver(bus: Bus) {
     });
     take_all();
     assert!(received <= 8, "{received} in two queues of four");
-    // What was lost here is told over there with the next message that crosses.
+    // The next message that crosses reports over there what was lost here.
     out.send(&(COUNT + 1).to_le_bytes(), 0).expect("there is room");
     let (number, lost) = eventually("the next message", || receive(port, Duration::from_secs(1)));
     assert_eq!(number, COUNT + 1);

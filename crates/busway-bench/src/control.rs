@@ -20,7 +20,7 @@ struct Shared {
     total: AtomicU64,
 }
 
-/// The worker's view of its parent's wishes.
+/// What a worker reads of its parent's commands.
 #[derive(Clone, Debug)]
 pub(crate) struct Control(Arc<Shared>);
 

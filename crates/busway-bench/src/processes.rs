@@ -151,7 +151,7 @@ pub struct Worker {
     process: Option<Process>,
     commands: Option<Commands>,
     reports: Receiver<Report>,
-    /// Taken in by [`check`](Self::check), for whoever waits for it.
+    /// Read by [`check`](Self::check), for a caller that waits for it.
     pending: VecDeque<Report>,
     /// The newest figures that it reported.
     pub progress: Measured,

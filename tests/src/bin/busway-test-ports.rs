@@ -107,7 +107,8 @@ fn check_in_two_threads(partition: &Partition, stop: &AtomicBool) {
             println!("{}", least.unwrap_or_default());
             std::thread::sleep(REPORT);
         }
-        // A reader that found something wrong has ended: say so now, and don't wait for the other.
+        // A reader that found something wrong has ended: report it now, and don't wait for the
+        // other.
         if !stop.load(Ordering::Relaxed) {
             std::process::exit(1);
         }

@@ -25,7 +25,7 @@ struct Reporter {
 }
 
 impl Reporter {
-    /// Tells how things stand, if it is time. Returns whether to go on.
+    /// Reports the state, if it is time. Returns whether to continue.
     fn turn(&mut self) -> bool {
         if self.last.elapsed() >= REPORT {
             self.tell();

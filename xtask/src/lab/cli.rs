@@ -94,7 +94,7 @@ struct Setup {
     /// The guest's processors
     #[arg(long, default_value_t = 1)]
     processors: u8,
-    /// Seconds after which the program is given up
+    /// Seconds after which the program is ended
     #[arg(long, default_value_t = 300)]
     timeout: u64,
 }

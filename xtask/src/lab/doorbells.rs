@@ -106,7 +106,7 @@ struct PeerSlot {
     listener: UnixListener,
     vectors: Vec<OwnedFd>,
     peer: Option<UnixStream>,
-    /// Somebody has had it, and the others were told.
+    /// A guest had it, and the others know that.
     is_known: bool,
 }
 

@@ -211,7 +211,7 @@ fn merged(name: &str) -> String {
     }
 }
 
-/// FNV-1a: tells the contents of the store apart, proves nothing.
+/// FNV-1a: distinguishes the contents of the store, proves nothing.
 pub(super) fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

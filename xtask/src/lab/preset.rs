@@ -55,7 +55,7 @@ impl Preset {
                 &["ib_uverbs", "rdma_ucm", "siw"],
                 "rdma link add siw0 type siw netdev eth0".to_owned(),
             ),
-            // Whoever maps it enables it.
+            // The program that maps it enables it.
             Preset::Pci => (&[], String::new()),
             Preset::PciDoorbell => (&[], bind_to_vfio(&[WINDOW_SLOT, WINDOW_SLOT + 1])),
         }

@@ -1,8 +1,8 @@
 //! `busway bench all`: every experiment after the other, each with its result and its page in one
 //! directory.
 //!
-//! What the directory holds already is left as it is, so that a run that was ended goes on where it
-//! was.
+//! A result that the directory holds already is not measured again, so that a run that was stopped
+//! continues.
 //!
 //! The times are such that a machine of two cores is done in about a quarter of an hour; each
 //! experiment by itself, with its own defaults, looks longer.

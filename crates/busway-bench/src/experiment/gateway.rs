@@ -45,7 +45,7 @@ pub struct Args {
     /// Leave out the cost of idle gateways
     #[arg(long)]
     pub no_idle: bool,
-    /// Send so many messages in each stream and round trip test, instead of for a time
+    /// Send this many messages in each stream and round trip test, instead of for a time
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
     pub messages: Option<u64>,
     /// What all experiments understand.

@@ -1,10 +1,9 @@
-//! `busway bench jitter`: one technology, one size, for as long as is asked: the distribution of
-//! round trips, and when each new maximum came.
+//! `busway bench jitter`: one technology, one size, for a long time: the distribution of round
+//! trips, and when each new maximum came.
 //!
-//! After Dolphin's run of 24 hours with `scipp -hist`. What was found is saved every ten seconds,
-//! so that nothing but those is lost whatever happens; when a program, a gateway or the other
-//! machine fails, the interruption is reported and the run goes on; and a run that was ended is
-//! continued from its file.
+//! After Dolphin's run of 24 hours with `scipp -hist`. Results are saved every ten seconds, so that
+//! at most those are lost. When a program, a gateway or the other machine fails, the run reports
+//! the interruption and continues; a run that was stopped continues from its file.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

@@ -30,8 +30,8 @@ const DEFAULTS: Quick = Quick {
 /// Options of `busway bench latency`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Args {
-    /// Send so many messages a second, whether or not the one before is answered; times then count
-    /// from the intended instant of sending
+    /// Send this many messages a second, whether or not the one before is answered; times then
+    /// count from the intended instant of sending
     #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub open_loop: Option<u32>,
     /// What all experiments understand.

@@ -72,8 +72,8 @@ impl Common {
         self.seconds.unwrap_or(defaults.seconds[usize::from(!self.quick)])
     }
 
-    /// The time that the whole run has: less than a minute if it shall be quick and was not told
-    /// how long or how often to measure.
+    /// The time for the whole run: less than a minute with --quick, unless options say how long or
+    /// how often to measure.
     pub(crate) fn budget(&self) -> Budget {
         Budget::new(self.quick && self.rounds.is_none() && self.seconds.is_none())
     }

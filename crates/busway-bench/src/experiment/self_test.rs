@@ -70,7 +70,7 @@ pub struct Args {
     pub common: Common,
 }
 
-/// Measures, judges, and writes the files asked for.
+/// Measures, compares with what is known, and writes the files asked for.
 ///
 /// # Errors
 ///

@@ -21,7 +21,7 @@ use crate::technology::{MeetingPoint, Reach, Side};
 use crate::worker::{Exchange, ExchangePart, Extent, NUMBERS, Report, Role};
 
 const HOSTS: [&str; 2] = ["vision", "control"];
-/// Runs that can be told apart by the numbers of their messages, which leave two bits for marks
+/// Runs that the numbers of their messages can distinguish; these leave two bits for marks
 /// ([`NUMBERS`]).
 const RUNS: u64 = 1 << 21;
 

@@ -18,7 +18,7 @@ use crate::worker::{ExchangePart, Extent};
 /// The step between sizes, and the last of them, as published.
 const STEP_BYTES: usize = 512;
 const LAST_STEP_BYTES: usize = 40_448;
-/// Powers of two go on from here.
+/// Powers of two from here on.
 const FIRST_POWER_BYTES: usize = 64 << 10;
 const LAST_POWER_BYTES: usize = 4 << 20;
 const MESSAGES: u64 = 10_000;
@@ -41,7 +41,7 @@ const LEAST_LOAD_FIRST: [Wait; 3] = [Wait::Event, Wait::Adaptive, Wait::Spin];
 /// Options of `busway bench throughput`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Args {
-    /// Send so many messages of each size [default: 10000, unless --seconds says how long]
+    /// Send this many messages of each size [default: 10000, unless --seconds says how long]
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
     pub messages: Option<u64>,
     /// What all experiments understand.
@@ -52,7 +52,7 @@ pub struct Args {
 /// Options of `busway bench stream`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct StreamArgs {
-    /// Send a message each so many µs [default: 80000]
+    /// Time between two messages in µs [default: 80000]
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub interval: Option<u64>,
     /// What all experiments understand.
@@ -148,8 +148,7 @@ fn one_way(
             // Not yet cut down to the first by --quick, which may spin.
             let mut waits = common.all_waits(&one, cores);
             if common.wait.is_empty() {
-                // What waits for the next message of a slow stream by spinning costs a core
-                // whatever comes.
+                // A receiver of a slow stream that waits by spinning costs a core at every rate.
                 if experiment == Experiment::Stream {
                     waits.sort_by_key(|wait| LEAST_LOAD_FIRST.iter().position(|it| it == wait));
                 }

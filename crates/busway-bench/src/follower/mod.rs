@@ -1,13 +1,12 @@
 //! The other machine of a measurement between two: `busway bench follower` there, `--follower HOST`
 //! here.
 //!
-//! Contract: the follower serves one run after the other, and one at a time. It starts what the run
-//! asks for in a directory of its own, and ends it when the connection that asked for it closes,
-//! whatever happened to the other machine. It starts no other programs than workers of technologies
-//! that reach another machine, and gateways, and maps no other window than the one on its command
-//! line. There is no authentication, and a gateway opens what the system file names: whoever
-//! reaches the follower's port can load this machine and make it open windows, so it belongs on a
-//! network of one's own, and not to root.
+//! Contract: the follower serves one run at a time. It starts what the run asks for in a directory
+//! of its own, and ends it when the connection of that run closes, whatever happened to the other
+//! machine. It starts only workers of technologies that reach another machine, and gateways, and
+//! maps only the window on its command line. There is no authentication, and a gateway opens what
+//! the system file names: anyone who reaches the follower's port can load this machine and make it
+//! open windows. So run it on a network of your own, and not as root.
 //!
 //! A connection carries one request as a line of JSON, and is answered by one reply. Then it is
 //! what was asked for: the run itself (which ends with it), standard input and output of a worker,

@@ -70,8 +70,8 @@ pub(super) enum Reply {
     },
 }
 
-/// Lets the system notice that the other machine is gone without a word, after some half a minute
-/// (tcp(7), TCP_KEEPIDLE): a run must not stay under way for ever.
+/// Lets the system detect a silent end of the other machine, after about half a minute (tcp(7),
+/// TCP_KEEPIDLE), so that a run ends.
 pub(super) fn notice_silence(connection: &TcpStream) -> std::io::Result<()> {
     sockopt::set_socket_keepalive(connection, true)?;
     sockopt::set_tcp_keepidle(connection, Duration::from_secs(10))?;

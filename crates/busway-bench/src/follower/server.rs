@@ -102,7 +102,7 @@ impl Server {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends what is under way: whoever serves a connection notices.
+    /// Ends the run; the threads that serve its connections notice.
     fn shut_down(&self) {
         for connection in self.open().values() {
             let _ = connection.shutdown(Shutdown::Both);

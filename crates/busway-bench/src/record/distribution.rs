@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer as _, V2DeflateSerializer};
 use serde::{Deserialize, Serialize};
 
-/// Longest time that is told apart, in ns; longer ones count as this.
+/// Longest time with a bucket of its own, in ns; longer ones count as this.
 const MAX_NS: u64 = 100_000_000_000;
 const DIGITS: u8 = 3;
 

@@ -1,5 +1,5 @@
-//! The result of a run, whatever the experiment: what `--json` writes, and what tables, `--csv`,
-//! `--report` and `busway bench compare` are made from.
+//! The result of a run of any experiment: what `--json` writes, and the source of tables, `--csv`,
+//! `--report` and `busway bench compare`.
 //!
 //! Contract: field names are stable and carry their units; a field that does not apply to an
 //! experiment is absent; a reader takes fields that it does not know for absent.

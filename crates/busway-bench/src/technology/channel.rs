@@ -31,7 +31,7 @@ use crate::record::Measured;
 
 const PREFIX: &str = "channel-";
 const SAMPLING_PREFIX: &str = "channel-sampling-";
-/// Messages on their way are no longer than this together, unless four are.
+/// The most bytes under way, unless four messages are longer.
 const QUEUE_BYTES: usize = 1 << 20;
 /// Most buffers for messages that a bus holds until it has sent them.
 const MAX_BUFFERS: usize = 32;

@@ -378,8 +378,8 @@ impl Path for Iceoryx1 {
                 self.payload_bytes
             ));
         }
-        // SAFETY: a chunk that was loaned has so many bytes, aligned to 8, and is nobody else's
-        // until it is published.
+        // SAFETY: a loaned chunk has this many bytes, aligned to 8, and no other owner until it is
+        // published.
         let bytes =
             unsafe { std::slice::from_raw_parts_mut(chunk.cast::<MaybeUninit<u8>>(), self.payload_bytes) };
         message.fill_uninit(bytes, self.touched);
@@ -403,8 +403,8 @@ impl Path for Iceoryx1 {
             }
         }
         // SAFETY: only the other program publishes under this name, unique to the measurement, and
-        // always so many bytes. Each was written by a program or is a zero of the kernel's shared
-        // memory. Nobody writes into a chunk before all have released it.
+        // always this many bytes. Each was written by a program or is a zero of the kernel's shared
+        // memory. No program writes into a chunk before all have released it.
         let bytes = unsafe { std::slice::from_raw_parts(chunk.cast::<u8>(), self.payload_bytes) };
         let received = Message::read(bytes, self.touched);
         // SAFETY: the chunk was taken from this subscriber, and is not used after this.

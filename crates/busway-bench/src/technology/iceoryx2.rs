@@ -219,7 +219,7 @@ impl Iceoryx2 {
     fn sleep(&self, at_most: Duration) {
         match &self.listener {
             Some(listener) => {
-                // Whatever goes wrong with the announcement, the next look finds the message.
+                // If the announcement fails, the next poll finds the message.
                 if let Err(error) = listener.timed_wait(|_| (), at_most) {
                     tracing::debug!(%error, "waiting for a notification failed");
                 }

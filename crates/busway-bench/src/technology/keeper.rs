@@ -61,9 +61,9 @@ impl Drop for Keeper {
     }
 }
 
-/// Gives up what the thread has inherited of the program's conditions: its priority always; its
-/// processor where that is the only one and there are others. What is refused stays as it was: then
-/// the link says so.
+/// Undoes conditions that the thread has inherited from the program: its priority always; its
+/// processor where that is the only one and there are others. What the system refuses stays as it
+/// was, and the link reports it.
 fn stand_aside() {
     // SAFETY: a zeroed sched_param is the one that SCHED_OTHER asks for; pid 0 is the calling
     // thread; the call only reads the structure.

@@ -97,7 +97,7 @@ impl<S: Socket> Path for Stream<S> {
         }
         loop {
             match self.socket.read(&mut self.incoming[self.filled..]) {
-                // The end of the stream: the other program is done, and the parent will tell this
+                // The end of the stream: the other program is done; the parent will command this
                 // one.
                 Ok(0) => {
                     std::thread::sleep(Duration::from_millis(1));

@@ -25,8 +25,8 @@ const DATAGRAM_BYTES: usize = 65_504;
 /// In front of each piece: which message, which piece, in native byte order.
 const HEAD_BYTES: usize = 8;
 const PIECE_BYTES: usize = DATAGRAM_BYTES - HEAD_BYTES;
-/// What is asked of the system for either buffer of a socket: room for a long message each way with
-/// the kernel's bookkeeping.
+/// Requested size of either buffer of a socket: room for a long message each way with the kernel's
+/// bookkeeping.
 const SOCKET_BUFFER_BYTES: usize = 16 << 20;
 
 pub(super) fn describe() -> [Description; 1] {
@@ -186,7 +186,7 @@ impl Udp {
                 )
             };
             match sent {
-                // A refusal tells of an earlier datagram, for which nobody listened: it is lost, as
+                // A refusal concerns an earlier datagram, which no socket received: it is lost, as
                 // this one may be.
                 Ok(_) | Err(Errno::CONNREFUSED | Errno::NOBUFS) => self.leaving.1 += 1,
                 Err(Errno::AGAIN) => return Ok(false),

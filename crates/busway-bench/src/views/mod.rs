@@ -30,7 +30,7 @@ pub fn text(run: &Run, show: &Show) -> String {
     text_within(run, show, terminal::width())
 }
 
-/// A run as tables for people, on a terminal of so many columns; `None`: as wide as they are.
+/// A run as tables for people, on a terminal of this width; `None`: as wide as they are.
 pub fn text_within(run: &Run, show: &Show, width: Option<usize>) -> String {
     let alone = [(String::new(), run)];
     terminal::text(&Set::new(&alone, &[]), show, width)

@@ -24,7 +24,7 @@ pub enum Report {
     Interim(Box<Measured>),
     Calls(Calls),
     Done,
-    /// It cannot go on; the process ends.
+    /// It cannot continue; the process ends.
     Failed(String),
 }
 

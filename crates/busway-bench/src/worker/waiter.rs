@@ -5,9 +5,8 @@ use std::time::Duration;
 use crate::technology::Wait;
 
 const SPINS: u32 = 100;
-/// Looks between which it yields before it begins to sleep: some 50 µs where nobody else wants the
-/// core. Many more would leave the core to whatever else runs on a busy machine, where a sleeper is
-/// woken at once.
+/// Polls between which it yields before it begins to sleep: some 50 µs on a free core. Many more
+/// would leave the core to other programs on a busy machine, where a sleeper is woken at once.
 const YIELDS: u32 = 100;
 const NAP: Duration = Duration::from_micros(50);
 

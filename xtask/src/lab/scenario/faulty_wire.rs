@@ -1,6 +1,6 @@
 //! A faulty wire between two guests: what of a steady stream of messages is delivered, lost or late
-//! over each bus, and how long gateways take to notice a cut and to recover from it. Whatever the
-//! wire does, no message may come twice, out of order or changed, and each lost one is counted.
+//! over each bus, and how long gateways take to notice a cut and to recover from it. With every
+//! fault, no message may come twice, out of order or changed, and each lost one is counted.
 
 use std::fmt::Write as _;
 use std::thread::sleep;
@@ -173,8 +173,8 @@ impl Watched<'_> {
         report(&self.subscriber.output_so_far())
     }
 
-    /// What was sent and what arrived so far, and how long after `end` something arrived that was
-    /// sent behind it. That it flows again may be known before the reports have come that say so.
+    /// What was sent and what arrived so far, and how long after `end` a message arrived that was
+    /// sent after it. The stream may be known to flow again before the reports arrive.
     fn recovered(&self, end: Instant) -> Result<(Curve, Arrivals, u64)> {
         let deadline = Instant::now() + LIMIT;
         loop {

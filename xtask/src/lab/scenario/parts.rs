@@ -15,10 +15,10 @@ use crate::lab::suite as test_binary;
 
 /// Many times what the longest suite takes.
 const SUITE_LIMIT: Duration = Duration::from_secs(240);
-/// RDMA in software breaks a queue pair now and then on a machine that pauses guests ("remote
-/// invalid request", "local QP operation error", with nothing to be found that was sent wrongly).
-/// The gateways open the channel anew and count what it had lost; that nothing is lost shows only a
-/// try without. Each one is said.
+/// RDMA in software sometimes breaks a queue pair on a machine that pauses guests ("remote invalid
+/// request", "local QP operation error", without a wrong request). The gateways open a new channel
+/// and count what was lost; only a try without that shows that nothing is lost. Each break is
+/// reported.
 const ATTEMPTS: u32 = 3;
 
 pub(super) fn suites(stage: &Stage<'_>, presets: &[Preset], names: &[&str]) -> Result<Value> {

@@ -20,7 +20,7 @@ use crate::worker::{Compute, Exchange, ExchangePart, Extent, Partition, Report, 
 /// The computing task alone; no technology.
 pub(super) const NONE: &str = "none";
 const FIFO_PRIORITY: u8 = 80;
-/// The sender goes on for so long after the task has ended, in s.
+/// The sender continues for this long after the task has ended, in s.
 const MARGIN_S: f64 = 0.5;
 const STEERING_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -47,14 +47,14 @@ const THREADS: u32 = 2;
 /// Options of `busway bench interference`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Args {
-    /// Send a message each so many µs, 100 to 1000000 [default: 1000,10000]
+    /// Time between two messages in µs, 100 to 1000000 [default: 1000,10000]
     #[arg(long, value_name = "US", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(INTERVAL_US_RANGE))]
     pub interval: Vec<u64>,
     /// How long the task calculates where nothing disturbs it, in µs [default: 100]
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(10..=1_000_000))]
     pub calculation: Option<u64>,
-    /// The task calculates once in each frame of so many µs; the receiver reads at three quarters
-    /// of it [default: 730]
+    /// Length of a frame in µs, in which the task calculates once; the receiver reads at three
+    /// quarters of it [default: 730]
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
     pub frame: Option<u64>,
     /// What all experiments understand.

@@ -19,7 +19,7 @@ const LEFT: f64 = 110.0;
 const RIGHT: f64 = 424.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 244.0;
-/// So many labels have room below and beside the drawing.
+/// The most labels with room below and beside the drawing.
 const LABELS_ACROSS: usize = 5;
 const LABELS_UP: usize = 7;
 const MOST_MARKERS: usize = 20;

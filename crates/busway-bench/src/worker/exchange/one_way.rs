@@ -24,9 +24,8 @@ const SILENCE_NS: u64 = 300_000_000;
 const AWAKE_NS: u64 = 150_000;
 /// Messages between which an unpaced sender looks at the clock.
 const BATCH: u64 = 16;
-/// The time in the last message of an unpaced sender, by which the receiver knows that its counting
-/// is over. Where that message is lost, the parent tells it, and what it cost until then counts
-/// too.
+/// The time in the last message of an unpaced sender, which ends the receiver's counting. If that
+/// message is lost, the parent ends it, and the time until then counts too.
 const LAST: u64 = u64::MAX;
 
 /// Sends. A message that is late by an interval or more shifts those behind it: none is sent in a

@@ -22,7 +22,7 @@ const WARM_UP_SHARE: f64 = 0.1;
 /// Set in the number of an answer to a message that was not the one announced: torn, or an older
 /// one once more. Only a register whose readers can be deceived gives such messages.
 const DECEIVED: u64 = 1 << 62;
-/// Looks between which the clock is asked whether it is too late.
+/// Polls between two readings of the clock.
 const LOOKS: u32 = 256;
 /// Most that is charged to an answer between two such looks: a program that did not run, because
 /// the machine stood still, has not waited.

@@ -19,9 +19,9 @@ pub struct Injected {
     /// Message number n later again by n modulo [`JITTER_STEPS`](Self::JITTER_STEPS) of so many
     /// equal steps, the last of which is this, in ns.
     pub jitter_ns: u64,
-    /// Each so many-th message is lost; 0: none.
+    /// Every nth message is lost; 0: none.
     pub lose_every: u64,
-    /// Each so many-th message is held this much longer, in ns, and those behind it with it.
+    /// Every nth message is delayed by this much more, in ns, and those behind it with it.
     pub stall_ns: u64,
     /// See `stall_ns`; 0: none.
     pub stall_every: u64,
@@ -48,7 +48,7 @@ pub(super) struct Relay<'p> {
     path: &'p mut dyn Path,
     injected: Injected,
     base: u64,
-    /// In order: messages and when they may go on.
+    /// In order: messages, and when to pass them on.
     under_way: VecDeque<(Received, u64)>,
 }
 

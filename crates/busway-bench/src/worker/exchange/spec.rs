@@ -1,4 +1,4 @@
-//! What each of two programs that exchange messages is told to do.
+//! The task of each of two programs that exchange messages.
 
 use serde::{Deserialize, Serialize};
 
@@ -38,14 +38,14 @@ pub enum Extent {
 pub enum ExchangePart {
     /// Asks, measures round trips, and asks again.
     Ping,
-    /// Measures round trips for long, and reports each so many ns what it has found since the
+    /// Measures round trips for long, and reports at this interval, in ns, the results since the
     /// report before.
     Watch(u64),
     /// Asks at instants of its own, this many ns apart, whether or not it has been answered.
     OpenLoop(u64),
     /// Answers each new message with the same.
     Echo(Option<Injected>),
-    /// Sends as fast as the path takes messages, or one each so many ns.
+    /// Sends as fast as the path takes messages, or at this interval in ns.
     Send(Option<u64>),
     /// Counts what comes, and records the intervals between the times in messages.
     Receive,

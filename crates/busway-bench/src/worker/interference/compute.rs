@@ -20,7 +20,7 @@ pub struct Compute {
     pub wanted: Wanted,
     pub steps: u64,
     pub frame_ns: u64,
-    /// How long to go on after `go`, in s.
+    /// How long to continue after `go`, in s.
     pub seconds: f64,
 }
 
@@ -70,7 +70,7 @@ fn calculate(steps: u64) -> u64 {
     std::hint::black_box(x)
 }
 
-/// Steps that take so many µs on this machine where nothing disturbs them.
+/// Steps that take this many µs on this machine where nothing disturbs them.
 pub(crate) fn steps_for(us: u64) -> u64 {
     let time_ns = |_| {
         let begun_ns = now_ns();

@@ -1,7 +1,7 @@
-//! Two guests joined by a link with two buses, TCP and another one: each is cut under load where it
-//! comes first, and given back. Messages go over the other bus and come back, in order, none twice,
-//! and each one missing is accounted for by the gateways. How long nothing came is measured, and
-//! judged by nobody.
+//! Two guests joined by a link with two buses, TCP and another one. The scenario cuts each under
+//! load where it is the preferred one, and restores it. Messages move to the other bus and return,
+//! in order, none twice, and the gateways account for each missing one. The time without a message
+//! is measured, and has no bound.
 
 mod cut;
 mod hosts;
@@ -81,7 +81,7 @@ fn between(
         ways: [Cut::of(Some(preset)), Cut::of(None)],
     };
     let outcome = session.cuts(stage, cuts, rows);
-    // For whoever wonders about a figure.
+    // Explains a figure to its reader.
     for (gateway, host) in gateways.running.iter().zip(["a", "b"]) {
         let file = stage.logs.join(format!("{}-{host}.log", shown.replace(' ', "-")));
         std::fs::write(&file, gateway.error_so_far())
@@ -147,7 +147,7 @@ impl Session<'_> {
             let outage = cut::begin((self.hosts, guest), way, wire, scope, &is_over)?;
             let moved = moved(second, "while the first bus is cut");
             let mended_at = Instant::now();
-            // Whatever came of it: the thread that fills a window waits for this.
+            // In every case: the thread that fills a window waits for this.
             let mended = outage.mend(self.hosts, guest, &is_over);
             moved.and(mended)?;
             Ok::<_, anyhow::Error>(mended_at)
@@ -209,8 +209,8 @@ impl<'a> Running<'a> {
         seen(&report(&self.subscriber.output_so_far()), "missing")
     }
 
-    /// The longest time before a message without another one, of those that came between these
-    /// instants, as far as reports, each 20 ms, tell.
+    /// The longest time between two messages, of those that came between these instants, by reports
+    /// every 20 ms.
     fn silence(&self, from: Instant, to: Instant) -> Duration {
         let lines = self.subscriber.output_lines();
         let within = lines.iter().filter(|(at, _)| *at >= from && *at <= to);

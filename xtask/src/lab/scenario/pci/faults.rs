@@ -31,8 +31,8 @@ pub(super) fn run(stage: &Stage<'_>, joined: &Joined) -> Value {
     json!({ "all_ones": ones, "reset": reset })
 }
 
-/// Fills the window with ones while messages flow; who notices first must say so, and messages flow
-/// again once it makes sense.
+/// Fills the window with ones while messages flow; the gateway that notices first must report it,
+/// and messages flow again once the window is valid.
 fn dead_link(stage: &Stage<'_>, joined: &Joined) -> Result<Value> {
     let [a, b] = joined.guests();
     let gateways = Gateways::start([a, b], &["pci"], &joined.tables(Join::Shared))?;
@@ -76,8 +76,8 @@ fn dead_link(stage: &Stage<'_>, joined: &Joined) -> Result<Value> {
     Ok(json!({ "reasons": reasons, "back_after_ms": back_ms, "missing": missing }))
 }
 
-/// Waits until both gateways have said that the link is down, and one of them why; what they have
-/// said since they had so many lines of it.
+/// Waits until both gateways have reported that the link is down, and one of them the reason, in
+/// lines after the ones given.
 fn recognised(gateways: &Gateways<'_>, before: [usize; 2]) -> Result<Vec<String>> {
     // Who looks between two fillings may see what the other one wrote then, which a dead link would
     // have lost.

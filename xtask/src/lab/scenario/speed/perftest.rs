@@ -9,8 +9,8 @@ use crate::lab::guest::Program;
 use crate::lab::pair::Pair;
 use crate::lab::protocol::Job;
 
-/// A run of a tool takes a second or a few, on a busy host ten times as long; now and then one does
-/// not end there, and is begun anew.
+/// A run of a tool takes a second or a few, on a busy host ten times as long. Sometimes one does
+/// not end there, and is repeated.
 const TOOL_LIMIT: Duration = Duration::from_secs(25);
 const TOOL_ATTEMPTS: u32 = 3;
 /// Round trips that a tool measures.
