@@ -64,17 +64,14 @@ fn sampling(directory: &TempDir) -> (Shell, Shell) {
 #[test]
 fn a_writer_killed_at_any_step_leaves_the_message_before_or_its_own_and_the_next_writer_goes_on() {
     for (step, counts) in WRITE_STEPS {
+        eprintln!("killed at {step}");
         let directory = directory();
         let (mut sensors, mut navigation) = sampling(&directory);
         // Several rounds, so that every slot of the register is hit.
         for round in 0..5_u8 {
             let [before, torn, after] =
                 [3 * round + 1, 3 * round + 2, 3 * round + 3].map(|byte| message(byte, 64));
-            assert_eq!(
-                sensors.say(&format!("write ATTITUDE_OUT {before}")),
-                "NO_ERROR",
-                "{step}"
-            );
+            sensors.replies(format!("write ATTITUDE_OUT {before}"), "NO_ERROR");
             let mut dying = Shell::start_with(&directory, "sensors", Some(step));
             assert_eq!(
                 dying.ask(&format!("write ATTITUDE_OUT {torn}")),
@@ -83,21 +80,9 @@ fn a_writer_killed_at_any_step_leaves_the_message_before_or_its_own_and_the_next
             );
             assert!(!dying.wait().success());
             let expected = if counts { &torn } else { &before };
-            assert_eq!(
-                navigation.say("read ATTITUDE"),
-                format!("NO_ERROR Valid {expected}"),
-                "{step}"
-            );
-            assert_eq!(
-                sensors.say(&format!("write ATTITUDE_OUT {after}")),
-                "NO_ERROR",
-                "{step}"
-            );
-            assert_eq!(
-                navigation.say("read ATTITUDE"),
-                format!("NO_ERROR Valid {after}"),
-                "{step}"
-            );
+            navigation.replies("read ATTITUDE", format!("NO_ERROR Valid {expected}"));
+            sensors.replies(format!("write ATTITUDE_OUT {after}"), "NO_ERROR");
+            navigation.replies("read ATTITUDE", format!("NO_ERROR Valid {after}"));
         }
     }
 }
@@ -105,14 +90,15 @@ fn a_writer_killed_at_any_step_leaves_the_message_before_or_its_own_and_the_next
 #[test]
 fn a_writer_killed_as_the_only_process_of_its_partition_leaves_a_port_that_its_successor_can_write() {
     for (step, _) in WRITE_STEPS {
+        eprintln!("killed at {step}");
         let directory = directory();
         let mut dying = Shell::start_with(&directory, "sensors", Some(step));
         dying.say("create-sampling ATTITUDE_OUT 64 source 1");
         assert_eq!(dying.ask("write ATTITUDE_OUT 01"), None);
         dying.wait();
         let (mut sensors, mut navigation) = sampling(&directory);
-        assert_eq!(sensors.say("write ATTITUDE_OUT 02"), "NO_ERROR", "{step}");
-        assert_eq!(navigation.say("read ATTITUDE"), "NO_ERROR Valid 02", "{step}");
+        sensors.replies("write ATTITUDE_OUT 02", "NO_ERROR");
+        navigation.replies("read ATTITUDE", "NO_ERROR Valid 02");
     }
 }
 
@@ -123,12 +109,9 @@ fn a_reader_killed_at_any_time_is_missed_by_nobody() {
     for byte in 0..10_u8 {
         let mut dying = Shell::start(&directory, "navigation");
         dying.tell("read ATTITUDE");
-        assert_eq!(sensors.say(&format!("write ATTITUDE_OUT {byte:02x}")), "NO_ERROR");
+        sensors.replies(format!("write ATTITUDE_OUT {byte:02x}"), "NO_ERROR");
         dying.kill();
-        assert_eq!(
-            navigation.say("read ATTITUDE"),
-            format!("NO_ERROR Valid {byte:02x}")
-        );
+        navigation.replies("read ATTITUDE", format!("NO_ERROR Valid {byte:02x}"));
     }
 }
 
@@ -140,7 +123,7 @@ fn queuing(directory: &TempDir) -> (Shell, Shell) {
         (&mut sensors, "create-queuing COMMAND 64 3 destination fifo"),
     ] {
         assert!(shell.say(create).starts_with("NO_ERROR"));
-        assert_eq!(shell.say("set-mode normal"), "NO_ERROR");
+        shell.replies("set-mode normal", "NO_ERROR");
     }
     (navigation, sensors)
 }
@@ -148,6 +131,7 @@ fn queuing(directory: &TempDir) -> (Shell, Shell) {
 #[test]
 fn a_gateway_killed_at_any_step_gives_a_message_that_is_repeated_exactly_once() {
     for (step, counts) in SEND_STEPS.into_iter().chain([("given", true)]) {
+        eprintln!("killed at {step}");
         let directory = directory();
         let (_navigation, mut sensors) = queuing(&directory);
         for number in (1..=9_u8).step_by(2) {
@@ -166,19 +150,11 @@ fn a_gateway_killed_at_any_step_gives_a_message_that_is_repeated_exactly_once() 
                 "{step}"
             );
             let behind = number + 1;
-            assert_eq!(
-                next.say(&format!("give COMMAND_OUT {behind} {behind}")),
-                "given",
-                "{step}"
-            );
+            next.replies(format!("give COMMAND_OUT {behind} {behind}"), "given");
             for expected in [number, behind] {
-                assert_eq!(
-                    sensors.say("receive COMMAND 0"),
-                    format!("NO_ERROR {}", message(expected, 64)),
-                    "{step}"
-                );
+                sensors.replies("receive COMMAND 0", format!("NO_ERROR {}", message(expected, 64)));
             }
-            assert_eq!(sensors.say("receive COMMAND 0"), "NOT_AVAILABLE", "{step}");
+            sensors.replies("receive COMMAND 0", "NOT_AVAILABLE");
         }
     }
 }
@@ -186,16 +162,13 @@ fn a_gateway_killed_at_any_step_gives_a_message_that_is_repeated_exactly_once() 
 #[test]
 fn a_sender_killed_at_any_step_has_sent_its_message_once_or_not_at_all() {
     for (step, counts) in SEND_STEPS {
+        eprintln!("killed at {step}");
         let directory = directory();
         let (mut navigation, mut sensors) = queuing(&directory);
         for round in 0..5_u8 {
             let [before, torn, after] =
                 [3 * round + 1, 3 * round + 2, 3 * round + 3].map(|byte| message(byte, 64));
-            assert_eq!(
-                navigation.say(&format!("send COMMAND_OUT {before} 0")),
-                "NO_ERROR",
-                "{step}"
-            );
+            navigation.replies(format!("send COMMAND_OUT {before} 0"), "NO_ERROR");
             let mut dying = Shell::start_with(&directory, "navigation", Some(step));
             assert_eq!(
                 dying.ask(&format!("send COMMAND_OUT {torn} 0")),
@@ -203,24 +176,16 @@ fn a_sender_killed_at_any_step_has_sent_its_message_once_or_not_at_all() {
                 "{step} is no step of a send"
             );
             dying.wait();
-            assert_eq!(
-                navigation.say(&format!("send COMMAND_OUT {after} 0")),
-                "NO_ERROR",
-                "{step}"
-            );
+            navigation.replies(format!("send COMMAND_OUT {after} 0"), "NO_ERROR");
             let expected = if counts {
                 vec![before, torn, after]
             } else {
                 vec![before, after]
             };
             for message in expected {
-                assert_eq!(
-                    sensors.say("receive COMMAND 0"),
-                    format!("NO_ERROR {message}"),
-                    "{step}"
-                );
+                sensors.replies("receive COMMAND 0", format!("NO_ERROR {message}"));
             }
-            assert_eq!(sensors.say("receive COMMAND 0"), "NOT_AVAILABLE", "{step}");
+            sensors.replies("receive COMMAND 0", "NOT_AVAILABLE");
         }
     }
 }
@@ -228,6 +193,7 @@ fn a_sender_killed_at_any_step_has_sent_its_message_once_or_not_at_all() {
 #[test]
 fn what_the_only_process_of_a_partition_leaves_undone_the_next_incarnation_finishes() {
     for (step, counts) in SEND_STEPS {
+        eprintln!("killed at {step}");
         let directory = directory();
         let mut dying = Shell::start_with(&directory, "navigation", Some(step));
         let create = "create-queuing COMMAND_OUT 64 3 source fifo";
@@ -243,34 +209,19 @@ fn what_the_only_process_of_a_partition_leaves_undone_the_next_incarnation_finis
         if counts {
             // Taken before the next sender comes, so that its message would be lost if it went to
             // the same line.
-            assert_eq!(
-                sensors.say("receive COMMAND 0"),
-                format!("NO_ERROR {torn}"),
-                "{step}"
-            );
+            sensors.replies("receive COMMAND 0", format!("NO_ERROR {torn}"));
         }
-        assert_eq!(
-            navigation.say(&format!("send COMMAND_OUT {after} 0")),
-            "NO_ERROR",
-            "{step}"
-        );
-        assert_eq!(
-            sensors.say("receive COMMAND 0"),
-            format!("NO_ERROR {after}"),
-            "{step}"
-        );
-        assert_eq!(sensors.say("receive COMMAND 0"), "NOT_AVAILABLE", "{step}");
+        navigation.replies(format!("send COMMAND_OUT {after} 0"), "NO_ERROR");
+        sensors.replies("receive COMMAND 0", format!("NO_ERROR {after}"));
+        sensors.replies("receive COMMAND 0", "NOT_AVAILABLE");
     }
     for (step, counts) in RECEIVE_STEPS {
+        eprintln!("killed at {step}");
         let directory = directory();
         let (mut navigation, sensors) = queuing(&directory);
         sensors.kill();
         for message in ["01", "02"] {
-            assert_eq!(
-                navigation.say(&format!("send COMMAND_OUT {message} 0")),
-                "NO_ERROR",
-                "{step}"
-            );
+            navigation.replies(format!("send COMMAND_OUT {message} 0"), "NO_ERROR");
         }
         let mut dying = Shell::start_with(&directory, "sensors", Some(step));
         let create = "create-queuing COMMAND 64 3 destination fifo";
@@ -284,17 +235,14 @@ fn what_the_only_process_of_a_partition_leaves_undone_the_next_incarnation_finis
         let mut sensors = Shell::start(&directory, "sensors");
         assert!(sensors.say(create).starts_with("NO_ERROR"));
         let expected = if counts { "02" } else { "01" };
-        assert_eq!(
-            sensors.say("receive COMMAND 0"),
-            format!("NO_ERROR {expected}"),
-            "{step}"
-        );
+        sensors.replies("receive COMMAND 0", format!("NO_ERROR {expected}"));
     }
 }
 
 #[test]
 fn a_receiver_that_waits_gets_the_message_of_a_sender_that_died_before_it_could_wake_anybody() {
     for (step, counts) in SEND_STEPS {
+        eprintln!("killed at {step}");
         let directory = directory();
         let (mut navigation, mut sensors) = queuing(&directory);
         sensors.tell("receive COMMAND -1");
@@ -306,7 +254,7 @@ fn a_receiver_that_waits_gets_the_message_of_a_sender_that_died_before_it_could_
         );
         dying.kill();
         if !counts && !step.ends_with("@2") {
-            assert_eq!(navigation.say("send COMMAND_OUT 01 0"), "NO_ERROR", "{step}");
+            navigation.replies("send COMMAND_OUT 01 0", "NO_ERROR");
         }
         assert_eq!(sensors.reply().as_deref(), Some("NO_ERROR 01"), "{step}");
     }
@@ -315,16 +263,13 @@ fn a_receiver_that_waits_gets_the_message_of_a_sender_that_died_before_it_could_
 #[test]
 fn a_receiver_killed_at_any_step_has_received_its_message_or_leaves_it_to_the_next() {
     for (step, counts) in RECEIVE_STEPS {
+        eprintln!("killed at {step}");
         let directory = directory();
         let (mut navigation, mut sensors) = queuing(&directory);
         for round in 0..5_u8 {
             let [first, second] = [2 * round + 1, 2 * round + 2].map(|byte| message(byte, 64));
             for message in [&first, &second] {
-                assert_eq!(
-                    navigation.say(&format!("send COMMAND_OUT {message} 0")),
-                    "NO_ERROR",
-                    "{step}"
-                );
+                navigation.replies(format!("send COMMAND_OUT {message} 0"), "NO_ERROR");
             }
             let mut dying = Shell::start_with(&directory, "sensors", Some(step));
             assert_eq!(
@@ -335,17 +280,13 @@ fn a_receiver_killed_at_any_step_has_received_its_message_or_leaves_it_to_the_ne
             dying.wait();
             let expected = if counts { vec![second] } else { vec![first, second] };
             for message in expected {
-                assert_eq!(
-                    sensors.say("receive COMMAND 0"),
-                    format!("NO_ERROR {message}"),
-                    "{step}"
-                );
+                sensors.replies("receive COMMAND 0", format!("NO_ERROR {message}"));
             }
-            assert_eq!(sensors.say("receive COMMAND 0"), "NOT_AVAILABLE", "{step}");
+            sensors.replies("receive COMMAND 0", "NOT_AVAILABLE");
         }
         // All room is there again, whoever was to give it back.
         for _ in 0..3 {
-            assert_eq!(navigation.say("send COMMAND_OUT 01 0"), "NO_ERROR", "{step}");
+            navigation.replies("send COMMAND_OUT 01 0", "NO_ERROR");
         }
     }
 }
@@ -353,6 +294,7 @@ fn a_receiver_killed_at_any_step_has_received_its_message_or_leaves_it_to_the_ne
 #[test]
 fn a_sender_that_waits_gets_the_room_that_a_receiver_made_before_it_died() {
     for (step, _) in RECEIVE_STEPS {
+        eprintln!("killed at {step}");
         let directory = directory();
         let (mut navigation, mut sensors) = queuing(&directory);
         for _ in 0..3 {
@@ -367,7 +309,7 @@ fn a_sender_that_waits_gets_the_room_that_a_receiver_made_before_it_died() {
         );
         dying.wait();
         // The next receiver finishes what the dead one began: at the latest now there is room.
-        assert_eq!(sensors.say("receive COMMAND 0"), "NO_ERROR 01", "{step}");
+        sensors.replies("receive COMMAND 0", "NO_ERROR 01");
         assert_eq!(navigation.reply().as_deref(), Some("NO_ERROR"), "{step}");
     }
 }
@@ -389,6 +331,6 @@ fn the_turn_of_a_waiting_process_that_is_killed_passes_to_the_next() {
     sensors.tell("receive COMMAND -1");
     while !watcher.say("queuing-status COMMAND").ends_with(" 2") {}
     dying.kill();
-    assert_eq!(navigation.say("send COMMAND_OUT 0c 0"), "NO_ERROR");
+    navigation.replies("send COMMAND_OUT 0c 0", "NO_ERROR");
     assert_eq!(sensors.reply().as_deref(), Some("NO_ERROR 0c"));
 }

@@ -27,14 +27,14 @@ fn what_one_process_writes_every_destination_reads_whichever_started_first() {
     let directory = directory();
     let mut display = Shell::start(&directory, "display");
     create_destination(&mut display);
-    assert_eq!(display.say("read ATTITUDE"), "NO_ACTION");
+    display.replies("read ATTITUDE", "NO_ACTION");
     let mut sensors = Shell::start(&directory, "sensors");
     create_source(&mut sensors);
-    assert_eq!(sensors.say("write ATTITUDE_OUT 0102030405"), "NO_ERROR");
+    sensors.replies("write ATTITUDE_OUT 0102030405", "NO_ERROR");
     let mut navigation = Shell::start(&directory, "navigation");
     create_destination(&mut navigation);
     for shell in [&mut display, &mut navigation] {
-        assert_eq!(shell.say("read ATTITUDE"), "NO_ERROR Valid 0102030405");
+        shell.replies("read ATTITUDE", "NO_ERROR Valid 0102030405");
     }
 }
 
@@ -73,7 +73,7 @@ fn a_partition_that_was_killed_gets_its_ports_back_with_their_messages() {
     let mut sensors = Shell::start(&directory, "sensors");
     create_source(&mut sensors);
     sensors.say("write ATTITUDE_OUT bb");
-    assert_eq!(navigation.say("read-updated ATTITUDE"), "NO_ERROR NewMessage bb");
+    navigation.replies("read-updated ATTITUDE", "NO_ERROR NewMessage bb");
 }
 
 #[test]
@@ -82,18 +82,18 @@ fn processes_of_a_partition_share_its_ports_its_mode_and_what_is_consumed() {
     let mut one = Shell::start(&directory, "navigation");
     create_destination(&mut one);
     let mut other = Shell::start(&directory, "navigation");
-    assert_eq!(other.say("sampling-id ATTITUDE"), "NO_ERROR 1");
-    assert_eq!(
-        other.say(&format!("create-sampling ATTITUDE 64 destination {HOUR_NS}")),
-        "NO_ACTION"
+    other.replies("sampling-id ATTITUDE", "NO_ERROR 1");
+    other.replies(
+        format!("create-sampling ATTITUDE 64 destination {HOUR_NS}"),
+        "NO_ACTION",
     );
-    assert_eq!(one.say("set-mode normal"), "NO_ERROR");
-    assert_eq!(other.say("partition-status"), "NO_ERROR 2 Normal false");
+    one.replies("set-mode normal", "NO_ERROR");
+    other.replies("partition-status", "NO_ERROR 2 Normal false");
     let mut sensors = Shell::start(&directory, "sensors");
     create_source(&mut sensors);
     sensors.say("write ATTITUDE_OUT 77");
-    assert_eq!(one.say("read-updated ATTITUDE"), "NO_ERROR NewMessage 77");
-    assert_eq!(other.say("read-updated ATTITUDE"), "NO_ACTION ConsumedMessage -");
+    one.replies("read-updated ATTITUDE", "NO_ERROR NewMessage 77");
+    other.replies("read-updated ATTITUDE", "NO_ACTION ConsumedMessage -");
     one.kill();
     assert_eq!(
         other.say("sampling-id ATTITUDE"),
@@ -112,11 +112,8 @@ fn several_processes_may_write_one_source_port() {
     create_destination(&mut navigation);
     for round in 0..20_u8 {
         let writer = if round % 3 == 0 { &mut one } else { &mut other };
-        assert_eq!(writer.say(&format!("write ATTITUDE_OUT {round:02x}")), "NO_ERROR");
-        assert_eq!(
-            navigation.say("read ATTITUDE"),
-            format!("NO_ERROR Valid {round:02x}")
-        );
+        writer.replies(format!("write ATTITUDE_OUT {round:02x}"), "NO_ERROR");
+        navigation.replies("read ATTITUDE", format!("NO_ERROR Valid {round:02x}"));
     }
 }
 

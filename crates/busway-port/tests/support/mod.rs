@@ -87,6 +87,13 @@ impl Shell {
             .unwrap_or_else(|| panic!("the process ended over `{command}`"))
     }
 
+    /// Says `command` and expects `reply`.
+    #[track_caller]
+    pub fn replies(&mut self, command: impl AsRef<str>, reply: impl AsRef<str>) {
+        let command = command.as_ref();
+        assert_eq!(self.say(command), reply.as_ref(), "the reply to `{command}`");
+    }
+
     /// Says `command` without waiting for the reply.
     pub fn tell(&mut self, command: &str) {
         // A process that killed itself is noticed by its missing reply.

@@ -270,7 +270,12 @@ impl QueuePair {
     /// of the caller.
     pub fn post(&self, requests: &[Request<'_>]) -> Result<(), (usize, PostError)> {
         assert!(requests.len() <= POST_MAX, "{} requests at once", requests.len());
-        let mut pieces = [[sys::ibv_sge::default(); PIECES_MAX]; POST_MAX];
+        const NO_PIECE: sys::ibv_sge = sys::ibv_sge {
+            addr: 0,
+            length: 0,
+            lkey: 0,
+        };
+        let mut pieces = [[NO_PIECE; PIECES_MAX]; POST_MAX];
         let mut raw = [const { std::mem::MaybeUninit::<sys::ibv_send_wr>::zeroed() }; POST_MAX];
         for (at, request) in requests.iter().enumerate() {
             let is_inline = self.fill(request, &mut pieces[at]).map_err(|error| (0, error))?;

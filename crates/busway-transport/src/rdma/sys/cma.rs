@@ -12,12 +12,12 @@ pub type _bindgen_ty_26 = ::core::ffi::c_uint;
 pub struct __BindgenOpaqueArray8<T>(pub T);
 #[repr(C)]
 #[repr(align(8))]
-#[derive(Default, Copy, Clone)]
+#[derive(Copy, Clone)]
 pub struct rdma_route {
     pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 312usize]>,
 }
 #[repr(C)]
-#[derive(Default, Copy, Clone)]
+#[derive(Copy, Clone)]
 pub struct rdma_event_channel {
     pub fd: ::core::ffi::c_int,
 }
@@ -54,7 +54,7 @@ pub struct rdma_conn_param {
 }
 #[repr(C)]
 #[repr(align(8))]
-#[derive(Default, Copy, Clone)]
+#[derive(Copy, Clone)]
 pub struct rdma_ud_param {
     pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 56usize]>,
 }
@@ -150,47 +150,6 @@ pub const RDMA_OPTION_ID_ACK_TIMEOUT: _bindgen_ty_26 = 3;
 pub union rdma_cm_event__bindgen_ty_1 {
     pub conn: rdma_conn_param,
     pub ud: rdma_ud_param,
-}
-impl<T: Copy + Default, const N: usize> Default for __BindgenOpaqueArray8<[T; N]> {
-    fn default() -> Self {
-        Self([<T as Default>::default(); N])
-    }
-}
-impl Default for rdma_cm_id {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-impl Default for rdma_conn_param {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-impl Default for rdma_cm_event__bindgen_ty_1 {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-impl Default for rdma_cm_event {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
 }
 impl Librdmacm {
     pub unsafe fn new<P>(path: P) -> Result<Self, ::libloading::Error>

@@ -4,7 +4,7 @@
 # Only what is used is listed. Types that the libraries alone allocate are opaque behind their first fields.
 set -e
 cd "$(dirname "$0")"
-common="--no-layout-tests --no-doc-comments --no-prepend-enum-name --default-enum-style consts --with-derive-default
+common="--no-layout-tests --no-doc-comments --no-prepend-enum-name --default-enum-style consts
   --no-derive-debug --wrap-unsafe-ops --rust-target 1.85 --rust-edition 2024 --formatter rustfmt --use-core
   --sort-semantically --dynamic-link-require-all --disable-header-comment"
 opaque="--blocklist-type _*pthread_.* --blocklist-type __atomic_wide.* --opaque-type ibv_srq --opaque-type ibv_ah --opaque-type ibv_ah_attr

@@ -113,18 +113,18 @@ pub struct ibv_mr {
 }
 #[repr(C)]
 #[repr(align(8))]
-#[derive(Default, Copy, Clone)]
+#[derive(Copy, Clone)]
 pub struct ibv_mw {
     pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 32usize]>,
 }
 #[repr(C)]
 #[repr(align(8))]
-#[derive(Default, Copy, Clone)]
+#[derive(Copy, Clone)]
 pub struct ibv_ah_attr {
     pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 32usize]>,
 }
 #[repr(C)]
-#[derive(Default, Copy, Clone)]
+#[derive(Copy, Clone)]
 pub struct ibv_qp_cap {
     pub max_send_wr: u32,
     pub max_recv_wr: u32,
@@ -174,7 +174,7 @@ pub struct ibv_qp_attr {
     pub rate_limit: u32,
 }
 #[repr(C)]
-#[derive(Default, Copy, Clone)]
+#[derive(Copy, Clone)]
 pub struct ibv_sge {
     pub addr: u64,
     pub length: u32,
@@ -195,13 +195,13 @@ pub struct ibv_send_wr {
     pub __bindgen_anon_2: ibv_send_wr__bindgen_ty_4,
 }
 #[repr(C)]
-#[derive(Default, Copy, Clone)]
+#[derive(Copy, Clone)]
 pub struct ibv_send_wr__bindgen_ty_2__bindgen_ty_1 {
     pub remote_addr: u64,
     pub rkey: u32,
 }
 #[repr(C)]
-#[derive(Default, Copy, Clone)]
+#[derive(Copy, Clone)]
 pub struct ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
     pub remote_addr: u64,
     pub compare_add: u64,
@@ -216,7 +216,7 @@ pub struct ibv_send_wr__bindgen_ty_2__bindgen_ty_3 {
     pub remote_qkey: u32,
 }
 #[repr(C)]
-#[derive(Default, Copy, Clone)]
+#[derive(Copy, Clone)]
 pub struct ibv_send_wr__bindgen_ty_3__bindgen_ty_1 {
     pub remote_srqn: u32,
 }
@@ -244,13 +244,13 @@ pub struct ibv_recv_wr {
 }
 #[repr(C)]
 #[repr(align(8))]
-#[derive(Default, Copy, Clone)]
+#[derive(Copy, Clone)]
 pub struct ibv_mw_bind {
     pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 48usize]>,
 }
 #[repr(C)]
 #[repr(align(8))]
-#[derive(Default, Copy, Clone)]
+#[derive(Copy, Clone)]
 pub struct ibv_srq {
     pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 128usize]>,
 }
@@ -291,13 +291,13 @@ pub struct ibv_cq {
 }
 #[repr(C)]
 #[repr(align(8))]
-#[derive(Default, Copy, Clone)]
+#[derive(Copy, Clone)]
 pub struct ibv_ah {
     pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 24usize]>,
 }
 #[repr(C)]
 #[repr(align(8))]
-#[derive(Default, Copy, Clone)]
+#[derive(Copy, Clone)]
 pub struct _ibv_device_ops {
     pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 16usize]>,
 }
@@ -318,7 +318,7 @@ pub struct _compat_ibv_port_attr {
     _unused: [u8; 0],
 }
 #[repr(C)]
-#[derive(Default, Copy, Clone)]
+#[derive(Copy, Clone)]
 pub struct ibv_context_ops {
     pub _compat_query_device: ::core::option::Option<
         unsafe extern "C" fn(
@@ -608,209 +608,6 @@ pub union ibv_send_wr__bindgen_ty_3 {
 pub union ibv_send_wr__bindgen_ty_4 {
     pub bind_mw: ibv_send_wr__bindgen_ty_4__bindgen_ty_1,
     pub tso: ibv_send_wr__bindgen_ty_4__bindgen_ty_2,
-}
-impl<T: Copy + Default, const N: usize> Default for __BindgenOpaqueArray8<[T; N]> {
-    fn default() -> Self {
-        Self([<T as Default>::default(); N])
-    }
-}
-impl Default for ibv_device_attr {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-impl Default for ibv_wc__bindgen_ty_1 {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-impl Default for ibv_wc {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-impl Default for ibv_mw_bind_info {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-impl Default for ibv_pd {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-impl Default for ibv_mr {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-impl Default for ibv_qp_init_attr {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-impl Default for ibv_qp_attr {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-impl Default for ibv_send_wr__bindgen_ty_1 {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-impl Default for ibv_send_wr__bindgen_ty_2__bindgen_ty_3 {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-impl Default for ibv_send_wr__bindgen_ty_2 {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-impl Default for ibv_send_wr__bindgen_ty_3 {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-impl Default for ibv_send_wr__bindgen_ty_4__bindgen_ty_1 {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-impl Default for ibv_send_wr__bindgen_ty_4__bindgen_ty_2 {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-impl Default for ibv_send_wr__bindgen_ty_4 {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-impl Default for ibv_send_wr {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-impl Default for ibv_recv_wr {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-impl Default for ibv_qp {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-impl Default for ibv_comp_channel {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-impl Default for ibv_cq {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-impl Default for ibv_device {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-impl Default for ibv_context {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
 }
 impl Libibverbs {
     pub unsafe fn new<P>(path: P) -> Result<Self, ::libloading::Error>
