@@ -1,9 +1,12 @@
 //! A companion event service: a subscriber that sleeps on its listener is woken across hosts, and
 //! events do not run in circles.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use busway_tests::{Bus, Rig, eventually, on_each_bus, publisher, received, service, subscriber};
+use iceoryx2::port::BackpressureAction;
 use iceoryx2::prelude::*;
 
 fn companion_event_wakes_remote_subscriber(bus: Bus) {
@@ -50,6 +53,95 @@ fn companion_event_wakes_remote_subscriber(bus: Bus) {
         assert_eq!(heard, [event], "message {number}");
         assert_eq!(*received!(subscriber).expect("before its event"), number);
     }
+}
+
+/// At home the publisher's events come before the message that has to wait for room, and a reader
+/// that knows nothing else makes room only after them.
+fn sleeping_reader_with_full_queue_is_woken(bus: Bus, depth: usize) {
+    const COUNT: u64 = 3000;
+    const LONG: Duration = Duration::from_secs(20);
+    let rig = Rig::pair(bus);
+    let (a, b) = (rig.node(0), rig.node(1));
+    let name: ServiceName = "strict".try_into().expect("a name");
+    macro_rules! open {
+        ($node:expr) => {
+            (
+                service!(
+                    $node,
+                    name,
+                    u64,
+                    enable_safe_overflow(false),
+                    subscriber_max_buffer_size(depth)
+                ),
+                $node
+                    .service_builder(&name)
+                    .event()
+                    .open_or_create()
+                    .expect("same"),
+            )
+        };
+    }
+    let ((there, events_there), (home, events_home)) = (open!(b), open!(a));
+    let subscriber = subscriber!(there);
+    let listener = events_there.listener_builder().create().expect("a listener");
+    let (may_start, has_ended) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
+    let (starts, [gives_up, all_read]) = (may_start.clone(), [has_ended.clone(), has_ended.clone()]);
+    let publisher = std::thread::spawn(move || {
+        let publisher = publisher!(
+            home,
+            set_backpressure_handler(move |_| if gives_up.load(Ordering::Relaxed) {
+                BackpressureAction::DiscardData
+            } else {
+                BackpressureAction::Retry
+            })
+        );
+        let notifier = events_home.notifier_builder().create().expect("a notifier");
+        eventually("the gateways are between them", || {
+            let ready = home.dynamic_config().number_of_subscribers() == 1
+                && events_home.dynamic_config().number_of_listeners() == 1
+                && starts.load(Ordering::Relaxed);
+            ready.then_some(())
+        });
+        for number in 1..=COUNT {
+            publisher.send_copy(number).expect("sent");
+            notifier.notify().expect("raised");
+        }
+        eventually("the reader has all", || {
+            all_read.load(Ordering::Relaxed).then_some(())
+        });
+    });
+    eventually("the other gateway publishes and notifies", || {
+        let ready = there.dynamic_config().number_of_publishers() == 1
+            && events_there.dynamic_config().number_of_notifiers() == 1;
+        ready.then_some(())
+    });
+    // The first call connects a subscriber: iceoryx2 waits for no other.
+    assert!(received!(subscriber).is_none());
+    may_start.store(true, Ordering::Relaxed);
+    let mut last = 0;
+    while last < COUNT {
+        // Asleep: nothing but an event ends the wait before its long timeout.
+        let asleep = Instant::now();
+        listener.timed_wait(|_| (), LONG).expect("the listener works");
+        if asleep.elapsed() >= LONG {
+            break;
+        }
+        while let Some(sample) = received!(subscriber) {
+            assert_eq!(*sample, last + 1, "in order, none missing");
+            last = *sample;
+        }
+    }
+    has_ended.store(true, Ordering::Relaxed);
+    publisher.join().expect("the publisher ends");
+    assert_eq!(last, COUNT, "a reader with messages in its queue slept on");
+}
+
+fn sleeping_reader_with_room_for_one_is_woken(bus: Bus) {
+    sleeping_reader_with_full_queue_is_woken(bus, 1);
+}
+
+fn sleeping_reader_with_room_for_several_is_woken(bus: Bus) {
+    sleeping_reader_with_full_queue_is_woken(bus, 16);
 }
 
 fn events_between_publishing_hosts_do_not_loop(bus: Bus) {
@@ -116,5 +208,7 @@ fn events_between_publishing_hosts_do_not_loop(bus: Bus) {
 
 on_each_bus!(
     companion_event_wakes_remote_subscriber,
+    sleeping_reader_with_room_for_one_is_woken,
+    sleeping_reader_with_room_for_several_is_woken,
     events_between_publishing_hosts_do_not_loop,
 );

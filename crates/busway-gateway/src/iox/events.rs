@@ -73,6 +73,7 @@ impl EventListener {
 }
 
 /// Raises events towards local programs.
+#[derive(Debug)]
 pub struct EventNotifier {
     notifier: Notifier<Service>,
 }

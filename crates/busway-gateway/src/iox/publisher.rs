@@ -5,8 +5,8 @@
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use busway_transport::SegmentId;
 use iceoryx2::port::publisher::{Publisher, PublisherCreateError};
@@ -17,6 +17,7 @@ use iceoryx2::sample_mut_uninit::SampleMutUninit;
 use iceoryx2::service::marker::{CustomHeaderMarker, CustomPayloadMarker};
 
 use super::Service;
+use super::events::EventNotifier;
 use super::service::Factory;
 use crate::description::Shape;
 
@@ -33,9 +34,45 @@ pub struct Backpressure {
     /// Samples that a full reader of a service without safe overflow did not get, since the
     /// publisher does not wait.
     pub discarded: AtomicU64,
+    /// Raises the events that announced the samples at home, if the service has a companion here.
+    notifier: Mutex<Option<EventNotifier>>,
+    /// Events of delivered messages that are raised at the end of the turn. Only the lane's thread
+    /// uses it and the next field: relaxed.
+    due_events: AtomicU64,
+    /// Whether the message that waits for room has had the due events raised.
+    has_woken_readers: AtomicBool,
 }
 
 impl Backpressure {
+    /// Replaces the notifier.
+    pub fn set_notifier(&self, notifier: Option<EventNotifier>) {
+        *self.notifier.lock().unwrap_or_else(PoisonError::into_inner) = notifier;
+    }
+
+    /// The next message comes with these events, which are due from now on. If it must wait for
+    /// room they are raised at once, since readers that sleep until an event make none.
+    pub fn add_events(&self, events: u64) {
+        let due = self.due_events.load(Ordering::Relaxed);
+        self.due_events.store(due | events, Ordering::Relaxed);
+        self.has_woken_readers.store(false, Ordering::Relaxed);
+    }
+
+    /// Raises the events that are due.
+    pub fn raise_events(&self) {
+        self.raise(self.due_events.load(Ordering::Relaxed));
+        self.due_events.store(0, Ordering::Relaxed);
+    }
+
+    fn raise(&self, events: u64) {
+        if events == 0 {
+            return;
+        }
+        let notifier = self.notifier.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(notifier) = &*notifier {
+            notifier.raise(events);
+        }
+    }
+
     /// Names our own subscriber; 0 for none.
     pub fn set_own_subscriber(&self, id: u128) {
         // Relaxed: see the field.
@@ -57,6 +94,11 @@ impl Backpressure {
         }
         // Relaxed: a flag that is looked at again at every retry; a count that is only read.
         if wait && !self.has_stopped.load(Ordering::Relaxed) {
+            if !self.has_woken_readers.load(Ordering::Relaxed) {
+                self.has_woken_readers.store(true, Ordering::Relaxed);
+                // They stay due: the message that waits must be announced as well.
+                self.raise(self.due_events.load(Ordering::Relaxed));
+            }
             return BackpressureAction::Retry;
         }
         self.discarded.fetch_add(1, Ordering::Relaxed);

@@ -329,11 +329,13 @@ impl Destination {
         }
     }
 
-    /// Sends the message that waits here, if there is room now.
-    pub(super) fn retry(&mut self, counters: &ServiceCounters) {
-        if let Some(message) = self.pending.take() {
-            self.pending = self.try_send(message, counters);
-        }
+    /// Sends the message that waits here, if there is room now. Returns whether it waits no more.
+    pub(super) fn retry(&mut self, counters: &ServiceCounters) -> bool {
+        let Some(message) = self.pending.take() else {
+            return false;
+        };
+        self.pending = self.try_send(message, counters);
+        self.pending.is_none()
     }
 
     /// Gives the message back if the channel is full.

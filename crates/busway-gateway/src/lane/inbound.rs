@@ -30,7 +30,8 @@ const END_LIMIT: Duration = Duration::from_millis(500);
 /// The parts of an inbound half.
 pub struct InboundSetup {
     pub publisher: SamplePublisher,
-    /// Keeps the publisher from waiting in vain; counts messages that full readers did not get.
+    /// Keeps the publisher from waiting in vain; counts messages that full readers did not get;
+    /// raises events.
     pub backpressure: Arc<Backpressure>,
     /// This gateway's session: a message that carries it is an echo.
     pub own_session: u64,
@@ -116,8 +117,6 @@ struct In {
 
 pub struct Inbound {
     setup: InboundSetup,
-    /// Raises the events that announced the samples at home, if the service has a companion here.
-    notifier: Option<EventNotifier>,
     ins: Vec<In>,
     /// A fault has put private memory into our publisher's segment: nothing is sent until the
     /// publisher is replaced.
@@ -128,7 +127,6 @@ impl Inbound {
     pub fn new(setup: InboundSetup) -> Inbound {
         Inbound {
             setup,
-            notifier: None,
             ins: Vec::new(),
             publisher_failed: false,
         }
@@ -212,7 +210,7 @@ impl Inbound {
 
     /// Replaces the notifier.
     pub fn set_notifier(&mut self, notifier: Option<EventNotifier>) {
-        self.notifier = notifier;
+        self.setup.backpressure.set_notifier(notifier);
     }
 
     /// Gives new subscribers the history.
@@ -247,7 +245,6 @@ impl Inbound {
             let beyond = input.beyond;
             let mut sink = FlowSink {
                 setup: &self.setup,
-                notifier: self.notifier.as_ref(),
                 continuity: &input.continuity,
                 keeps_all: input.keeps_all,
                 sample: &mut input.sample,
@@ -257,6 +254,7 @@ impl Inbound {
                 beyond: &mut input.beyond,
             };
             let result = input.receiver.poll(&mut sink, BUDGET);
+            self.setup.backpressure.raise_events();
             let (moved, error) = match result {
                 Ok(moved) => (moved, None),
                 Err(error) => (0, Some(error)),
@@ -310,7 +308,6 @@ impl Inbound {
 /// Gives messages loaned samples to land in, and sends those.
 struct FlowSink<'a> {
     setup: &'a InboundSetup,
-    notifier: Option<&'a EventNotifier>,
     continuity: &'a Continuity,
     keeps_all: bool,
     sample: &'a mut Option<LoanedSample>,
@@ -399,6 +396,7 @@ impl Sink for FlowSink<'_> {
 
     fn deliver(&mut self, head: &Head) {
         let counters = &self.setup.counters;
+        self.setup.backpressure.add_events(head.events);
         // Another channel from the same host may have brought a newer one meanwhile, and counted
         // this.
         let sample = self.sample.take().filter(|_| !self.continuity.is_old(head));
@@ -431,10 +429,8 @@ impl Sink for FlowSink<'_> {
                 add(&counters.dropped_no_memory, 1);
             }
         }
-        if head.events != 0
-            && let Some(notifier) = self.notifier
-        {
-            notifier.raise(head.events);
+        if head.kind == Kind::Notify {
+            self.setup.backpressure.raise_events();
         }
     }
 

@@ -65,6 +65,8 @@ pub struct Outbound {
     moves_until: Option<Instant>,
     /// Publishers came or went, or a sample was left: iceoryx2 itself must be asked.
     must_look: bool,
+    /// A sample was left since the bus still needs as many as a subscriber may hold.
+    holds_too_many: bool,
     /// When it must be asked in any case.
     look_at: Instant,
     last_taken: Option<Instant>,
@@ -85,6 +87,7 @@ impl Outbound {
             is_lost: false,
             moves_until: None,
             must_look: true,
+            holds_too_many: false,
             look_at: Instant::now(),
             last_taken: None,
         }
@@ -183,7 +186,8 @@ impl Outbound {
         self.must_look = true;
     }
 
-    /// Takes samples from the local programs and sends them. Returns how many were taken.
+    /// Takes samples from the local programs and sends them. Returns how many were taken, or sent
+    /// after they had waited for room.
     pub fn pump(&mut self, now: Instant, time_ns: u64, reports: &mut Vec<Report>, flow: FlowId) -> usize {
         let mut look = self.must_look || now >= self.look_at || self.setup.subscriber.has_waiting();
         // What an event announces may be a publisher's first sample, which nothing else shows.
@@ -206,14 +210,27 @@ impl Outbound {
         if taken > 0 {
             self.last_taken = Some(now);
         }
-        if emptied {
-            self.announce(time_ns);
+        if emptied || taken > 0 {
+            self.announce(emptied, time_ns);
         }
         for destination in &mut self.destinations {
             destination.flush(&self.setup.counters);
         }
         self.remove_ended(now, emptied, reports, flow);
-        taken
+        taken + self.use_room(now, time_ns)
+    }
+
+    /// The flush reads what the readers have taken. That makes room, and wakes the lane no more:
+    /// continues with what has waited for it. Returns the number of messages.
+    fn use_room(&mut self, now: Instant, time_ns: u64) -> usize {
+        let mut moved = 0;
+        for destination in &mut self.destinations {
+            moved += usize::from(destination.retry(&self.setup.counters));
+        }
+        if self.holds_too_many {
+            moved += self.take_samples(now, time_ns).0;
+        }
+        moved
     }
 
     /// Takes events before samples: a sample that an event announces is then among those taken.
@@ -233,6 +250,7 @@ impl Outbound {
     /// Returns the number of samples taken, and whether the subscriber was left empty.
     fn take_samples(&mut self, now: Instant, time_ns: u64) -> (usize, bool) {
         let (mut taken, mut bytes) = (0, 0);
+        self.holds_too_many = false;
         let awaits_channel = if self.destinations.is_empty() {
             !self.is_lost
         } else {
@@ -251,7 +269,10 @@ impl Outbound {
             let (sample, overflowed) = match self.setup.subscriber.receive() {
                 Ok(Some(received)) => received,
                 Ok(None) => return (taken, true),
-                Err(TooManyHeld) => return (taken, false),
+                Err(TooManyHeld) => {
+                    self.holds_too_many = true;
+                    return (taken, false);
+                }
             };
             if overflowed > 0 {
                 // They get numbers, so that receivers see a gap.
@@ -260,12 +281,28 @@ impl Outbound {
             }
             taken += 1;
             bytes += sample.payload().len();
-            self.dispatch(sample, time_ns);
+            let events = self.earlier_events();
+            self.dispatch(sample, events, time_ns);
         }
         (taken, false)
     }
 
-    fn dispatch(&mut self, sample: LocalSample, time_ns: u64) {
+    /// Where publishers wait for readers: the events raised before the sample that was just taken.
+    /// It takes them along if samples before it are not announced yet. A reader that sleeps until
+    /// an event has room only after these, so they must not come behind a message that waits for
+    /// room. They are sent once more when all samples are.
+    fn earlier_events(&mut self) -> u64 {
+        let Some(listener) = &self.listener else {
+            return 0;
+        };
+        if !self.unannounced || self.setup.when_full != WhenFull::Wait {
+            return 0;
+        }
+        self.events |= listener.take_events();
+        self.events
+    }
+
+    fn dispatch(&mut self, sample: LocalSample, events: u64, time_ns: u64) {
         // Relaxed: this lane is the only one that counts; the value is shared only over time.
         let sequence = self.setup.sequence.fetch_add(1, Ordering::Relaxed) + 1;
         let head = Head {
@@ -273,7 +310,7 @@ impl Outbound {
             origin: self.setup.origin,
             time_ns,
             payload_bytes: sample.payload().len() as u64,
-            events: 0,
+            events,
             user_header_bytes: sample.user_header().len() as u32,
             kind: Kind::Data,
         };
@@ -281,8 +318,9 @@ impl Outbound {
             if self.history.len() == self.setup.history {
                 self.history.pop_front();
             }
+            let kept = Head { events: 0, ..head };
             self.history
-                .push_back((head, Arc::new(CopiedSample::of(&sample))));
+                .push_back((kept, Arc::new(CopiedSample::of(&sample))));
         }
         self.unannounced = true;
         let (counters, when_full) = (&self.setup.counters, self.setup.when_full);
@@ -298,21 +336,26 @@ impl Outbound {
         }
     }
 
-    /// Sends the events that announced samples, once all of those samples were sent. Events without
-    /// samples stay on this host.
-    fn announce(&mut self, time_ns: u64) {
-        if self.events == 0 || !self.unannounced {
-            self.events = 0;
-            return;
+    /// Sends the events that announced samples. Events without samples stay on this host.
+    ///
+    /// While samples are left, the events are sent at the end of each turn, since a publisher may
+    /// never leave the subscriber empty, and once more after the last sample, since it may be those
+    /// that they announced. Where publishers wait, samples carry them: see
+    /// [`earlier_events`](Self::earlier_events).
+    fn announce(&mut self, emptied: bool, time_ns: u64) {
+        let samples_carry_them = !emptied && self.setup.when_full == WhenFull::Wait;
+        if self.events != 0 && self.unannounced && !samples_carry_them {
+            let head = Head {
+                events: self.events,
+                ..self.bare_head(Kind::Notify, time_ns)
+            };
+            for destination in &mut self.destinations {
+                destination.announce(head);
+            }
+            self.unannounced = !emptied;
         }
-        let head = Head {
-            events: self.events,
-            ..self.bare_head(Kind::Notify, time_ns)
-        };
-        self.events = 0;
-        self.unannounced = false;
-        for destination in &mut self.destinations {
-            destination.announce(head);
+        if emptied {
+            self.events = 0;
         }
     }
 
