@@ -206,7 +206,38 @@ fn events_between_publishing_hosts_do_not_loop(bus: Bus) {
     );
 }
 
+/// A channel that keeps the latest message has no room for most of these.
+fn event_does_not_replace_the_latest_message(bus: Bus) {
+    const COUNT: u64 = 500;
+    let rig = Rig::pair_with(bus, "[[service]]\nname = \"*\"\nkeep = \"latest\"\n");
+    let (a, b) = (rig.node(0), rig.node(1));
+    let name: ServiceName = "newest".try_into().expect("a name");
+    let (there, home) = (service!(b, name, [u64; 4096]), service!(a, name, [u64; 4096]));
+    let events = a.service_builder(&name).event().open_or_create().expect("same");
+    let subscriber = subscriber!(there);
+    let publisher = publisher!(home);
+    let notifier = events.notifier_builder().create().expect("a notifier");
+    eventually("the gateways are between them", || {
+        let ready = home.dynamic_config().number_of_subscribers() == 1
+            && there.dynamic_config().number_of_publishers() == 1
+            && events.dynamic_config().number_of_listeners() == 1;
+        ready.then_some(())
+    });
+    for round in 1..=20 {
+        let last = round * COUNT;
+        for number in last - COUNT + 1..=last {
+            publisher.send_copy([number; 4096]).expect("sent");
+            notifier.notify().expect("raised");
+        }
+        eventually("the last message arrives", || {
+            let sample = received!(subscriber)?;
+            (sample[4095] == last).then_some(())
+        });
+    }
+}
+
 on_each_bus!(
+    event_does_not_replace_the_latest_message,
     companion_event_wakes_remote_subscriber,
     sleeping_reader_with_room_for_one_is_woken,
     sleeping_reader_with_room_for_several_is_woken,

@@ -304,10 +304,14 @@ impl Destination {
     }
 
     /// Sends a message; `when_full` applies if the channel is full.
-    pub(super) fn offer(&mut self, message: Outgoing, when_full: WhenFull, counters: &ServiceCounters) {
+    pub(super) fn offer(&mut self, mut message: Outgoing, when_full: WhenFull, counters: &ServiceCounters) {
         if self.main.failed.is_some() {
             add(&counters.dropped_link_down, 1);
             return;
+        }
+        // Events that still wait go with the message.
+        if let Some(events) = self.pending.take_if(|pending| pending.head.kind == Kind::Notify) {
+            message.head.events |= events.head.events;
         }
         self.retry(counters);
         if self.pending.is_some() {
@@ -322,8 +326,9 @@ impl Destination {
         match when_full {
             WhenFull::DropNewest => add(&counters.dropped_full, 1),
             WhenFull::Wait | WhenFull::DropOldest => {
-                if self.pending.replace(message).is_some() {
+                if let Some(older) = self.pending.replace(message) {
                     add(&counters.dropped_full, 1);
+                    self.add_pending_events(older.head.events);
                 }
             }
         }
@@ -388,14 +393,22 @@ impl Destination {
         self.main.send(message)
     }
 
+    /// Returns whether a message waits that carries them now.
+    fn add_pending_events(&mut self, events: u64) -> bool {
+        let Some(pending) = &mut self.pending else {
+            return false;
+        };
+        pending.head.events |= events;
+        true
+    }
+
     /// Sends events that announce earlier samples.
     pub(super) fn announce(&mut self, mut head: Head) {
         if self.main.failed.is_some() {
             return;
         }
         // A sample that still waits carries the events.
-        if let Some(pending) = &mut self.pending {
-            pending.head.events |= head.events;
+        if self.add_pending_events(head.events) {
             return;
         }
         head.sequence = head.sequence.max(1);

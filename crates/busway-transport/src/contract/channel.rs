@@ -71,7 +71,8 @@ pub trait Sender<M: Message>: Send {
     /// Accepts `message` and sends it in order, at the latest with the next
     /// [`flush`](Self::flush). Drops the message as soon as the bus no longer needs its bytes. On
     /// a channel that keeps the latest, a newer message replaces one that still waits, which counts
-    /// in [`overwritten`](Self::overwritten).
+    /// in [`overwritten`](Self::overwritten); a head without a message, such as
+    /// [`Kind::Notify`](super::Kind::Notify), replaces none and is refused while one waits.
     ///
     /// # Errors
     /// [`Refused`] returns the message.

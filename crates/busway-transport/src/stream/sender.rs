@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::bus::Socket;
 use super::inbox::{Inbox, Incoming};
 use super::io::END_MARK;
-use crate::contract::{ChannelError, Flushed, HEAD_BYTES, Keep, Message, Refused, Sender, WaitFor};
+use crate::contract::{ChannelError, Flushed, HEAD_BYTES, Keep, Kind, Message, Refused, Sender, WaitFor};
 use crate::session::mailbox::Linger;
 
 /// Messages up to this size in bytes, head included, are copied into the batch.
@@ -181,6 +181,10 @@ impl<S: Socket, M: Message> Stream<S, M> {
             return Err(Refused::Failed(message, super::io::again(failure)));
         }
         if self.keep == Keep::Latest && (self.pending.is_some() || self.outstanding() >= self.depth) {
+            if message.head().kind != Kind::Data {
+                // Events replace no message: they wait until there is credit.
+                return Err(Refused::Full(message));
+            }
             self.overwritten += u64::from(self.pending.replace(message).is_some());
             return Ok(());
         }

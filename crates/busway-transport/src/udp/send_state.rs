@@ -20,7 +20,7 @@ use super::settings::Delivery;
 use super::socket::{Arrivals, BATCH, BUFFERS, MAX_DATAGRAM_BYTES, UdpSocket, is_for_later};
 use super::wake::{Wake, now_ns};
 use super::wire::{Ack, DATA_HEADER_BYTES, DataHeader, Datagram, Purpose, decode};
-use crate::contract::{ChannelError, Flushed, Keep, Message, Refused};
+use crate::contract::{ChannelError, Flushed, Keep, Kind, Message, Refused};
 use crate::session::mailbox::Linger;
 use crate::stream::{again, segment_bytes};
 
@@ -128,6 +128,10 @@ impl<M: Message> SendState<M> {
         }
         let total_bytes = segment_bytes(&message);
         if self.keep == Keep::Latest && (self.pending.is_some() || !self.has_credit(total_bytes)) {
+            if message.head().kind != Kind::Data {
+                // Events replace no message: they wait until there is credit.
+                return Err(Refused::Full(message));
+            }
             self.overwritten += u64::from(self.pending.replace(message).is_some());
             return Ok(());
         }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use busway_transport::{Flushed, HEAD_BYTES, Refused, Verdict};
+use busway_transport::{Flushed, HEAD_BYTES, Head, Kind, Refused, Verdict};
 
 use super::harness::{Buffer, PATIENCE, Pair, latest, queue};
 use super::{BusUnderTest, Side};
@@ -135,6 +135,27 @@ pub fn latest_message_replaces_older_ones_and_counts_them<B: BusUnderTest>() {
         }
         channel.turn();
         assert_eq!(channel.sink.heads.last().map(|head| head.sequence), Some(100));
+    }
+}
+
+pub fn events_replace_no_latest_message<B: BusUnderTest>() {
+    for size in [64, 9000] {
+        let mut pair = Pair::<B>::up();
+        let mut channel = pair.open(Side::One, &latest(size as u64 + 100));
+        for sequence in 1..=20 {
+            let data = Buffer::new(sequence, 0, size);
+            channel.sender.send(data).expect("the latest is always taken");
+            let mut events = Buffer::new(sequence, 0, 0);
+            events.head.kind = Kind::Notify;
+            let refused = channel.sender.send(events);
+            assert!(matches!(refused, Ok(()) | Err(Refused::Full(_))), "{refused:?}");
+            channel.sender.flush().expect("the sender is well");
+        }
+        let is_last = |head: &Head| head.kind == Kind::Data && head.sequence == 20;
+        pair.until("the last message arrives", |_| {
+            channel.turn();
+            channel.sink.heads.iter().any(is_last).then_some(())
+        });
     }
 }
 

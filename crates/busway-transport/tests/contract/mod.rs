@@ -100,6 +100,7 @@ macro_rules! contract_tests {
             keeping::a_full_queue_loses_nothing;
             keeping::taken_messages_are_acknowledged_to_waiting_sender;
             keeping::latest_message_replaces_older_ones_and_counts_them;
+            keeping::events_replace_no_latest_message;
             keeping::latest_message_never_goes_back;
             lifecycle::hosts_connect_in_either_order;
             lifecycle::control_messages_arrive_in_order;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::announcing::{Announcing, Way};
 use super::layout::Layout;
 use super::wire::{ANNOUNCE, Credit, DONE, END, Grant, MORE, PIECE_BYTES, REPLY_BYTES, Reply, START};
-use crate::contract::{ChannelError, Flushed, HEAD_BYTES, Keep, Message, Refused};
+use crate::contract::{ChannelError, Flushed, HEAD_BYTES, Keep, Kind, Message, Refused};
 use crate::rdma::completion::{Completions, NOTHING};
 use crate::rdma::device::{Access, Region};
 use crate::rdma::error::{PostError, RdmaError};
@@ -152,6 +152,10 @@ impl<M: Message> Stream<M> {
         if self.keep == Keep::Latest
             && (self.pending.is_some() || self.current.is_some() || self.outstanding() >= self.depth)
         {
+            if message.head().kind != Kind::Data {
+                // Events replace no message: they wait until there is credit.
+                return Err(Refused::Full(message));
+            }
             self.overwritten += u64::from(self.pending.replace(message).is_some());
             return Ok(());
         }
