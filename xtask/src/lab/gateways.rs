@@ -16,7 +16,9 @@ use super::protocol::Job;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-const BROKEN: &str = "work on the queue pair failed";
+/// What a gateway says of a queue pair that the device broke: soft RoCE does, see `ACK_TIMEOUT` in
+/// `busway-transport`.
+const BROKEN: [&str; 2] = ["work on the queue pair failed", "the queue pair broke"];
 
 // In the directory of the agent.
 const SYSTEM: &str = "system.toml";
@@ -381,7 +383,8 @@ fn all_arrive(subscriber: &Program<'_>) -> Result<()> {
 }
 
 pub fn is_broken_queue_pair(error: &anyhow::Error) -> bool {
-    format!("{error:#}").contains(BROKEN)
+    let text = format!("{error:#}");
+    BROKEN.iter().any(|broken| text.contains(broken))
 }
 
 pub fn flows(publisher: &Program<'_>, subscriber: &Program<'_>, when: &str) -> Result<()> {

@@ -26,9 +26,15 @@ pub const PRIVATE_BYTES: usize = 56;
 const RECEIVED_BYTES: usize = 512;
 /// How long the kernel looks for an address or a route.
 const RESOLVE: Duration = Duration::from_millis(2000);
-/// Local ACK time-out of a connection, 4.096 µs · 2^14 = 67 ms: a packet lost on RoCE is sent again
-/// after that, not after the seconds that the kernel would choose.
-const ACK_TIMEOUT: u8 = 14;
+/// Local ACK time-out of a connection over a card, 4.096 µs · 2^14 = 67 ms: a packet lost on RoCE is
+/// sent again after that, not after the seconds that the kernel would choose.
+pub(super) const ACK_TIMEOUT: u8 = 14;
+/// The same over soft RoCE (`rdma_rxe`), 0.27 s. That of Linux 6.1 may go wrong when it sends again
+/// what was not lost: the receiving device refuses it ("remote invalid request") and breaks the
+/// queue pair without a word, or the receiver gets bytes that are no message. With a time-out of
+/// 1 ms that happened in five of eight runs of two gateways, with this one in none; with 67 ms now
+/// and then, in virtual machines that were paused for longer. A frame that was lost waits longer.
+pub(super) const SOFT_ACK_TIMEOUT: u8 = 16;
 /// At most this many local ports are tried. Over iWARP by the kernel's TCP (siw) they are TCP's
 /// ports, but librdmacm chooses one at random that only RDMA does not use: some socket may have it
 /// (EADDRINUSE), and then the next try gets another.
@@ -302,15 +308,16 @@ impl CmId {
         })
     }
 
-    /// Asks the peer for the connection; its queue pair must have been made.
+    /// Asks the peer for the connection; its queue pair must have been made. `ack_timeout`: see
+    /// [`Device::ack_timeout`](super::device::Device::ack_timeout).
     ///
     /// # Errors
     /// What is known at once.
     ///
     /// # Panics
     /// If `data` is longer than [`PRIVATE_BYTES`]: a mistake of the caller.
-    pub fn connect(&self, data: &[u8]) -> Result<(), RdmaError> {
-        self.hasten_retransmission();
+    pub fn connect(&self, data: &[u8], ack_timeout: u8) -> Result<(), RdmaError> {
+        self.set_ack_timeout(ack_timeout);
         let mut parameters = parameters(data);
         // SAFETY: the id lives; parameters and data are read during the call.
         check("rdma_connect", unsafe {
@@ -321,15 +328,16 @@ impl CmId {
         })
     }
 
-    /// Takes a requested connection; its queue pair must have been made.
+    /// Takes a requested connection; its queue pair must have been made. `ack_timeout`: as for
+    /// [`connect`](Self::connect).
     ///
     /// # Errors
     /// What is known at once.
     ///
     /// # Panics
     /// If `data` is longer than [`PRIVATE_BYTES`]: a mistake of the caller.
-    pub fn accept(&self, data: &[u8]) -> Result<(), RdmaError> {
-        self.hasten_retransmission();
+    pub fn accept(&self, data: &[u8], ack_timeout: u8) -> Result<(), RdmaError> {
+        self.set_ack_timeout(ack_timeout);
         let mut parameters = parameters(data);
         // SAFETY: the id lives; parameters and data are read during the call.
         check("rdma_accept", unsafe {
@@ -359,8 +367,7 @@ impl CmId {
     }
 
     /// Not every transport has the option (iWARP retransmits by TCP), and then none is needed.
-    fn hasten_retransmission(&self) {
-        let mut timeout = ACK_TIMEOUT;
+    fn set_ack_timeout(&self, mut timeout: u8) {
         // SAFETY: the id lives; the value is one byte, read during the call.
         let _ = unsafe {
             self.events.libraries.cm.rdma_set_option(

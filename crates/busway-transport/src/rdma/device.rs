@@ -15,7 +15,7 @@ use std::sync::Arc;
 use busway_core::Window;
 use busway_core::window::{Medium, OutOfBounds};
 
-use super::cm::{CmId, EventChannel};
+use super::cm::{ACK_TIMEOUT, CmId, EventChannel, SOFT_ACK_TIMEOUT};
 use super::domain::Domain;
 use super::error::RdmaError;
 use super::registration::{Purpose, Registration, Registrations};
@@ -25,6 +25,8 @@ use crate::contract::SegmentId;
 
 /// Memory is registered in whole pages.
 const PAGE_BYTES: usize = 4096;
+/// `ibv_device_attr.vendor_id` of soft RoCE (Linux, `drivers/infiniband/sw/rxe/rxe_param.h`).
+const SOFT_ROCE_VENDOR: u32 = 0xff_ffff;
 
 impl std::fmt::Debug for Libraries {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -38,6 +40,7 @@ pub struct Device {
     domain: Arc<Domain>,
     registrations: Registrations,
     is_iwarp: bool,
+    ack_timeout: u8,
     max_work: u32,
     max_completions: u32,
 }
@@ -88,6 +91,11 @@ impl Device {
             domain: Arc::new(Domain::new(domain, libraries, gap.flatten(), keeper)),
             registrations: Registrations::default(),
             is_iwarp,
+            ack_timeout: if attributes.vendor_id == SOFT_ROCE_VENDOR {
+                SOFT_ACK_TIMEOUT
+            } else {
+                ACK_TIMEOUT
+            },
             max_work: u32::try_from(attributes.max_qp_wr).unwrap_or(0),
             max_completions: u32::try_from(attributes.max_cqe).unwrap_or(0),
         }))
@@ -98,6 +106,13 @@ impl Device {
     #[must_use]
     pub fn is_iwarp(&self) -> bool {
         self.is_iwarp
+    }
+
+    /// How long a queue pair waits for an acknowledgement before it sends again: 4.096 µs · 2^n
+    /// (InfiniBand Architecture 1.4, 9.7.6.1.3).
+    #[must_use]
+    pub(super) fn ack_timeout(&self) -> u8 {
+        self.ack_timeout
     }
 
     /// Work requests that one queue of a queue pair holds at most.

@@ -172,7 +172,7 @@ impl<F: ChannelKind, M: Message> Opens<F, M> {
                 accepted
                     .pair
                     .id()
-                    .accept(&accepted.answer)
+                    .accept(&accepted.answer, context.device.ack_timeout())
                     .map_err(|error| error.to_string())?;
                 Ok(accepted)
             });
@@ -320,7 +320,11 @@ fn ask<F: ChannelKind, M: Message>(
         to_session: context.peer_session,
         request: asking.request,
     };
-    match asking.pair.id().connect(&request.encode()) {
+    let connecting = asking
+        .pair
+        .id()
+        .connect(&request.encode(), context.device.ack_timeout());
+    match connecting {
         Ok(()) => Ok(Stage::Asked(asking.finish, asking.pair)),
         Err(error) if error.is_address_in_use() => Err(Unasked::PortInUse(error.to_string())),
         Err(error) => Err(Unasked::Failed(error.to_string())),

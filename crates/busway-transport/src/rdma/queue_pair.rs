@@ -406,7 +406,7 @@ impl QueuePair {
         if status == sys::IBV_WC_WR_FLUSH_ERR {
             return std::io::Error::new(
                 std::io::ErrorKind::ConnectionReset,
-                "the peer has gone: its queue pair was closed",
+                "the queue pair broke: the peer closed it, or the device here refused what the peer sent",
             );
         }
         // SAFETY: the library returns a constant string for every number.
