@@ -26,8 +26,8 @@ pub const PRIVATE_BYTES: usize = 56;
 const RECEIVED_BYTES: usize = 512;
 /// How long the kernel looks for an address or a route.
 const RESOLVE: Duration = Duration::from_millis(2000);
-/// Local ACK time-out of a connection over a card, 4.096 µs · 2^14 = 67 ms: a packet lost on RoCE is
-/// sent again after that, not after the seconds that the kernel would choose.
+/// Local ACK time-out of a connection over a card, 4.096 µs · 2^14 = 67 ms: a packet lost on RoCE
+/// is sent again after that, not after the seconds that the kernel would choose.
 pub(super) const ACK_TIMEOUT: u8 = 14;
 /// The same over soft RoCE (`rdma_rxe`), 0.27 s. That of Linux 6.1 may go wrong when it sends again
 /// what was not lost: the receiving device refuses it ("remote invalid request") and breaks the
