@@ -461,7 +461,8 @@ impl Destination {
                 unacknowledged,
             });
         }
-        if self.pending.take().is_some() {
+        let lost = self.pending.take();
+        if lost.is_some_and(|message| message.head.kind == Kind::Data) {
             add(&counters.dropped_link_down, 1);
         }
         ended(end);

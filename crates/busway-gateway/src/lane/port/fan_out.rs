@@ -83,7 +83,8 @@ impl FanOut {
     }
 
     /// Takes messages and sends them; removes channels that have failed. `is_unrung`: the lane woke
-    /// up although no doorbell rang. Returns the number of messages taken.
+    /// up although no doorbell rang. Returns the number of messages taken, and of channels that may
+    /// take more.
     pub fn pump(&mut self, is_unrung: bool, reports: &mut Vec<Report>) -> usize {
         let FanOut { legs, pool, .. } = self;
         let is_shared = legs.len() > 1;
@@ -113,11 +114,12 @@ impl FanOut {
         for leg in legs.iter().filter(|leg| leg.awaits_ring && leg.taken > 0) {
             leg.port.note_unrung(leg.taken);
         }
-        let taken = legs.iter().map(|leg| leg.taken).sum();
+        let taken: usize = legs.iter().map(|leg| leg.taken).sum();
+        let continuing = legs.iter().filter(|leg| leg.port.can_continue()).count();
         self.remove(reports, |leg| {
             leg.failed.take().map(|error| Some(error.to_string()))
         });
-        taken
+        taken + continuing
     }
 
     /// Removes the channels for which `ended` returns why.
@@ -179,6 +181,8 @@ mod tests {
         /// It takes no more.
         is_full: bool,
         has_failed: bool,
+        /// The next flush reads that its reader has taken everything.
+        is_taken: bool,
         held_back: usize,
         /// The calls to the buses of all hosts, in order.
         calls: Arc<Mutex<Vec<&'static str>>>,
@@ -203,7 +207,11 @@ mod tests {
             Ok(())
         }
         fn flush(&mut self) -> Result<Flushed, ChannelError> {
-            self.bus().calls.lock().expect("nobody panics").push("flush");
+            let mut bus = self.bus();
+            bus.calls.lock().expect("nobody panics").push("flush");
+            if std::mem::take(&mut bus.is_taken) {
+                bus.held.clear();
+            }
             Ok(Flushed::Idle)
         }
         fn has_room(&mut self, _: u64) -> bool {
@@ -381,6 +389,21 @@ mod tests {
             host.bus(1).held.clear();
         }
         assert_eq!(sent(&host), 40, "what was kept for it comes");
+    }
+
+    #[test]
+    fn channel_whose_flush_reads_credits_continues_without_a_wake_up() {
+        let mut host = Host::new(QUEUING);
+        for message in 1..=20 {
+            host.send(message);
+        }
+        while host.pump() > 0 {}
+        assert!(host.bus(1).held_back > 0, "it has no room");
+        host.bus(1).is_taken = true;
+        let held = host.bus(1).held.len();
+        assert_eq!(host.pump(), 1, "no message, and one channel that may take more");
+        assert!(held > 0 && host.bus(1).held.is_empty());
+        assert!(host.pump() > 0);
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub struct OutboundPort {
     starved: bool,
     /// Something was given to the sender since the last flush.
     touched: bool,
+    /// See [`can_continue`](Self::can_continue).
+    can_continue: bool,
     /// Looks for credits that found none.
     credit_looks: u32,
 }
@@ -76,6 +78,7 @@ impl OutboundPort {
             waiting: false,
             starved: false,
             touched: false,
+            can_continue: false,
             credit_looks: 0,
         }
     }
@@ -193,8 +196,16 @@ impl OutboundPort {
             self.touched = false;
             self.waiting = self.sender.flush()? == Flushed::Waiting;
         }
+        let acknowledged = self.acknowledged;
         self.acknowledge();
+        let has_room = self.acknowledged > acknowledged;
+        self.can_continue = has_room && (self.starved || self.pending.is_some());
         Ok(())
+    }
+
+    /// Whether the last flush made the room for which messages wait: the bus wakes nobody then.
+    pub fn can_continue(&self) -> bool {
+        self.can_continue
     }
 
     /// The next message, in the buffer that another channel has read it into or else in a free one.
