@@ -5,9 +5,9 @@
 //! nor gateways notice. It needs all messages of a sampling channel to differ from the one before,
 //! and queues whose gateways live.
 
+use busway_port::PortRef as Name;
 use busway_port::observe::{ObservedPort, Observer};
 use busway_port::system::{Crossing, crossings_of, module_of, root_of};
-use busway_port::{PortKind, PortRef as Name};
 use busway_system::{Carrier, PortRef, System, WhenFull};
 
 use crate::wait::eventually;
@@ -95,10 +95,8 @@ impl Route {
 
     fn is_queue_quiet(&self, waiting: u64, given: u64) -> bool {
         let is_full = |port: &ObservedPort| {
-            let PortKind::Queuing { max_messages } = port.config().kind else {
-                return false;
-            };
-            port.in_queue() == Some(max_messages as u64)
+            let max_messages = port.config().kind.max_messages();
+            max_messages.is_some_and(|max_messages| port.in_queue() == Some(max_messages as u64))
         };
         let sent = self.source.counters().writes;
         let is_held_back = self.waits && self.destinations.iter().any(is_full);

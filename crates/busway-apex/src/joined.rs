@@ -225,7 +225,7 @@ fn find(system: Option<&Path>, partition: Option<&str>) -> Result<Joined, JoinFa
         .partition(&name)
         .map_or(&[][..], |config| &config.ports);
     Ok(Joined {
-        longest_bytes: ports.iter().map(|port| port.max_message_size_bytes).collect(),
+        longest_bytes: ports.iter().map(busway_port::PortConfig::max_size).collect(),
         partition,
     })
 }

@@ -22,17 +22,12 @@ const SIZES: [usize; 4] = [16, 64, 1024, 4096];
 
 /// Partitions `a` and `b` with a sampling channel each way, and a queuing channel from `a` to `b`.
 fn partitions(size_bytes: usize) -> (tempfile::TempDir, Partition, Partition) {
-    let port = |name: &str, direction, kind| PortConfig {
-        name: name.into(),
-        direction,
-        max_message_size_bytes: size_bytes,
-        kind,
-    };
-    let queuing = PortKind::Queuing { max_messages: 16 };
+    let port = |name: &str, direction, kind| PortConfig::new(name, direction, size_bytes as u32, kind);
+    let queuing = PortKind::queuing(16);
     let ports = || {
         vec![
-            port("OUT", Direction::Source, PortKind::Sampling),
-            port("IN", Direction::Destination, PortKind::Sampling),
+            port("OUT", Direction::Source, PortKind::SAMPLING),
+            port("IN", Direction::Destination, PortKind::SAMPLING),
         ]
     };
     let (mut a, mut b) = (ports(), ports());

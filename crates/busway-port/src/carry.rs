@@ -163,7 +163,7 @@ impl PortSource {
     /// Longest message in bytes.
     #[must_use]
     pub fn max_message_size_bytes(&self) -> usize {
-        self.held.port().config.max_message_size_bytes
+        self.held.port().config.max_size()
     }
 
     /// Copies the next message into `buffer`, which is as long as the longest: of a sampling
@@ -315,7 +315,7 @@ impl PortReceiver {
     /// Longest message in bytes.
     #[must_use]
     pub fn max_message_size_bytes(&self) -> usize {
-        self.held.port().config.max_message_size_bytes
+        self.held.port().config.max_size()
     }
 
     /// Rings when a full queue has room again; `None`: look now and then.
@@ -343,7 +343,7 @@ impl PortReceiver {
     /// is impossible or it is old after all.
     pub fn deliver(&self, message: &[u8], origin: u64, carried: &Carried) -> bool {
         let port = self.held.port();
-        if message.is_empty() || message.len() > port.config.max_message_size_bytes {
+        if message.is_empty() || message.len() > port.config.max_size() {
             return false;
         }
         let _lock = self.held.lock();

@@ -9,8 +9,7 @@ use std::fmt;
 
 use busway_transport::contract::PortPlace;
 
-/// Longest name of a partition, port or channel in bytes (`MAX_NAME_LENGTH` of ARINC 653 Part 1).
-pub const MAX_NAME_LENGTH_BYTES: usize = busway_system::MAX_NAME_BYTES;
+pub use busway_system::MAX_NAME_BYTES as MAX_NAME_LENGTH_BYTES;
 
 const MIN_SLOTS: usize = busway_system::slots::MIN_SLOTS as usize;
 const MAX_SLOTS: usize = busway_system::slots::MAX_SLOTS as usize;
@@ -38,43 +37,7 @@ pub struct PartitionConfig {
     pub ports: Vec<PortConfig>,
 }
 
-/// One port.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PortConfig {
-    /// 1 ..= 32 bytes.
-    pub name: String,
-    /// Which way messages go.
-    pub direction: Direction,
-    /// Longest message in bytes, at least 1.
-    pub max_message_size_bytes: usize,
-    /// Sampling or queuing.
-    pub kind: PortKind,
-}
-
-/// What a port does with a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PortKind {
-    /// Keeps the latest only.
-    Sampling,
-    /// Keeps all, in order.
-    Queuing {
-        /// How many messages it holds, at least 1. At a destination, the depth of its queue.
-        max_messages: usize,
-    },
-}
-
-impl fmt::Display for PortKind {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            PortKind::Sampling => "sampling",
-            PortKind::Queuing { .. } => "queuing",
-        })
-    }
-}
-
-pub use busway_system::{Direction, WhenFull};
-
-pub use crate::waiters::Discipline;
+pub use busway_system::{Direction, Discipline, Port as PortConfig, PortKind, WhenFull};
 
 /// A port by the names of its partition and itself.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -122,9 +85,6 @@ pub struct ChannelConfig {
     pub slots: usize,
     /// What happens to a message for a full queue. Ignored for a sampling channel.
     pub when_full: WhenFull,
-    /// The disciplines that the configuration gives queuing ports of this channel: a process that
-    /// creates such a port must ask for the same. Of other ports, the one that it asks for counts.
-    pub disciplines: Vec<(PortRef, Discipline)>,
     /// Clock of the source time stamps.
     pub clock: Clock,
 }
@@ -147,7 +107,6 @@ impl ChannelConfig {
             landing: None,
             slots: 4,
             when_full,
-            disciplines: Vec::new(),
             clock: Clock::Monotonic,
         }
     }
@@ -270,11 +229,11 @@ pub enum ModuleError {
         /// Its source.
         from: Box<PortRef>,
         /// The source's kind.
-        source_kind: PortKind,
+        source_kind: &'static str,
         /// The destination.
         port: Box<PortRef>,
         /// The destination's kind.
-        kind: PortKind,
+        kind: &'static str,
     },
     /// Ports of two sizes in one channel.
     #[error(
@@ -360,7 +319,7 @@ impl Module {
         if channel.destinations.is_empty() && channel.copies.is_empty() {
             return Err(ModuleError::NoDestination { channel: name() });
         }
-        if source.kind == PortKind::Sampling {
+        if source.kind.is_sampling() {
             check_range("slots", channel.name.clone(), channel.slots, MIN_SLOTS, MAX_SLOTS)?;
         }
         for reference in std::iter::once(&channel.source).chain(&channel.destinations) {
@@ -375,22 +334,22 @@ impl Module {
         }
         for reference in &channel.destinations {
             let port = self.channel_port(channel, reference, Direction::Destination)?;
-            if std::mem::discriminant(&port.kind) != std::mem::discriminant(&source.kind) {
+            if port.kind.is_sampling() != source.kind.is_sampling() {
                 return Err(ModuleError::Kind {
                     channel: name(),
                     from: Box::new(channel.source.clone()),
-                    source_kind: source.kind,
+                    source_kind: source.kind.name(),
                     port: Box::new(reference.clone()),
-                    kind: port.kind,
+                    kind: port.kind.name(),
                 });
             }
-            if port.max_message_size_bytes != source.max_message_size_bytes {
+            if port.max_size_bytes != source.max_size_bytes {
                 return Err(ModuleError::Size {
                     channel: name(),
                     from: Box::new(channel.source.clone()),
-                    source_bytes: source.max_message_size_bytes,
+                    source_bytes: source.max_size(),
                     port: Box::new(reference.clone()),
-                    bytes: port.max_message_size_bytes,
+                    bytes: port.max_size(),
                 });
             }
         }
@@ -428,15 +387,9 @@ impl PartitionConfig {
             if !seen.insert(&port.name) {
                 return Err(twice("port", of()));
             }
-            let size_bytes = port.max_message_size_bytes;
-            check_range(
-                "the longest message in bytes",
-                of(),
-                size_bytes,
-                1,
-                MAX_MESSAGE_BYTES,
-            )?;
-            if let PortKind::Queuing { max_messages } = port.kind {
+            let what = "the longest message in bytes";
+            check_range(what, of(), port.max_size(), 1, MAX_MESSAGE_BYTES)?;
+            if let Some(max_messages) = port.kind.max_messages() {
                 check_range("the number of messages", of(), max_messages, 1, MAX_MESSAGES)?;
             }
         }

@@ -31,7 +31,7 @@ mod waiters;
 pub mod for_loom {
     pub use crate::doorbell::{after_publishing, arm, disarm, is_due};
     pub use crate::lock::{MemberTable, lock};
-    pub use crate::waiters::{Discipline, WAITER_WORDS, Waiters, Words, before_last_look, is_anybody_there};
+    pub use crate::waiters::{WAITER_WORDS, Waiters, Words, before_last_look, is_anybody_there};
 }
 
 #[cfg(not(loom))]

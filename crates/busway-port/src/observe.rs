@@ -343,7 +343,7 @@ pub fn intrude(partition: &Partition, name: &str, message: &[u8]) -> Result<(), 
     if message.is_empty() {
         return Err(Refusal::InvalidParam);
     }
-    if message.len() > port.config.max_message_size_bytes {
+    if message.len() > port.config.max_size() {
         return Err(Refusal::InvalidConfig);
     }
     let _lock = partition.lock(port);

@@ -55,7 +55,7 @@ pub fn header(system: &System, host: &str) -> Result<String, PlacesError> {
                 continue;
             };
             let place = match port.kind {
-                PortKind::Sampling => sampling(port, &at, channel),
+                PortKind::Sampling { .. } => sampling(port, &at, channel),
                 PortKind::Queuing { .. } => queuing(system, host, port, &crossings, &at, channel),
             };
             let Some(place) = place else { continue };
@@ -87,13 +87,7 @@ fn sampling(port: &PortConfig, at: &PortRef, channel: &ChannelConfig) -> Option<
         channel.landing.as_ref()?
     };
     let source_at = far.place.offset_bytes() as usize + far.offset_bytes;
-    let in_c = place(
-        far.key,
-        [source_at, 0],
-        port.max_message_size_bytes,
-        0,
-        channel.slots,
-    );
+    let in_c = place(far.key, [source_at, 0], port.max_size(), 0, channel.slots);
     Some(format!(": in {}. */\n{in_c}", far.place.source()))
 }
 
@@ -127,7 +121,7 @@ fn queuing(
     let in_c = place(
         queue.key,
         [source, destination],
-        port.max_message_size_bytes,
+        port.max_size(),
         layout.data_bytes(),
         layout.lines(),
     );

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use crate::apex::{self, PortId, Received, Refusal, SamplingRead, SystemTime, UpdatedRead};
-use crate::config::{Direction, Discipline, PortConfig, PortKind};
+use crate::config::{Direction, Discipline, PortConfig};
 use crate::partition::Partition;
 
 macro_rules! port {
@@ -130,7 +130,7 @@ impl Partition {
         refresh_period: SystemTime,
     ) -> Result<(PortId, usize), Refusal> {
         let config = self.config_of(name, direction, true)?;
-        let size = config.max_message_size_bytes;
+        let size = config.max_size();
         let id = match apex::create_sampling_port(self, name, size, direction, refresh_period) {
             Err(Refusal::NoAction) => apex::get_sampling_port_id(self, name)?,
             created => created?,
@@ -145,7 +145,7 @@ impl Partition {
         discipline: Discipline,
     ) -> Result<(PortId, usize), Refusal> {
         let config = self.config_of(name, direction, false)?;
-        let (size, PortKind::Queuing { max_messages }) = (config.max_message_size_bytes, config.kind) else {
+        let (size, Some(max_messages)) = (config.max_size(), config.kind.max_messages()) else {
             return Err(Refusal::InvalidConfig);
         };
         let id = match apex::create_queuing_port(self, name, size, max_messages, direction, discipline) {
@@ -166,7 +166,7 @@ impl Partition {
             .map(|port| &port.config)
             .find(|config| config.name == name)
             .filter(|config| config.direction == direction)
-            .filter(|config| (config.kind == PortKind::Sampling) == wants_sampling)
+            .filter(|config| config.kind.is_sampling() == wants_sampling)
             .ok_or(Refusal::InvalidConfig)
     }
 }

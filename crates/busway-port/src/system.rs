@@ -19,8 +19,8 @@ use busway_transport::contract::Access;
 use busway_transport::core_queue::Part;
 
 use crate::config::{
-    ChannelConfig, Clock, DIGEST, Direction, Discipline, FarMemory, MAX_NAME_LENGTH_BYTES, Module,
-    PartitionConfig, PortConfig, PortKind, PortRef, WhenFull,
+    ChannelConfig, Clock, DIGEST, Direction, FarMemory, MAX_NAME_LENGTH_BYTES, Module, PartitionConfig,
+    PortConfig, PortKind, PortRef, WhenFull,
 };
 use crate::store::Store;
 
@@ -180,7 +180,7 @@ pub fn module_of(system: &System, host: &str) -> Module {
                     } else {
                         Direction::Source
                     },
-                    max_message_size_bytes: crossing.max_message_size_bytes,
+                    max_size_bytes: system.port(channel.source).max_size_bytes,
                     kind: crossing.kind,
                 });
         }
@@ -210,25 +210,18 @@ pub fn is_other_host(partition: &str) -> bool {
 }
 
 fn partition_of(partition: &file::Partition) -> PartitionConfig {
-    let port = |port: &file::Port| PortConfig {
-        name: port.name.clone(),
-        direction: port.direction,
-        max_message_size_bytes: port.max_size_bytes as usize,
-        kind: kind_of(port),
-    };
     PartitionConfig {
         name: partition.name.clone(),
         identifier: partition.id.into(),
-        ports: partition.ports.iter().map(port).collect(),
+        ports: partition.ports.clone(),
     }
 }
 
-fn kind_of(port: &file::Port) -> PortKind {
+/// The kind of the gateway's port that stands for `port`: periods and discipline are the port's own.
+fn kind_of(port: &PortConfig) -> PortKind {
     match port.kind {
-        file::PortKind::Sampling { .. } => PortKind::Sampling,
-        file::PortKind::Queuing { max_messages, .. } => PortKind::Queuing {
-            max_messages: max_messages as usize,
-        },
+        PortKind::Sampling { .. } => PortKind::SAMPLING,
+        PortKind::Queuing { max_messages, .. } => PortKind::queuing(max_messages),
     }
 }
 
@@ -272,26 +265,9 @@ fn channel_of(system: &System, host: &str, index: usize, channel: &file::Channel
         landing,
         slots: channel.slots.map_or(4, |slots| slots as usize),
         when_full: channel.when_full.unwrap_or(WhenFull::Wait),
-        disciplines: disciplines(system, channel),
         // Stamps of another host are brought to this clock when they arrive.
         clock: Clock::Monotonic,
     })
-}
-
-/// The disciplines that the file gives ports of a channel.
-fn disciplines(system: &System, channel: &file::Channel) -> Vec<(PortRef, Discipline)> {
-    let ends = std::iter::once(&channel.source).chain(&channel.destinations);
-    let given = ends.filter_map(|at| {
-        let file::PortKind::Queuing { discipline, .. } = system.port(*at).kind else {
-            return None;
-        };
-        let discipline = match discipline? {
-            file::Discipline::Fifo => Discipline::Fifo,
-            file::Discipline::Priority => Discipline::Priority,
-        };
-        Some((name_of(system, *at), discipline))
-    });
-    given.collect()
 }
 
 /// The other hosts that a channel joins with `host`, once each.
@@ -326,7 +302,7 @@ fn crossings(system: &System, host: &str, index: usize, channel: &file::Channel)
             leaves,
             port: PortRef::new(other_host(system, peer), short_name(index, &channel.name)),
             kind,
-            max_message_size_bytes: system.port(channel.source).max_size_bytes as usize,
+            max_message_size_bytes: system.port(channel.source).max_size(),
             link,
             bus,
             carrier,
@@ -366,14 +342,12 @@ fn far_memory(
     })
 }
 
+/// The deeper of two kinds of ports of one channel.
 fn deeper(one: PortKind, other: PortKind) -> PortKind {
-    match (one, other) {
-        (PortKind::Queuing { max_messages: one }, PortKind::Queuing { max_messages: other }) => {
-            PortKind::Queuing {
-                max_messages: one.max(other),
-            }
-        }
-        _ => one,
+    if other.max_messages() > one.max_messages() {
+        other
+    } else {
+        one
     }
 }
 
@@ -489,8 +463,8 @@ destinations = ["far/Q"]
         let [sampling, queuing] = &module.partition("/a").expect("made").ports[..] else {
             panic!("two channels come from a");
         };
-        assert_eq!(sampling.kind, PortKind::Sampling);
-        assert_eq!(queuing.kind, PortKind::Queuing { max_messages: 2 });
+        assert_eq!(sampling.kind, PortKind::SAMPLING);
+        assert_eq!(queuing.kind, PortKind::queuing(2));
     }
 
     #[test]

@@ -33,7 +33,7 @@
 //!
 //! # use busway_port::{ChannelConfig, Direction, PartitionConfig, PortConfig, PortKind, PortRef};
 //! # fn port(name: &str, direction: Direction) -> PortConfig {
-//! #     PortConfig { name: name.into(), direction, max_message_size_bytes: 16, kind: PortKind::Sampling }
+//! #     PortConfig::new(name, direction, 16, PortKind::SAMPLING)
 //! # }
 //! # fn partition(name: &str, port: PortConfig) -> PartitionConfig {
 //! #     PartitionConfig { name: name.into(), identifier: 1, ports: vec![port] }
@@ -222,7 +222,7 @@ impl Partition {
 
     fn check_size<M>(&self, name: &str, direction: Direction, wants_sampling: bool) -> Result<(), Refusal> {
         let configured = self.config_of(name, direction, wants_sampling)?;
-        if configured.max_message_size_bytes != size_of::<M>() {
+        if configured.max_size() != size_of::<M>() {
             return Err(Refusal::InvalidConfig);
         }
         Ok(())

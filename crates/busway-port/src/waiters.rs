@@ -29,16 +29,6 @@ const MEMBER: usize = 0;
 const PRIORITY: usize = 1;
 const TICKET: usize = 2;
 
-/// In which order waiting processes get their turn (`QUEUING_DISCIPLINE_TYPE`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(i32)]
-pub enum Discipline {
-    /// First come, first served.
-    Fifo = 0,
-    /// The highest priority first, and first come, first served among equals.
-    Priority = 1,
-}
-
 /// Shared words by index.
 pub trait Words {
     /// Word number `index`.
@@ -55,7 +45,8 @@ impl<W: Words> Waiters<'_, W> {
         self.load(WAITING)
     }
 
-    /// Takes a place for the caller; `None` if none is free.
+    /// Takes a place for the caller; `None` if none is free. At a port whose discipline is FIFO
+    /// every caller has the same `priority`.
     pub fn arrive(&self, members: &impl MemberTable, priority: i64) -> Option<usize> {
         let place = (0..PLACES).find(|place| self.load(at(*place, MEMBER)) == 0)?;
         let ticket = self.load(TICKETS).wrapping_add(1);
@@ -73,13 +64,11 @@ impl<W: Words> Waiters<'_, W> {
         self.recount();
     }
 
-    /// The place whose turn it is; `None` if nobody waits.
-    pub fn first(&self, discipline: Discipline) -> Option<usize> {
+    /// The place whose turn it is: the highest priority, then the earliest arrival. `None` if
+    /// nobody waits.
+    pub fn first(&self) -> Option<usize> {
         let key = |place: usize| {
-            let priority = match discipline {
-                Discipline::Fifo => 0,
-                Discipline::Priority => self.load(at(place, PRIORITY)) as i64,
-            };
+            let priority = self.load(at(place, PRIORITY)) as i64;
             (core::cmp::Reverse(priority), self.load(at(place, TICKET)))
         };
         (0..PLACES)
@@ -88,9 +77,9 @@ impl<W: Words> Waiters<'_, W> {
     }
 
     /// As [`first`](Self::first), after giving up the places of the dead in front of it.
-    pub fn first_alive(&self, members: &impl MemberTable, discipline: Discipline) -> Option<usize> {
+    pub fn first_alive(&self, members: &impl MemberTable) -> Option<usize> {
         loop {
-            let place = self.first(discipline)?;
+            let place = self.first()?;
             if members.is_alive(self.load(at(place, MEMBER))) {
                 return Some(place);
             }

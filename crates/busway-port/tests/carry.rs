@@ -12,15 +12,10 @@ use busway_port::{
 };
 
 const ORIGIN: u64 = 7;
-const DEPTH: usize = 4;
+const DEPTH: u32 = 4;
 
 fn port(name: &str, direction: Direction, kind: PortKind) -> PortConfig {
-    PortConfig {
-        name: name.into(),
-        direction,
-        max_message_size_bytes: 8,
-        kind,
-    }
+    PortConfig::new(name, direction, 8, kind)
 }
 
 fn partition(name: &str, ports: Vec<PortConfig>) -> PartitionConfig {
@@ -71,7 +66,7 @@ impl Host {
     }
 
     fn queuing() -> Self {
-        Self::new(PortKind::Queuing { max_messages: DEPTH })
+        Self::new(PortKind::queuing(DEPTH))
     }
 
     fn join(&self, name: &str) -> Arc<Partition> {
@@ -229,7 +224,7 @@ fn a_full_queue_has_no_room_for_the_gateway_either() {
 
 #[test]
 fn a_sampling_message_keeps_its_source_time_and_is_taken_once() {
-    let (here, there) = (Host::new(PortKind::Sampling), Host::new(PortKind::Sampling));
+    let (here, there) = (Host::new(PortKind::SAMPLING), Host::new(PortKind::SAMPLING));
     let source = here.join("source");
     let out = source.sampling_source("P").expect("configured");
     let mut tap = PortSource::open(&here.join("sink"), "P", ORIGIN).expect("configured");
@@ -269,7 +264,7 @@ fn two_taps(kind: PortKind) -> (Host, [PortSource; 2]) {
 
 #[test]
 fn a_tap_takes_over_what_another_one_of_the_same_queue_has_given_and_goes_on_behind_it() {
-    let (host, [mut one, mut two]) = two_taps(PortKind::Queuing { max_messages: DEPTH });
+    let (host, [mut one, mut two]) = two_taps(PortKind::queuing(DEPTH));
     let source = host.join("source");
     let out = source.queuing_source("P", Discipline::Fifo).expect("configured");
     for message in 1..=2 {
@@ -295,7 +290,7 @@ fn a_tap_takes_over_what_another_one_of_the_same_queue_has_given_and_goes_on_beh
 
 #[test]
 fn what_differs_in_two_queues_of_one_source_is_not_taken_over() {
-    let (host, [mut one, mut two]) = two_taps(PortKind::Queuing { max_messages: DEPTH });
+    let (host, [mut one, mut two]) = two_taps(PortKind::queuing(DEPTH));
     let source = host.join("source");
     let out = source.queuing_source("P", Discipline::Fifo).expect("configured");
     let mut buffer = [0; 8];
@@ -332,7 +327,7 @@ fn what_differs_in_two_queues_of_one_source_is_not_taken_over() {
 
 #[test]
 fn a_tap_takes_over_the_newest_message_that_another_one_has_read_and_no_older_one() {
-    let (host, [mut one, mut two]) = two_taps(PortKind::Sampling);
+    let (host, [mut one, mut two]) = two_taps(PortKind::SAMPLING);
     let source = host.join("source");
     let out = source.sampling_source("P").expect("configured");
     let mut buffer = [0; 8];
@@ -351,7 +346,7 @@ fn a_tap_takes_over_the_newest_message_that_another_one_has_read_and_no_older_on
 
 #[test]
 fn ports_of_one_source_that_are_claimed_together_have_one_origin_whenever_they_are_opened() {
-    let host = Host::with_sinks(PortKind::Sampling, &["one", "two"]);
+    let host = Host::with_sinks(PortKind::SAMPLING, &["one", "two"]);
     for name in ["one", "two"] {
         assert_eq!(PortSource::claim(&host.join(name), "P", ORIGIN), Some(ORIGIN));
     }

@@ -9,7 +9,7 @@
 #![allow(unsafe_code)] // Sharing the guarded cell.
 
 use busway_port::for_loom::{
-    Discipline, MemberTable, WAITER_WORDS, Waiters, Words, after_publishing, arm, before_last_look, disarm,
+    MemberTable, WAITER_WORDS, Waiters, Words, after_publishing, arm, before_last_look, disarm,
     is_anybody_there, is_due, lock,
 };
 use loom::cell::UnsafeCell;
@@ -207,12 +207,9 @@ fn the_place_of_a_dead_process_passes_to_the_next() {
         let waiters = Waiters(&*shared);
         let dead = waiters.arrive(&member(&shared, 1), 5);
         let alive = waiters.arrive(&member(&shared, 2), 1);
-        assert_eq!(waiters.first(Discipline::Priority), dead);
+        assert_eq!(waiters.first(), dead);
         shared.dead[1].store(1, Ordering::Release);
-        assert_eq!(
-            waiters.first_alive(&member(&shared, 3), Discipline::Priority),
-            alive
-        );
+        assert_eq!(waiters.first_alive(&member(&shared, 3)), alive);
         assert_eq!(waiters.waiting(), 1);
     });
 }

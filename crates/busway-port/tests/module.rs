@@ -66,11 +66,11 @@ fn names_are_unique() {
 #[test]
 fn sizes_and_counts_have_ranges() {
     assert_eq!(
-        refusal(|module| module.partitions[0].ports[0].max_message_size_bytes = 0),
+        refusal(|module| module.partitions[0].ports[0].max_size_bytes = 0),
         "the longest message in bytes of sensors/ATTITUDE_OUT is 0: use 1 to 2147483647"
     );
     assert_eq!(
-        refusal(|module| module.partitions[0].ports[3].kind = PortKind::Queuing { max_messages: 0 }),
+        refusal(|module| module.partitions[0].ports[3].kind = PortKind::queuing(0)),
         "the number of messages of sensors/COMMAND is 0: use 1 to 1048576"
     );
     assert_eq!(
@@ -90,11 +90,11 @@ fn a_channel_joins_ports_that_exist_and_fit() {
         "channel attitude uses port sensors/ATTITUDE_OUT as source, but its direction is destination: correct one of them"
     );
     assert_eq!(
-        refusal(|module| module.partitions[1].ports[0].kind = PortKind::Queuing { max_messages: 1 }),
+        refusal(|module| module.partitions[1].ports[0].kind = PortKind::queuing(1)),
         "channel attitude joins the sampling port sensors/ATTITUDE_OUT with the queuing port navigation/ATTITUDE: make them alike"
     );
     assert_eq!(
-        refusal(|module| module.partitions[1].ports[0].max_message_size_bytes = 65),
+        refusal(|module| module.partitions[1].ports[0].max_size_bytes = 65),
         "channel attitude joins sensors/ATTITUDE_OUT for messages of 64 bytes with navigation/ATTITUDE for 65: make them equal"
     );
     assert_eq!(

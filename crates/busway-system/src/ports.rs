@@ -46,6 +46,23 @@ pub struct Port {
     pub kind: PortKind,
 }
 
+impl Port {
+    /// A port called `name`.
+    pub fn new(name: impl Into<String>, direction: Direction, max_size_bytes: u32, kind: PortKind) -> Port {
+        Port {
+            name: name.into(),
+            direction,
+            max_size_bytes,
+            kind,
+        }
+    }
+
+    /// `max_size_bytes`, to compare with lengths in memory.
+    pub fn max_size(&self) -> usize {
+        self.max_size_bytes as usize
+    }
+}
+
 /// Which way messages go through a port (`PORT_DIRECTION_TYPE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -67,7 +84,7 @@ impl fmt::Display for Direction {
 }
 
 /// What a port does with messages.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "kind")]
 pub enum PortKind {
     /// The latest message only.
@@ -89,6 +106,20 @@ pub enum PortKind {
 }
 
 impl PortKind {
+    /// Sampling, without periods.
+    pub const SAMPLING: PortKind = PortKind::Sampling {
+        refresh_period_ns: None,
+        min_write_interval_ns: None,
+    };
+
+    /// Queuing, for `max_messages`, with the discipline that the program asks for.
+    pub const fn queuing(max_messages: u32) -> PortKind {
+        PortKind::Queuing {
+            max_messages,
+            discipline: None,
+        }
+    }
+
     /// `sampling` or `queuing`.
     pub fn name(&self) -> &'static str {
         match self {
@@ -96,16 +127,30 @@ impl PortKind {
             PortKind::Queuing { .. } => "queuing",
         }
     }
+
+    /// Whether it keeps the latest message only.
+    pub fn is_sampling(&self) -> bool {
+        matches!(self, PortKind::Sampling { .. })
+    }
+
+    /// How many messages a queuing port holds.
+    pub fn max_messages(&self) -> Option<usize> {
+        match self {
+            PortKind::Sampling { .. } => None,
+            PortKind::Queuing { max_messages, .. } => Some(*max_messages as usize),
+        }
+    }
 }
 
 /// In which order processes that wait for a queuing port are served (`QUEUING_DISCIPLINE_TYPE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
+#[repr(i32)]
 pub enum Discipline {
     /// Who waited longest.
-    Fifo,
+    Fifo = 0,
     /// The highest priority, then who waited longest.
-    Priority,
+    Priority = 1,
 }
 
 /// A port by its place in [`crate::System::partitions`].

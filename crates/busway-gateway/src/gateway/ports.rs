@@ -31,7 +31,7 @@ use crate::lane::{ChannelKey, FlowId, LaneCommand, PortCommand, PortEnd};
 use crate::status::PortStatus;
 
 /// The most unacknowledged messages; the queues themselves may be deeper.
-const MOST_UNDER_WAY: usize = 256;
+const MOST_UNDER_WAY: u32 = 256;
 
 /// One end of a channel between this host and another.
 struct PortChannel {
@@ -264,9 +264,9 @@ fn routes_of(crossing: &Crossing, links: &[LinkProfile]) -> Vec<(usize, Clock)> 
 
 fn spec_of(crossing: &Crossing) -> ChannelSpec {
     let keep = match crossing.kind {
-        PortKind::Sampling => Keep::Latest,
-        PortKind::Queuing { max_messages } => Keep::All {
-            depth: max_messages.clamp(1, MOST_UNDER_WAY) as u32,
+        PortKind::Sampling { .. } => Keep::Latest,
+        PortKind::Queuing { max_messages, .. } => Keep::All {
+            depth: max_messages.clamp(1, MOST_UNDER_WAY),
         },
     };
     ChannelSpec {

@@ -7,12 +7,12 @@ pub fn module(size_bytes: usize) -> Module {
     let partition = |name: &str, port: &str, direction| PartitionConfig {
         name: name.into(),
         identifier: 1,
-        ports: vec![PortConfig {
-            name: port.into(),
+        ports: vec![PortConfig::new(
+            port,
             direction,
-            max_message_size_bytes: size_bytes,
-            kind: PortKind::Sampling,
-        }],
+            size_bytes as u32,
+            PortKind::SAMPLING,
+        )],
     };
     Module {
         partitions: vec![

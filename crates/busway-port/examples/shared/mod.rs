@@ -17,13 +17,8 @@ pub const LARGE_BYTES: usize = 4096;
 /// Depth of every queue.
 pub const DEPTH: usize = 3;
 
-fn port(name: &str, direction: Direction, max_message_size_bytes: usize, kind: PortKind) -> PortConfig {
-    PortConfig {
-        name: name.into(),
-        direction,
-        max_message_size_bytes,
-        kind,
-    }
+fn port(name: &str, direction: Direction, size_bytes: usize, kind: PortKind) -> PortConfig {
+    PortConfig::new(name, direction, size_bytes as u32, kind)
 }
 
 /// Partitions `sensors`, `navigation` and `display`, and between them:
@@ -38,8 +33,8 @@ fn port(name: &str, direction: Direction, max_message_size_bytes: usize, kind: P
 /// | `alarm` | queuing, overflows | sensors/ALARM_OUT | navigation/ALARM, display/ALARM |
 pub fn module() -> Module {
     use Direction::{Destination, Source};
-    let sampling = PortKind::Sampling;
-    let queuing = PortKind::Queuing { max_messages: DEPTH };
+    let sampling = PortKind::SAMPLING;
+    let queuing = PortKind::queuing(DEPTH as u32);
     let partition = |name: &str, identifier, ports| PartitionConfig {
         name: name.into(),
         identifier,

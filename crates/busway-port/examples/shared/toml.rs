@@ -13,19 +13,20 @@ pub fn text(host_of: impl Fn(&str) -> &'static str) -> String {
         let (name, id, host) = (&partition.name, partition.identifier, host_of(&partition.name));
         let _ = writeln!(text, "[[partition]]\nname = {name:?}\nid = {id}\nhost = {host:?}");
         for port in &partition.ports {
-            let (name, size) = (&port.name, port.max_message_size_bytes);
+            let (name, size) = (&port.name, port.max_size_bytes);
             let _ = writeln!(text, "[[partition.port]]\nname = {name:?}\nmax_size = {size}");
             let _ = writeln!(
                 text,
                 "direction = \"{}\"\nkind = \"{}\"",
-                port.direction, port.kind
+                port.direction,
+                port.kind.name()
             );
             let _ = match port.kind {
-                PortKind::Queuing { max_messages } => writeln!(text, "max_messages = {max_messages}"),
-                PortKind::Sampling if port.direction == Direction::Destination => {
+                PortKind::Queuing { max_messages, .. } => writeln!(text, "max_messages = {max_messages}"),
+                PortKind::Sampling { .. } if port.direction == Direction::Destination => {
                     writeln!(text, "refresh_period = \"1s\"")
                 }
-                PortKind::Sampling => Ok(()),
+                PortKind::Sampling { .. } => Ok(()),
             };
         }
     }

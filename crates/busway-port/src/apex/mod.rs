@@ -32,7 +32,7 @@ pub use sampling_extensions::{
     read_sampling_message_conditional, read_updated_sampling_message,
 };
 
-use crate::config::{Direction, PortKind};
+use crate::config::Direction;
 use crate::partition::{Partition, Port};
 
 /// `APEX_INTEGER`: identifiers of ports.
@@ -116,7 +116,7 @@ pub enum Validity {
 fn created(partition: &Partition, id: PortId, wants_sampling: bool) -> Result<&Port, Refusal> {
     partition
         .created(id)
-        .filter(|port| (port.config.kind == PortKind::Sampling) == wants_sampling)
+        .filter(|port| port.config.kind.is_sampling() == wants_sampling)
         .ok_or(Refusal::InvalidParam)
 }
 
@@ -138,7 +138,7 @@ fn configured<'p>(partition: &'p Partition, name: &str, wants_sampling: bool) ->
         .position(|port| port.config.name == name)?;
     let port = &partition.ports()[index];
     let id = PortId::try_from(index + 1).ok()?;
-    ((port.config.kind == PortKind::Sampling) == wants_sampling).then_some((id, port))
+    (port.config.kind.is_sampling() == wants_sampling).then_some((id, port))
 }
 
 /// The checks that both CREATE services share, in the standard's order: unknown name, second
@@ -158,10 +158,7 @@ fn create(
     if partition.is_created(port) {
         return Err(Refusal::NoAction);
     }
-    if max_message_size != port.config.max_message_size_bytes
-        || !fits(port)
-        || direction != port.config.direction
-    {
+    if max_message_size != port.config.max_size() || !fits(port) || direction != port.config.direction {
         return Err(Refusal::InvalidConfig);
     }
     if !matches!(partition.mode(), mode::COLD_START | mode::WARM_START) {

@@ -81,10 +81,11 @@ pub fn create_queuing_port(
         false,
         (max_message_size, port_direction),
         |configured| {
+            let PortKind::Queuing { discipline, .. } = configured.config.kind else {
+                return false;
+            };
             max_messages(configured) == max_nb_message
-                && configured
-                    .discipline
-                    .is_none_or(|given| given == queuing_discipline)
+                && discipline.is_none_or(|given| given == queuing_discipline)
         },
         |created| {
             let discipline = queuing_discipline as u64;
@@ -114,7 +115,7 @@ pub fn send_queuing_message(
     if time_out < INFINITE {
         return Err(Refusal::InvalidParam);
     }
-    if message.len() > port.config.max_message_size_bytes {
+    if message.len() > port.config.max_size() {
         return Err(Refusal::InvalidConfig);
     }
     if message.is_empty() {
@@ -169,7 +170,7 @@ pub fn receive_queuing_message(
     if port.config.direction != Direction::Destination {
         return Err(Refusal::InvalidMode);
     }
-    if buffer.len() < port.config.max_message_size_bytes {
+    if buffer.len() < port.config.max_size() {
         return Err(Refusal::InvalidParam);
     }
     let buffer = std::cell::RefCell::new(buffer);
@@ -227,7 +228,7 @@ pub fn get_queuing_port_status(partition: &Partition, id: PortId) -> Result<Queu
             .unwrap_or(usize::MAX)
             .min(max_nb_message),
         max_nb_message,
-        max_message_size: port.config.max_message_size_bytes,
+        max_message_size: port.config.max_size(),
         port_direction: port.config.direction,
         waiting_processes: usize::try_from(port.waiters().waiting()).unwrap_or(usize::MAX),
     })
@@ -253,10 +254,7 @@ pub fn clear_queuing_port(partition: &Partition, id: PortId) -> Result<(), Refus
 }
 
 fn max_messages(port: &Port) -> usize {
-    match port.config.kind {
-        PortKind::Queuing { max_messages } => max_messages,
-        PortKind::Sampling => 0,
-    }
+    port.config.kind.max_messages().unwrap_or_default()
 }
 
 /// A call that may have to wait for its turn: SEND for room, RECEIVE for a message.
@@ -276,8 +274,7 @@ impl<'t, T> Turn<'t, T> {
         let lock = self.partition.lock(self.port);
         let waiters = self.port.waiters();
         // Those who wait come first, if they live.
-        let is_free =
-            waiters.waiting() == 0 || waiters.first_alive(self.members(), self.discipline()).is_none();
+        let is_free = waiters.waiting() == 0 || waiters.first_alive(self.members()).is_none();
         if is_free && let Some(done) = (self.attempt)() {
             return Ok(done);
         }
@@ -299,11 +296,13 @@ impl<'t, T> Turn<'t, T> {
         self.partition.members()
     }
 
-    fn discipline(&self) -> Discipline {
-        if self.port.area.word(port::DISCIPLINE).load(Ordering::Relaxed) == Discipline::Priority as u64 {
-            Discipline::Priority
+    /// The caller's priority among those who wait: its own only where the discipline asks for it.
+    fn priority(&self) -> i64 {
+        let discipline = self.port.area.word(port::DISCIPLINE).load(Ordering::Relaxed);
+        if discipline == Discipline::Priority as u64 {
+            process_priority()
         } else {
-            Discipline::Fifo
+            0
         }
     }
 
@@ -316,11 +315,10 @@ impl<'t, T> Turn<'t, T> {
                 // The restart has emptied the table: the place may be another's by now.
                 return Err(Refusal::InvalidMode);
             }
-            place = place.or_else(|| waiters.arrive(self.members(), process_priority()));
+            place = place.or_else(|| waiters.arrive(self.members(), self.priority()));
             before_last_look();
             let event = (self.event)();
-            let is_my_turn =
-                place.is_some() && waiters.first_alive(self.members(), self.discipline()) == place;
+            let is_my_turn = place.is_some() && waiters.first_alive(self.members()) == place;
             if is_my_turn && let Some(done) = (self.attempt)() {
                 self.leave(place, event);
                 return Ok(done);

@@ -1,7 +1,7 @@
 //! Sampling ports: ARINC 653 Part 1, section 3.6.2.1.
 
 use super::{PortId, Refusal, SystemTime, Validity, create, created, id_of};
-use crate::config::{Clock, Direction, PortKind};
+use crate::config::{Clock, Direction};
 use crate::counters::{Counter, Counting};
 use crate::crash;
 use crate::fast_clock;
@@ -72,7 +72,7 @@ pub fn create_sampling_port(
 #[inline]
 pub fn write_sampling_message(partition: &Partition, id: PortId, message: &[u8]) -> Result<(), Refusal> {
     let port = created(partition, id, true)?;
-    if message.len() > port.config.max_message_size_bytes {
+    if message.len() > port.config.max_size() {
         return Err(Refusal::InvalidConfig);
     }
     if message.is_empty() {
@@ -141,7 +141,7 @@ pub fn get_sampling_port_status(partition: &Partition, id: PortId) -> Result<Sam
     let validity = port.area.word(port::LAST_VALIDITY).load(Ordering::Relaxed);
     Ok(SamplingPortStatus {
         refresh_period: refresh_period_ns(port),
-        max_message_size: port.config.max_message_size_bytes,
+        max_message_size: port.config.max_size(),
         port_direction: port.config.direction,
         last_msg_validity: if validity == 0 {
             Validity::Invalid
@@ -159,11 +159,11 @@ pub(super) fn destination<'p>(
     buffer: &[u8],
 ) -> Result<(&'p Port, Option<&'p Latest>), Refusal> {
     let port = created(partition, id, true)?;
-    debug_assert_eq!(port.config.kind, PortKind::Sampling);
+    debug_assert!(port.config.kind.is_sampling());
     if port.config.direction != Direction::Destination {
         return Err(Refusal::InvalidMode);
     }
-    if buffer.len() < port.config.max_message_size_bytes {
+    if buffer.len() < port.config.max_size() {
         return Err(Refusal::InvalidParam);
     }
     match &port.end {

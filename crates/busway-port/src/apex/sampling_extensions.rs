@@ -150,7 +150,7 @@ pub fn get_sampling_port_current_status(
         time_stamp: message
             .zip(clock)
             .map_or(0, |((_, time_ns), clock)| clock.to_monotonic_ns(time_ns)),
-        max_message_size: port.config.max_message_size_bytes,
+        max_message_size: port.config.max_size(),
         port_direction: port.config.direction,
         message_age: if is_message_fresh { Age::Fresh } else { Age::Stale },
         updated: match message {

@@ -12,7 +12,7 @@ pub(crate) mod wire;
 
 use std::path::PathBuf;
 
-use crate::config::{Discipline, PortConfig};
+use crate::config::PortConfig;
 use crate::counters::{Counter, Counters, Counting};
 use crate::doorbell::Ringers;
 use crate::lock::{self, Guard};
@@ -79,8 +79,6 @@ pub(crate) struct Port {
     pub(crate) area: Area,
     /// The waiting table in it.
     table: Area,
-    /// The discipline that the configuration gives it.
-    pub(crate) discipline: Option<Discipline>,
     /// Whom to wake after a write, a send or a receive.
     pub(crate) ringers: Ringers,
     /// Where the gateway's doorbell is, at a port of the gateway.

@@ -11,7 +11,7 @@ use super::far::{FarOrigin, FarWriter};
 use super::queuing::{QueueReader, QueueWriter, QueueWriters};
 use super::sampling::{Latest, Register};
 use super::{End, Port};
-use crate::config::{ChannelConfig, Discipline, FarMemory, ModuleError, PartitionConfig, PortRef};
+use crate::config::{ChannelConfig, FarMemory, ModuleError, PartitionConfig, PortRef};
 use crate::counters::Counting;
 use crate::doorbell::Ringers;
 use crate::store::layout::{ChannelLayout, PartitionLayout, SamplingLayout, head, port, writer};
@@ -31,7 +31,6 @@ pub(super) fn ports(store: &Store, config: &PartitionConfig, body: &Area) -> Res
         ports.push(Port {
             config: port_config.clone(),
             table: area.part(port::WAITERS, WAITER_WORDS * 8),
-            discipline: discipline(store, &reference),
             ringers: Ringers::of(store, &reference)?,
             doorbell_path: is_other_host(&config.name).then(|| store.doorbell_path(&reference)),
             area,
@@ -153,15 +152,6 @@ fn too_small(channel: &ChannelConfig, far: &FarMemory) -> StoreError {
             far.place.source()
         ),
     }
-}
-
-/// The discipline that the configuration gives the port `reference`.
-fn discipline(store: &Store, reference: &PortRef) -> Option<Discipline> {
-    let channels = store.module().channels.iter();
-    let mut given = channels.flat_map(|channel| &channel.disciplines);
-    given
-        .find(|(port, _)| port == reference)
-        .map(|(_, discipline)| *discipline)
 }
 
 /// The part of another partition's file that belongs to the port `reference`, read-only.

@@ -7,7 +7,7 @@ use busway_core::ring::{CREDIT_BYTES, Position};
 use busway_core::{register, ring};
 
 use super::StoreError;
-use crate::config::{ChannelConfig, Module, PortKind};
+use crate::config::{ChannelConfig, Module};
 use crate::sync::Ordering;
 use crate::sys::Area;
 use crate::waiters::WAITER_WORDS;
@@ -192,11 +192,8 @@ impl ChannelLayout {
             reason,
         };
         let ports = |reference| module.port(reference).map(|(_, port)| port);
-        let max_size_bytes = ports(&channel.source).map_or(1, |port| port.max_message_size_bytes);
-        let depth = |reference| match ports(reference).map(|port| port.kind) {
-            Some(PortKind::Queuing { max_messages }) => Some(max_messages),
-            _ => None,
-        };
+        let max_size_bytes = ports(&channel.source).map_or(1, |port| port.max_size());
+        let depth = |reference| ports(reference).and_then(|port| port.kind.max_messages());
         if depth(&channel.source).is_none() {
             let register = register::Layout::new(channel.slots, max_size_bytes);
             return Ok(Self::Sampling(SamplingLayout {

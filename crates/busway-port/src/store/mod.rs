@@ -149,7 +149,7 @@ impl Store {
 fn describe_partition(partition: &PartitionConfig) -> String {
     let mut text = format!("partition {}\n", partition.name);
     for port in &partition.ports {
-        text += &format!("{} {} port {}\n", port.kind, port.direction, port.name);
+        text += &format!("{} {} port {}\n", port.kind.name(), port.direction, port.name);
     }
     text
 }
@@ -161,9 +161,9 @@ fn describe_channel(module: &Module, channel: &ChannelConfig) -> String {
         channel.name, channel.source, channel.clock
     );
     if let Some((_, source)) = module.port(&channel.source) {
-        text += &format!("{} of {} bytes\n", source.kind, source.max_message_size_bytes);
+        text += &format!("{} of {} bytes\n", source.kind.name(), source.max_size_bytes);
         match source.kind {
-            PortKind::Sampling => text += &format!("slots {}\n", channel.slots),
+            PortKind::Sampling { .. } => text += &format!("slots {}\n", channel.slots),
             PortKind::Queuing { .. } => text += &format!("when full {:?}\n", channel.when_full),
         }
     }
@@ -175,8 +175,8 @@ fn describe_channel(module: &Module, channel: &ChannelConfig) -> String {
     }
     for destination in &channel.destinations {
         text += &format!("destination {destination}");
-        if let Some(PortKind::Queuing { max_messages }) = module.port(destination).map(|(_, port)| port.kind)
-        {
+        let kind = module.port(destination).map(|(_, port)| port.kind);
+        if let Some(max_messages) = kind.and_then(|kind| kind.max_messages()) {
             text += &format!(" of {max_messages} messages");
         }
         text += "\n";

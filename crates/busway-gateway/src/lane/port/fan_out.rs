@@ -248,12 +248,7 @@ mod tests {
         PartitionConfig {
             name: name.into(),
             identifier: 1,
-            ports: vec![PortConfig {
-                name: "P".into(),
-                direction,
-                max_message_size_bytes: SIZE_BYTES,
-                kind,
-            }],
+            ports: vec![PortConfig::new("P", direction, SIZE_BYTES as u32, kind)],
         }
     }
 
@@ -335,7 +330,7 @@ mod tests {
         }
     }
 
-    const QUEUING: PortKind = PortKind::Queuing { max_messages: DEPTH };
+    const QUEUING: PortKind = PortKind::queuing(DEPTH as u32);
 
     /// Whether two messages are one to a bus: the same head, at the same place.
     fn are_one(one: &Outgoing, two: &Outgoing) -> bool {
@@ -344,11 +339,11 @@ mod tests {
 
     #[test]
     fn message_for_two_hosts_is_flushed_after_both_senders_have_it() {
-        for kind in [PortKind::Sampling, QUEUING] {
+        for kind in [PortKind::SAMPLING, QUEUING] {
             let mut host = Host::new(kind);
             for message in 1..=3 {
                 match kind {
-                    PortKind::Sampling => {
+                    PortKind::Sampling { .. } => {
                         let port = host.source.sampling_source("P").expect("configured");
                         port.write(&[message]).expect("a source port");
                     }

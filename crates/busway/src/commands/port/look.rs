@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use busway_port::observe::{Message, ObservedPort, Observer};
 use busway_port::system::{is_other_host, module_of, root_of};
 use busway_port::{Counters, Direction, Module, PortConfig, PortKind, PortRef, StoreError};
-use busway_system::{PortKind as FileKind, System};
+use busway_system::System;
 use serde::Serialize;
 
 use super::{All, One};
@@ -143,10 +143,10 @@ pub fn find(system: &System, name: &str) -> Result<Found, UsageError> {
 fn refresh_period_ns(system: &System, partition: &str, port: &str) -> Option<i64> {
     let ports = &system.partition(partition)?.ports;
     match ports.iter().find(|it| it.name == port)?.kind {
-        FileKind::Sampling {
+        PortKind::Sampling {
             refresh_period_ns, ..
         } => refresh_period_ns.and_then(|ns| i64::try_from(ns).ok()),
-        FileKind::Queuing { .. } => None,
+        PortKind::Queuing { .. } => None,
     }
 }
 
@@ -180,7 +180,7 @@ pub fn view(found: &Found, seen: &ObservedPort) -> View {
     let period_ns = seen.refresh_period_ns().or(found.refresh_period_ns);
     let judge = |age_ns: i64| {
         period_ns
-            .filter(|_| is_destination && config.kind == PortKind::Sampling)
+            .filter(|_| is_destination && config.kind.is_sampling())
             .map(|period_ns| age_ns <= period_ns)
     };
     let message = |message: Message| {
@@ -198,17 +198,11 @@ pub fn view(found: &Found, seen: &ObservedPort) -> View {
         port: found.reference.to_string(),
         host: found.host.clone(),
         is_gateway: is_other_host(&found.reference.partition),
-        kind: match config.kind {
-            PortKind::Sampling => "sampling",
-            PortKind::Queuing { .. } => "queuing",
-        },
+        kind: config.kind.name(),
         direction: if is_destination { "destination" } else { "source" },
-        max_size_bytes: config.max_message_size_bytes,
+        max_size_bytes: config.max_size(),
         created: seen.is_created(),
-        max_messages: match config.kind {
-            PortKind::Queuing { max_messages } => Some(max_messages),
-            PortKind::Sampling => None,
-        },
+        max_messages: config.kind.max_messages(),
         waiting: seen.in_queue(),
         message: seen.message().map(message),
         counters: seen.counters(),

@@ -133,7 +133,7 @@ fn write(write: &Write) -> anyhow::Result<()> {
         ))
         .into());
     }
-    let limit = at.config.max_message_size_bytes;
+    let limit = at.config.max_size();
     if message.is_empty() || message.len() > limit {
         return Err(UsageError(format!(
             "the message has {} bytes; {} accepts 1 to {limit}",
