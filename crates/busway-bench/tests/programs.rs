@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     if args.get(1).map(String::as_str) == Some("bench-worker") {
         return worker::main(&args[2..]);
     }
-    let tests: [Named; 17] = [
+    let tests: [Named; 18] = [
         ("a_lossless_iceoryx2_stream_is_whole", || {
             streams_are_whole("iceoryx2")
         }),
@@ -52,6 +52,7 @@ fn main() -> ExitCode {
         ("self_test_finds_injected_losses", self_test_counts),
         ("a_long_run_is_continued_from_its_file", long_run_is_continued),
         ("open_loop_keeps_its_rate", open_loop_rate),
+        ("asked_number_of_round_trips_is_counted", counted_round_trips),
         ("a_follower_serves_one_run_after_the_other", follower_serves),
         (
             "follower_refuses_malformed_and_foreign_requests",
@@ -363,6 +364,13 @@ fn long_run_is_continued() -> Checked {
         (&after.technology, after.interruptions.len()),
         (&before.technology, before.interruptions.len() + 1)
     );
+    let pieces = |row: &Row| row.pieces.iter().map(|piece| piece.duration_s).sum::<f64>();
+    assert_eq!((before.pieces.len(), after.pieces.len()), (1, 2));
+    assert!(
+        (pieces(after) - second.duration_s).abs() < 1e-6,
+        "{:?}",
+        after.pieces
+    );
     let longest: Vec<u64> = after.maxima.iter().map(|maximum| maximum.rtt_ns).collect();
     assert!(longest.is_sorted() && !longest.is_empty(), "{longest:?}");
     assert_eq!(Run::load(&path)?, second);
@@ -381,8 +389,28 @@ fn long_run_is_continued() -> Checked {
     Ok(())
 }
 
+fn counted_round_trips() -> Checked {
+    let args = latency::Args {
+        messages: Some(321),
+        common: Common {
+            seconds: None,
+            ..common(&["unix", "sampling-sockets"], &[4, 64])
+        },
+        ..latency::Args::default()
+    };
+    let run = conduct(false, |context| latency::run(&args, context))?;
+    assert_eq!((run.settings.messages, run.settings.seconds), (Some(321), None));
+    let sizes = run.rows.iter().filter(|row| row.payload_bytes == 4).count();
+    assert!(sizes >= 2 && run.rows.len() >= 2 * sizes, "{:?}", run.notes);
+    for row in &run.rows {
+        assert_eq!((row.sent, row.received, row.corrupt), (321, 321, 0), "{row:?}");
+    }
+    Ok(())
+}
+
 fn open_loop_rate() -> Checked {
     let args = latency::Args {
+        messages: None,
         open_loop: Some(1000),
         common: Common {
             seconds: Some(0.3),

@@ -14,7 +14,7 @@ use busway_bench::hosts::Hosts;
 use busway_bench::processes::Worker;
 use busway_bench::record::Measured;
 use busway_bench::system::write_system_file;
-use busway_bench::technology::{self, Description, MeetingPoint, OneWay, Stage, Wait};
+use busway_bench::technology::{self, Description, MeetingPoint, OneWay, SHORT_BYTES, Stage, Wait};
 use busway_bench::worker::{Exchange, ExchangePart, Extent, NUMBERS, Report, Role};
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::process::{Pid, Signal, kill_process};
@@ -148,7 +148,7 @@ fn sizes(description: &Description, wanted: &[usize]) -> Vec<usize> {
     wanted
         .iter()
         .copied()
-        .filter(|bytes| *bytes <= description.max_bytes)
+        .filter(|bytes| (description.least_bytes..=description.max_bytes).contains(bytes))
         .collect()
 }
 
@@ -159,7 +159,7 @@ fn may_be_torn(description: &Description) -> bool {
 
 fn closed_loop(description: &Description, wait: Wait) -> Result<(), Failed> {
     let site = Site::new(description, wait)?;
-    for bytes in sizes(description, &[16, 4096, 1 << 20]) {
+    for bytes in sizes(description, &[SHORT_BYTES, 16, 4096, 1 << 20]) {
         let parts = [ExchangePart::Ping, ExchangePart::Echo(None)];
         let mut pair = Pair::start(&site, bytes, parts, Extent::Messages(ROUND_TRIPS))?;
         Pair::arrive(&mut pair.asking)?;
@@ -205,7 +205,7 @@ fn open_loop(description: &Description, wait: Wait) -> Result<(), Failed> {
 
 fn one_way(description: &Description, wait: Wait) -> Result<(), Failed> {
     let site = Site::new(description, wait)?;
-    for bytes in sizes(description, &[512, 40_448]) {
+    for bytes in sizes(description, &[SHORT_BYTES, 512, 40_448]) {
         let parts = [ExchangePart::Send(None), ExchangePart::Receive];
         let mut pair = Pair::start(&site, bytes, parts, Extent::Messages(STREAMED))?;
         Pair::arrive(&mut pair.answering)?;

@@ -32,15 +32,33 @@ const UNTOUCHED: &str = "latency-untouched";
 const LOCAL: [&str; 4] = ["mq", "unix", "iceoryx1", "iceoryx2"];
 
 /// What is swept over all 86 sizes of `throughput`: what crosses hosts, and its floor.
-const STREAMS: [&str; 7] = [
+const STREAMS: [&str; 12] = [
     "copy",
     "udp",
+    "udp-batch",
     "tcp",
+    "tcp-batch",
+    "tipc",
+    "tipc-stream",
+    "channel-tipc",
     "channel-memory",
     "channel-tcp",
     "queuing-memory",
     "queuing-tcp",
 ];
+
+/// As published: round trips of iceperf, and over what the RDMA sampling port was compared with.
+const PUBLISHED_ROUND_TRIPS: u64 = 100_000;
+const PUBLISHED_SIZES_BYTES: [usize; 10] = [4, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
+const ICEPERF_SIZES_BYTES: [usize; 13] = {
+    let mut sizes = [1024; 13];
+    let mut i = 1;
+    while i < sizes.len() {
+        sizes[i] = sizes[i - 1] * 2;
+        i += 1;
+    }
+    sizes
+};
 
 /// Options of `busway bench all`.
 #[derive(Clone, Debug, clap::Args)]
@@ -58,6 +76,10 @@ pub struct Args {
     /// Every experiment in under a minute
     #[arg(short, long)]
     pub quick: bool,
+    /// Measure what was published, with the published counts: 100,000 round trips, 10,000 sends,
+    /// 256 KiB each 80 ms. Takes hours
+    #[arg(long, conflicts_with = "quick")]
+    pub published: bool,
     /// What the programs shall have of the system.
     #[command(flatten)]
     pub conditions: conditions::Args,
@@ -115,21 +137,54 @@ fn one(name: &str, args: &Args, context: Context<'_>) -> Result<Run, BenchError>
         baseline: Some("tcp".into()),
         ..common
     };
-    let round_trips = |common| {
+    let round_trips = |common: Common| {
+        let messages = args.published.then_some(PUBLISHED_ROUND_TRIPS);
+        let common = Common {
+            seconds: common.seconds.filter(|_| !args.published),
+            rounds: common
+                .rounds
+                .map(|rounds| if args.published { 1 } else { rounds }),
+            ..common
+        };
         let open_loop = None;
-        latency::run(&latency::Args { common, open_loop }, context)
+        latency::run(
+            &latency::Args {
+                common,
+                open_loop,
+                messages,
+            },
+            context,
+        )
+    };
+    let published_sizes = |sizes: &[usize]| {
+        if args.published {
+            sizes.to_vec()
+        } else {
+            Vec::new()
+        }
     };
     match name {
-        "latency" => round_trips(beside_tcp(common(Some(ROUND_TRIP_SECONDS), Some(ROUNDS)))),
+        "latency" => round_trips(Common {
+            technologies: if args.published {
+                published_ports()
+            } else {
+                Vec::new()
+            },
+            sizes: published_sizes(&PUBLISHED_SIZES_BYTES),
+            ..beside_tcp(common(Some(ROUND_TRIP_SECONDS), Some(ROUNDS)))
+        }),
         UNTOUCHED => round_trips(Common {
             technologies: LOCAL.map(str::to_owned).to_vec(),
             untouched: true,
+            sizes: published_sizes(&ICEPERF_SIZES_BYTES),
             ..common(Some(ROUND_TRIP_SECONDS), Some(FEW_ROUNDS))
         }),
         "throughput" => {
+            // By default throughput has the published number of sends.
+            let seconds = (!args.published).then_some(ONE_WAY_SECONDS);
             let common = Common {
                 technologies: STREAMS.map(str::to_owned).to_vec(),
-                ..common(Some(ONE_WAY_SECONDS), Some(1))
+                ..common(seconds, Some(1))
             };
             let messages = None;
             throughput::run(&throughput::Args { messages, common }, context)
@@ -173,6 +228,15 @@ fn one(name: &str, args: &Args, context: Context<'_>) -> Result<Run, BenchError>
             self_test::run(&self_test::Args { common }, context)
         }
     }
+}
+
+/// Round trips of the paper: ports over every bus, and their rivals.
+fn published_ports() -> Vec<String> {
+    let ports = busway_buses::BUS_NAMES
+        .iter()
+        .map(|bus| format!("sampling-{bus}"));
+    let rivals = ["sampling-sockets", "tcp", "tipc"].map(str::to_owned);
+    ports.chain(rivals).collect()
 }
 
 fn output(directory: &Path, name: &str) -> Output {

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::floors::{HOP, LOSSLESS, PING_PONG, TUNNEL};
+use super::floors::{HOP, LOSSLESS, LOSSY, PING_PONG, TUNNEL};
 use super::options::{Common, Quick, sizes_or};
 use super::rounds::{Gathered, Group, Plan, conduct};
 use super::session::{Exchanged, Session, look};
@@ -14,11 +14,11 @@ use super::{floors, latency, throughput};
 use crate::BenchError;
 use crate::record::{Experiment, Measured, Row, Run, Settings, Used};
 use crate::technology::{
-    self, DEFAULT_QUEUE_DEPTH, Description, OneWay, Reach, Stage, Wait, floor_of, queue_depth, ring,
+    self, DEFAULT_QUEUE_DEPTH, Description, OneWay, Reach, Stage, Wait, floors_of, queue_depth, ring,
 };
 use crate::worker::{ExchangePart, Extent, Role, Services};
 
-const SIZES_BYTES: [usize; 5] = [64, 4 << 10, 64 << 10, 1 << 20, 4 << 20];
+const SIZES_BYTES: [usize; 6] = [64, 4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 const DEFAULTS: Quick = Quick {
     rounds: [1, 3],
     seconds: [0.2, 1.0],
@@ -126,8 +126,9 @@ fn set() -> Vec<String> {
         let Stage::Gateways(bus) = one.stage else {
             continue;
         };
-        let floor = floor_of(bus).map(|floor| floor.name);
-        names.extend(floor.filter(|name| !names.contains(name)));
+        let floors = floors_of(bus).into_iter().map(|floor| floor.name);
+        let new: Vec<String> = floors.filter(|name| !names.contains(name)).collect();
+        names.extend(new);
         names.push(one.name);
     }
     names.push(TUNNEL.to_owned());
@@ -179,9 +180,9 @@ fn groups(
                 overwrites: matches!(mode, PING_PONG | OVERWRITING),
                 once: mode == IDLE,
             };
-            let fitting = sizes.iter().filter(|bytes| **bytes <= one.max_bytes);
+            let fitting = one.fitting(sizes).into_iter();
             let mut tasks: Vec<Task> = fitting
-                .flat_map(|bytes| modes(one).into_iter().map(move |mode| (mode, *bytes)))
+                .flat_map(|bytes| modes(one).into_iter().map(move |mode| (mode, bytes)))
                 .filter(|(mode, _)| *mode == PING_PONG || Some(wait) == stream_wait)
                 .map(|(mode, bytes)| task(mode, bytes))
                 .collect();
@@ -201,7 +202,11 @@ fn groups(
 fn modes(one: &Description) -> Vec<&'static str> {
     let is_iceoryx2 = one.name == HOP || one.has_gateways();
     let mut modes = vec![PING_PONG];
-    modes.extend((one.one_way == Some(OneWay::Lossless)).then_some(LOSSLESS));
+    modes.extend(match one.one_way {
+        Some(OneWay::Lossless) => Some(LOSSLESS),
+        Some(OneWay::Lossy) => Some(LOSSY),
+        Some(OneWay::Sampling) | None => None,
+    });
     modes.extend(is_iceoryx2.then_some(OVERWRITING));
     modes
 }
@@ -301,6 +306,7 @@ mod tests {
         let names = set();
         let at = |name: &str| names.iter().position(|it| it == name).expect(name);
         assert!(at("copy") < at("gateway-memory") && at("tcp") < at("gateway-tcp"));
+        assert!(at("tcp-batch") < at("gateway-tcp") && at("udp-batch") < at("gateway-udp"));
         for bus in busway_buses::BUS_NAMES {
             at(&format!("gateway-{bus}"));
         }

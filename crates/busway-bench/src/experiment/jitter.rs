@@ -3,7 +3,8 @@
 //!
 //! After Dolphin's run of 24 hours with `scipp -hist`. Results are saved every ten seconds, so that
 //! at most those are lost. When a program, a gateway or the other machine fails, the run reports
-//! the interruption and continues; a run that was stopped continues from its file.
+//! the interruption and continues; a run that was stopped, or shall be longer, continues from its
+//! file. Each of its pieces keeps its conditions; one under other conditions is refused.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -17,9 +18,11 @@ use super::task::{Context, Task, finish};
 use crate::BenchError;
 use crate::processes::go_on;
 use crate::record::{
-    Experiment, Interruption, Maximum, Measured, Recorder, Row, Run, SCHEMA, Settings, command_line,
+    Condition, Experiment, Interruption, Maximum, Measured, Piece, Recorder, Row, Run, SCHEMA, Settings,
+    command_line,
 };
 use crate::technology;
+use crate::views::differences;
 use crate::worker::{ExchangePart, Extent};
 
 const TECHNOLOGY: &str = "sampling-memory";
@@ -29,8 +32,6 @@ const SECONDS_QUICK: f64 = 10.0;
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 const SAVE_INTERVAL: Duration = Duration::from_secs(10);
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// A report that is so late is none: the programs are started again.
-const SILENCE: Duration = Duration::from_secs(30);
 
 const ENDED: &str = "the run had been ended";
 
@@ -40,7 +41,8 @@ pub struct Args {
     /// How long to measure, such as 90s, 30min, 24h [default: 60s]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "seconds")]
     pub duration: Option<Duration>,
-    /// Continue the run that this file of `--json` holds, and write it again
+    /// Continue the run that this file of `--json` holds, under the same conditions, and write it
+    /// again: the times of all runs add up
     #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,
     /// What all experiments understand.
@@ -78,6 +80,7 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
     let default_s = if common.quick { SECONDS_QUICK } else { SECONDS };
     let asked = args.duration.map(|duration| duration.as_secs_f64());
     let seconds = asked.or(common.seconds).unwrap_or(default_s);
+    let piece_started_unix_s = now_unix_s();
     let mut series = Series::new(&session, &task, seconds, before, notes)?;
     let bar = progress_bar(context.live, seconds, &task);
     let result = series.measure(&mut session, &task, seconds, &bar);
@@ -91,6 +94,14 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
     let begun = series.begun;
     let mut run = series.into_run(&mut session);
     conclude(&mut run, &mut session, begun);
+    let piece = Piece {
+        command: run.command.clone(),
+        started_unix_s: piece_started_unix_s,
+        duration_s: run.duration_s,
+        environment: run.environment.clone(),
+        conditions: run.conditions.clone(),
+    };
+    run.rows.iter_mut().for_each(|row| row.pieces.push(piece.clone()));
     run.duration_s += before_s;
     finish(run, &common)
 }
@@ -169,14 +180,45 @@ fn task(common: &Common, before: Option<&Run>, cores: usize) -> Result<Task, Ben
         let mend = "`busway bench technologies` lists how programs can wait on each";
         wrong("--wait", name.to_owned(), "can't wait so", mend)
     })?;
+    if row.is_some_and(|row| row.wait != wait.word()) {
+        let mend = "give --wait as the run before had it";
+        return Err(wrong(
+            "--resume",
+            wait.word().to_owned(),
+            "is not how the programs of that file waited",
+            mend,
+        ));
+    }
     Ok(Task {
-        payload_bytes: payload_bytes.min(technology.max_bytes),
+        payload_bytes: payload_bytes.clamp(technology.least_bytes, technology.max_bytes),
         technology,
         wait,
         interval_ns: None,
         mode: None,
         overwrites: false,
         once: false,
+    })
+}
+
+fn now_unix_s() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+/// Refuses to add a run to one on another machine, of another version, or under other conditions.
+fn same_conditions(before: &Run, now: &Run) -> Result<(), BenchError> {
+    let differences = differences(
+        &["the file".to_owned(), "now".to_owned()],
+        &[before.clone(), now.clone()],
+    );
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(BenchError::Option {
+        option: "--resume",
+        value: "the file".into(),
+        problem: format!("was measured under other conditions: {}", differences.join("; ")),
+        mend: "measure under the same conditions, or begin a new run with --json".into(),
     })
 }
 
@@ -204,6 +246,8 @@ struct Series {
     /// Since when nothing is measured, and why.
     down_since: Option<(Instant, String)>,
     path: Option<PathBuf>,
+    /// What the file held that this run continues.
+    before: Option<Run>,
 }
 
 impl Series {
@@ -214,9 +258,8 @@ impl Series {
         before: Option<Run>,
         notes: Vec<String>,
     ) -> Result<Self, BenchError> {
-        let now_unix_s = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| since.as_secs());
+        let now_unix_s = now_unix_s();
+        let kept = before.clone();
         let mut row = task.row(2, session.environment.cores, 1);
         let mut trips = Recorder::default();
         let (mut started_unix_s, mut before_s, mut offset_s) = (now_unix_s, 0.0, 0.0);
@@ -225,6 +268,8 @@ impl Series {
             before_s = before.duration_s;
             offset_s = now_unix_s.saturating_sub(started_unix_s) as f64;
             row = before.rows.swap_remove(0);
+            // A run that was killed has not said so itself.
+            row.pieces.extend(Piece::last_of(&before, &row.pieces));
             if let Some(distribution) = &row.rtt_ns {
                 let read = distribution.recorder();
                 trips = read.ok_or_else(|| damaged(session))?;
@@ -272,6 +317,7 @@ impl Series {
             saved: Instant::now(),
             down_since: None,
             path: session.common.output.json.clone(),
+            before: kept,
         })
     }
 
@@ -290,7 +336,7 @@ impl Series {
             }
             let failed = match self.stretch(session, task, left_s, bar) {
                 Ok(()) => return Ok(()),
-                Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+                Err(error @ (BenchError::Interrupted | BenchError::Option { .. })) => return Err(error),
                 Err(error) => error,
             };
             has_worked |= self.trips.samples() > 0;
@@ -323,7 +369,17 @@ impl Series {
         self.row.threads = staged.threads();
         self.row.crowded = staged.threads() as usize > session.environment.cores;
         let begun_s = self.offset_s + self.begun.elapsed().as_secs_f64();
-        session.watch(task, &mut staged, parts, extent, SILENCE, |measured| {
+        let (before, now) = (self.before.clone(), self.run.clone());
+        let allows = |granted: &[Condition]| {
+            let now = Run {
+                conditions: granted.to_vec(),
+                ..now.clone()
+            };
+            before
+                .as_ref()
+                .map_or(Ok(()), |before| same_conditions(before, &now))
+        };
+        session.watch(task, &mut staged, parts, extent, allows, |measured| {
             self.add(&measured, begun_s);
             bar.set_position(self.begun.elapsed().as_secs());
             bar.set_message(format!("{}, longest {} µs", task.name(), self.trips.max() / 1000));
@@ -427,7 +483,11 @@ mod tests {
     }
 
     fn run(experiment: Experiment, rows: usize) -> String {
-        let run = Run {
+        serde_json::to_string(&new_run(experiment, rows)).unwrap()
+    }
+
+    fn new_run(experiment: Experiment, rows: usize) -> Run {
+        Run {
             schema: SCHEMA.to_owned(),
             experiment,
             command: Vec::new(),
@@ -442,8 +502,40 @@ mod tests {
             notes: Vec::new(),
             baseline: None,
             rows: vec![Row::default(); rows],
-        };
-        serde_json::to_string(&run).unwrap()
+        }
+    }
+
+    #[test]
+    fn run_on_another_machine_or_with_other_grants_is_not_added() {
+        let before = new_run(Experiment::Jitter, 1);
+        assert!(same_conditions(&before, &before).is_ok());
+        let mut others = [before.clone(), before.clone()];
+        others[0].environment.cores += 1;
+        others[1].conditions.push(Condition {
+            name: "fifo".into(),
+            asked: "priority 80".into(),
+            granted: true,
+            reason: None,
+        });
+        for (other, word) in others.iter().zip(["cores", "priority 80"]) {
+            let refused = same_conditions(&before, other).unwrap_err().to_string();
+            assert!(
+                refused.contains("--resume") && refused.contains(word),
+                "{refused}"
+            );
+        }
+    }
+
+    #[test]
+    fn file_of_a_run_that_was_killed_has_its_piece_too() {
+        let mut before = new_run(Experiment::Jitter, 1);
+        before.duration_s = 30.0;
+        let piece = Piece::last_of(&before, &[]).expect("a piece");
+        assert_eq!(piece.duration_s, 30.0);
+        assert_eq!(Piece::last_of(&before, std::slice::from_ref(&piece)), None);
+        before.duration_s = 50.0;
+        let last = Piece::last_of(&before, &[piece]).expect("another");
+        assert_eq!((last.started_unix_s, last.duration_s), (30, 20.0));
     }
 
     #[test]

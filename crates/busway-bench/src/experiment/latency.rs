@@ -10,11 +10,13 @@ use super::session::{Exchanged, Session};
 use super::task::{Context, finish, merge_times};
 use crate::BenchError;
 use crate::record::{Experiment, Row, Run, Settings};
+use crate::technology::SHORT_BYTES;
 use crate::worker::{ExchangePart, Extent};
 
-const SIZES_BYTES: [usize; 19] = {
-    let mut sizes = [16; 19];
-    let mut i = 1;
+const SIZES_BYTES: [usize; 20] = {
+    let mut sizes = [16; 20];
+    sizes[0] = SHORT_BYTES;
+    let mut i = 2;
     while i < sizes.len() {
         sizes[i] = sizes[i - 1] * 2;
         i += 1;
@@ -34,6 +36,9 @@ pub struct Args {
     /// count from the intended instant of sending
     #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub open_loop: Option<u32>,
+    /// Count exactly this many round trips in each measurement, instead of for a time
+    #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
+    pub messages: Option<u64>,
     /// What all experiments understand.
     #[command(flatten)]
     pub common: Common,
@@ -54,8 +59,14 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
     } else {
         &SIZES_BYTES
     };
-    let seconds = common.seconds(DEFAULTS);
+    let seconds = args.messages.is_none().then(|| common.seconds(DEFAULTS));
+    let extent = match args.messages {
+        Some(messages) => Extent::Messages(messages),
+        None => Extent::Seconds(common.seconds(DEFAULTS)),
+    };
     let settings = Settings {
+        seconds,
+        messages: args.messages,
         open_loop_hz: args.open_loop.map(f64::from),
         ..common.settings(DEFAULTS)
     };
@@ -80,7 +91,7 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
         plan,
         |session, staged, task| {
             let parts = [asks, ExchangePart::Echo(None)];
-            session.exchange(task, staged, parts, Extent::Seconds(seconds))
+            session.exchange(task, staged, parts, extent)
         },
         row,
     )?;

@@ -5,7 +5,7 @@ use crate::BenchError;
 use crate::conditions;
 use crate::record::Settings;
 use crate::sizes::{MAX_SIZE_BYTES, parse_seconds, size_within};
-use crate::technology::{self, Description, MIN_MESSAGE_BYTES, Wait};
+use crate::technology::{self, Description, MIN_MESSAGE_BYTES, SHORT_BYTES, Wait};
 use crate::views::Output;
 use crate::window::Access;
 
@@ -21,7 +21,7 @@ pub struct Common {
     /// How programs wait for messages [default: the ways that suit each technology]
     #[arg(short, long, value_name = "STRATEGY", value_delimiter = ',', value_enum)]
     pub wait: Vec<Wait>,
-    /// Sizes of messages: multiples of 8 from 16 to 16MiB, such as 64,4KiB,1MiB
+    /// Sizes of messages: 4, or multiples of 8 from 16 to 16MiB, such as 64,4KiB,1MiB
     #[arg(short, long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_size)]
     pub sizes: Vec<usize>,
     /// How often to measure everything, interleaved
@@ -166,6 +166,9 @@ pub(crate) fn sizes_or(asked: &[usize], all: &[usize]) -> Vec<usize> {
 }
 
 fn parse_size(text: &str) -> Result<usize, BenchError> {
+    if text.trim_end_matches('B').parse() == Ok(SHORT_BYTES) {
+        return Ok(SHORT_BYTES);
+    }
     size_within(text, MIN_MESSAGE_BYTES, MAX_SIZE_BYTES)
 }
 

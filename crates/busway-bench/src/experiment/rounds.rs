@@ -41,9 +41,9 @@ impl Plan {
     ) -> Self {
         let mut groups = Vec::new();
         for (technology, waits) in technologies {
-            let fitting = sizes.iter().filter(|bytes| **bytes <= technology.max_bytes);
-            let mut sizes: Vec<usize> = fitting.copied().collect();
-            if sizes.is_empty() {
+            let shortest_bytes = sizes.iter().min().copied().unwrap_or(0);
+            let mut sizes = technology.fitting(sizes);
+            if sizes.is_empty() && technology.max_bytes < shortest_bytes {
                 // A floor without payload stands beside every size.
                 sizes.push(technology.max_bytes);
             }
@@ -211,8 +211,9 @@ fn add_last_words(run: &mut Run) {
     }
 }
 
-/// Puts beside each row how it compares with the baseline's first way of waiting at the same size
-/// and interval.
+/// Puts beside each row how it compares with the baseline at the same size and interval, where the
+/// senders of both kept their pace. Programs wait in the same way on both sides; where the baseline
+/// cannot, it has its first way to wait, except in intervals, which that would change.
 fn compare(rows: &mut [Row], baseline: &str, notes: &mut Vec<String>) {
     let base: Vec<Row> = rows
         .iter()
@@ -227,7 +228,13 @@ fn compare(rows: &mut [Row], baseline: &str, notes: &mut Vec<String>) {
             (other.payload_bytes, other.interval_ns, &other.mode)
                 == (row.payload_bytes, row.interval_ns, &row.mode)
         };
-        if let Some(other) = base.iter().find(same) {
+        let alike = base.iter().filter(same).find(|other| other.wait == row.wait);
+        let other = alike.or_else(|| {
+            base.iter()
+                .find(same)
+                .filter(|it| it.observed_interval_ns.is_none())
+        });
+        if let Some(other) = other.filter(|other| !(row.off_pace || other.off_pace)) {
             row.ratio = Ratio::of(&row.by_round, &other.by_round);
         }
     }
@@ -343,6 +350,32 @@ impl<O> Measuring<O> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ratio_needs_the_same_wait_strategy_and_two_senders_that_kept_their_pace() {
+        let row = |technology: &str, wait: Wait, off_pace, ns| Row {
+            technology: technology.into(),
+            wait: wait.word().into(),
+            off_pace,
+            by_round: vec![Some(ns)],
+            observed_interval_ns: Some(crate::record::Distribution::default()),
+            ..Row::default()
+        };
+        let mut rows = vec![
+            row("tcp", Wait::Spin, false, 2.0),
+            row("tcp", Wait::Adaptive, true, 9.0),
+            row("sampling", Wait::Spin, false, 4.0),
+            row("sampling", Wait::Adaptive, false, 4.0),
+            row("udp", Wait::Event, false, 4.0),
+            row("unix", Wait::Spin, true, 4.0),
+        ];
+        compare(&mut rows, "tcp", &mut Vec::new());
+        let ratios: Vec<Option<f64>> = rows
+            .iter()
+            .map(|row| row.ratio.map(|it| it.value.round()))
+            .collect();
+        assert_eq!(ratios, [Some(1.0), None, Some(2.0), None, None, None]);
+    }
 
     #[test]
     fn technology_that_cannot_wait_as_asked_is_left_out_with_a_note() {

@@ -20,6 +20,8 @@ use crate::system::free_addresses;
 use crate::technology::{MeetingPoint, Reach, Side};
 use crate::worker::{Exchange, ExchangePart, Extent, NUMBERS, Report, Role};
 
+/// A report that is so late is none.
+const SILENCE: Duration = Duration::from_secs(30);
 const HOSTS: [&str; 2] = ["vision", "control"];
 /// Runs that the numbers of their messages can distinguish; these leave two bits for marks
 /// ([`NUMBERS`]).
@@ -115,26 +117,28 @@ impl<'a> Session<'a> {
         result.map_err(|error| Self::explain(error, staged))
     }
 
-    /// Leads two programs through a long one, whose reports go to `found`. An error if none comes
-    /// for `silence`.
+    /// Leads two programs through a long one, whose reports go to `found`. Before it counts,
+    /// `allows` sees the conditions that were granted. An error if no report comes for [`SILENCE`].
     pub(crate) fn watch(
         &mut self,
         task: &Task,
         staged: &mut Staged,
         parts: [ExchangePart; 2],
         extent: Extent,
-        silence: Duration,
+        allows: impl Fn(&[Condition]) -> Result<(), BenchError>,
         mut found: impl FnMut(Measured) -> Result<(), BenchError>,
     ) -> Result<(), BenchError> {
         let stop = self.context.stop;
         let mut pair = self.start(task, staged, parts, extent)?;
         arrive(&mut pair.asking, || look(stop, staged, &mut pair.answering))?;
+        self.remember(&pair);
+        allows(&conditions::merge(self.conditions.clone()))?;
         pair.asking.go();
         let mut is_over = false;
         while !is_over {
             let measured = pair.asking.wait_for(
                 "a report of the long run",
-                silence,
+                SILENCE,
                 || look(stop, staged, &mut pair.answering),
                 |report| match report {
                     Report::Interim(measured) => Some(*measured),
@@ -147,7 +151,6 @@ impl<'a> Session<'a> {
             )?;
             found(measured)?;
         }
-        self.remember(&pair);
         Ok(())
     }
 
@@ -205,7 +208,8 @@ impl<'a> Session<'a> {
             asking: asked,
             answering: answered,
             gateways_s,
-            threads: staged.threads(),
+            // Each of the two programs has so many.
+            threads: staged.threads() + 2 * task.technology.helpers,
         })
     }
 

@@ -36,6 +36,9 @@ const STREAM_DEFAULTS: Quick = Quick {
     seconds: [1.0, 5.0],
 };
 
+/// A sender keeps its pace if the median of its intervals is at most this much longer than asked.
+const KEPT: f64 = 1.1;
+
 const LEAST_LOAD_FIRST: [Wait; 3] = [Wait::Event, Wait::Adaptive, Wait::Spin];
 
 /// Options of `busway bench throughput`.
@@ -200,12 +203,18 @@ pub(crate) fn row(gathered: &Gathered<Exchanged>, cores: usize, experiment: Expe
             .0
             .distribution()
     };
+    let transmitted_ns = times(|it| Some(&it.asking)).filter(|_| task.interval_ns.is_some());
+    let is_late = |asked_ns: u64| {
+        let sent_ns = transmitted_ns.as_ref().map_or(0, |times| times.p50);
+        sent_ns as f64 > asked_ns as f64 * KEPT
+    };
     Row {
         sent,
         received,
         lost: sent.saturating_sub(received),
         corrupt,
-        transmitted_interval_ns: times(|it| Some(&it.asking)),
+        off_pace: task.interval_ns.is_some_and(is_late),
+        transmitted_interval_ns: transmitted_ns.clone(),
         observed_interval_ns: times(|it| it.answering.as_ref()),
         bytes_per_s: median_rate.map(|rate| rate * bytes),
         messages_per_s: median_rate,

@@ -10,7 +10,7 @@ use super::task::{Context, finish, merge_times};
 use super::throughput;
 use crate::BenchError;
 use crate::record::{Experiment, Row, Run};
-use crate::technology::Wait;
+use crate::technology::{Description, SHORT_BYTES, Wait};
 use crate::worker::{ExchangePart, Extent};
 
 const INTERVALS_US: [u64; 10] = [1, 2, 3, 5, 10, 25, 50, 100, 300, 1000];
@@ -40,8 +40,16 @@ pub struct Args {
 /// An option is wrong, hosts cannot be made or reached, or a file cannot be written.
 pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
     let common = &args.common;
+    if common.sizes.contains(&SHORT_BYTES) {
+        return Err(BenchError::Option {
+            option: "--sizes",
+            value: SHORT_BYTES.to_string(),
+            problem: "has no room for the time of sending, which this experiment needs".into(),
+            mend: "give sizes of 16 bytes and more".into(),
+        });
+    }
     let (mut session, mut notes) = Session::open(common, context)?;
-    let carries = |one: &crate::technology::Description| one.one_way.is_some();
+    let carries = |one: &Description| one.one_way.is_some();
     let (technologies, more) = common.technologies(carries, "it carries no stream of messages");
     notes.extend(more);
     let mut intervals_us = args.intervals.clone();
@@ -58,16 +66,10 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
     let intervals_ns: Vec<Option<u64>> = intervals_us.iter().map(|us| Some(us * 1000)).collect();
     let seconds = common.seconds(DEFAULTS);
     let cores = session.environment.cores;
+    let waits = waits(common, &technologies, cores);
     let plan = Plan::over(
         Experiment::Timeliness,
-        technologies.into_iter().map(|one| {
-            // A sender keeps intervals of a microsecond only by spinning.
-            let mut waits = common.waits(&one, cores);
-            if common.wait.is_empty() && waits.contains(&Wait::Spin) {
-                waits = vec![Wait::Spin];
-            }
-            (one, waits)
-        }),
+        technologies.into_iter().zip(waits),
         &sizes_or(&common.sizes, &SIZES_BYTES),
         &intervals_ns,
         common.settings(DEFAULTS),
@@ -85,6 +87,28 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
     finish(run, common)
 }
 
+/// How the programs of each wait, so that each comparison has the same strategy on both sides. A
+/// sender keeps intervals of a microsecond only by spinning; where gateways leave no core for that,
+/// all are measured with adaptive programs as well.
+fn waits(common: &Common, technologies: &[Description], cores: usize) -> Vec<Vec<Wait>> {
+    let possible: Vec<Vec<Wait>> = technologies
+        .iter()
+        .map(|one| common.all_waits(one, cores))
+        .collect();
+    if !common.wait.is_empty() {
+        return possible;
+    }
+    let may_spin = |waits: &[Wait]| waits.contains(&Wait::Spin);
+    let all_spin = possible.iter().all(|waits| may_spin(waits));
+    let of = |waits: &Vec<Wait>| match (all_spin, may_spin(waits)) {
+        (true, _) => vec![Wait::Spin],
+        // Whatever can be looked at without waiting suits adaptive programs too.
+        (false, true) if !common.quick => vec![Wait::Spin, Wait::Adaptive],
+        (false, _) => vec![Wait::Adaptive],
+    };
+    possible.iter().map(of).collect()
+}
+
 fn row(gathered: &Gathered<Exchanged>, cores: usize) -> Row {
     let answered = |round: &Option<Exchanged>| {
         merge_times(std::iter::once(
@@ -95,5 +119,24 @@ fn row(gathered: &Gathered<Exchanged>, cores: usize) -> Row {
     Row {
         by_round: gathered.rounds.iter().map(answered).collect(),
         ..throughput::row(gathered, cores, Experiment::Timeliness)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::technology::of;
+
+    #[test]
+    fn programs_of_each_comparison_wait_alike() {
+        let all = ["tcp", "sampling-memory", "sampling-tcp"].map(|name| of(name).unwrap());
+        let common = Common::default();
+        assert_eq!(
+            waits(&common, &all, 4),
+            [[Wait::Spin], [Wait::Spin], [Wait::Spin]]
+        );
+        assert_eq!(waits(&common, &all[..2], 2), [[Wait::Spin], [Wait::Spin]]);
+        let (both, one) = (vec![Wait::Spin, Wait::Adaptive], vec![Wait::Adaptive]);
+        assert_eq!(waits(&common, &all, 2), [both.clone(), both, one]);
     }
 }

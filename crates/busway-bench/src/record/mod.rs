@@ -119,6 +119,10 @@ pub struct Row {
     pub interval_ns: Option<u64>,
     pub threads: u32,
     pub crowded: bool,
+    /// Whether the sender did not keep the interval that it was asked for: what was seen then says
+    /// nothing about it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub off_pace: bool,
     pub rounds: u32,
     pub sent: u64,
     pub received: u64,
@@ -149,6 +153,9 @@ pub struct Row {
     pub maxima: Vec<Maximum>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interruptions: Vec<Interruption>,
+    /// The runs of which a long one consists, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pieces: Vec<Piece>,
     /// The figure by which technologies are compared, of each round in turn (`null` for a round
     /// without one): the median round trip in ns, bytes a second, CPU load in percent, the median
     /// execution time or observed interval in ns.
@@ -194,6 +201,33 @@ pub struct Calls {
     pub write_and_read_ns: f64,
     /// Reading the clock once, as a write does for its time stamp.
     pub clock_ns: f64,
+}
+
+/// A run of a series that was continued, and under which conditions it measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Piece {
+    pub command: Vec<String>,
+    pub started_unix_s: u64,
+    pub duration_s: f64,
+    pub environment: Environment,
+    pub conditions: Vec<Condition>,
+}
+
+impl Piece {
+    /// The end of `run`, behind the `pieces` that are known of its series; `None` if they are all.
+    pub(crate) fn last_of(run: &Run, pieces: &[Self]) -> Option<Self> {
+        let known_s: f64 = pieces.iter().map(|piece| piece.duration_s).sum();
+        let started = pieces
+            .last()
+            .map_or(run.started_unix_s, |it| it.started_unix_s + it.duration_s as u64);
+        (run.duration_s > known_s + 1.0).then(|| Self {
+            command: run.command.clone(),
+            started_unix_s: started,
+            duration_s: run.duration_s - known_s,
+            environment: run.environment.clone(),
+            conditions: run.conditions.clone(),
+        })
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@
 //! ascending order on every CPU, so some are torn or old all the same: the programs find out and
 //! count them.
 
-use super::message::{Message, Received};
+use super::message::{MIN_MESSAGE_BYTES, Message, Received};
 use super::path::{Description, OneWay, Opening, Path, Reach, User};
 use super::shared::{APART_BYTES, Memory, outside, sides};
 use super::wait::Wait;
@@ -19,6 +19,7 @@ pub(super) fn describe() -> [Description; 1] {
         waits: vec![Wait::Spin],
         reach: Reach::Machine,
         one_way: Some(OneWay::Sampling),
+        least_bytes: MIN_MESSAGE_BYTES,
         ..Description::new(
             "begin-end-flags",
             "the published RDMA sampling port's register, in shared memory",

@@ -29,6 +29,7 @@ pub(super) fn describe() -> [Description; 2] {
     names.map(|(name, title)| Description {
         waits: vec![Wait::Spin, Wait::Event, Wait::Adaptive],
         reach: Reach::Machine,
+        least_bytes: MIN_MESSAGE_BYTES,
         ..Description::new(name, title)
     })
 }

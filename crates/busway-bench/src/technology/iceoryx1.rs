@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use libloading::Library;
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 
-use super::message::{Message, Received};
+use super::message::{MIN_MESSAGE_BYTES, Message, Received};
 use super::path::{Description, Opening, Path, Reach, User};
 use super::wait::Wait;
 use crate::control::WorkerResult;
@@ -65,6 +65,7 @@ pub(super) fn describe() -> [Description; 1] {
     [Description {
         waits: vec![Wait::Spin],
         reach: Reach::Host,
+        least_bytes: MIN_MESSAGE_BYTES,
         max_bytes: 16 << 20,
         missing,
         ..Description::new("iceoryx1", title)

@@ -23,7 +23,7 @@ use iceoryx2::prelude::*;
 use iceoryx2::service::port_factory::event::PortFactory as EventFactory;
 use iceoryx2::service::port_factory::publish_subscribe::PortFactory as PublishSubscribeFactory;
 
-use super::message::{Message, Received};
+use super::message::{MIN_MESSAGE_BYTES, Message, Received};
 use super::path::{Description, LOOK_TIMEOUT, OneWay, Opening, Path, Reach, Stage, User, reach_of};
 use super::wait::Wait;
 use crate::control::WorkerResult;
@@ -44,6 +44,7 @@ pub(super) fn describe() -> Vec<Description> {
     let alone = Description {
         waits: vec![Wait::Spin, Wait::Event, Wait::Adaptive],
         reach: Reach::Host,
+        least_bytes: MIN_MESSAGE_BYTES,
         ..Description::new("iceoryx2", "iceoryx2 publish/subscribe in one domain")
     };
     let mut all = vec![alone.clone()];

@@ -4,11 +4,27 @@
 //! A row of words in native byte order: word 0 the number, word 1 the time, and from word 2 on a
 //! run of values that begins at a mix of both. Filling and checking are loops without branches that
 //! the compiler turns into vector instructions, so that they do not hide what is measured.
+//!
+//! A message of [`SHORT_BYTES`] has room for the end of the number only: [`Message::widened`] tells
+//! the whole one from what came before it.
 
 use std::mem::MaybeUninit;
 
 /// Shortest message in bytes: number and time.
 pub const MIN_MESSAGE_BYTES: usize = 16;
+
+/// The only size below [`MIN_MESSAGE_BYTES`], in bytes: that of the published sensor values.
+pub const SHORT_BYTES: usize = 4;
+
+/// Numbers of one measurement: from a multiple of this, and fewer than this.
+pub const NUMBERS: u64 = 1 << 40;
+
+/// Bits of a number that a short message carries, without its two marks; of these, the lower ones
+/// count messages, the rest tells measurements apart.
+const SHORT_BITS: u32 = 30;
+const SHORT_COUNT_BITS: u32 = 24;
+/// The marks of a number, its two highest bits.
+const MARKS: u64 = 3 << 62;
 
 /// Set in the number of a message that only tests whether the path stands; it is not counted.
 pub(crate) const PROBE: u64 = 1 << 63;
@@ -42,10 +58,14 @@ impl Message {
         }
     }
 
-    /// Writes the header and, if `touched`, every other byte. `bytes` is a multiple of 8 long, at
-    /// least [`MIN_MESSAGE_BYTES`].
+    /// Writes the header and, if `touched`, every other byte. `bytes` is [`SHORT_BYTES`] long, or a
+    /// multiple of 8 of at least [`MIN_MESSAGE_BYTES`].
     #[inline]
     pub fn fill(self, bytes: &mut [u8], touched: bool) {
+        if let Ok(short) = <&mut [u8; SHORT_BYTES]>::try_from(&mut *bytes) {
+            *short = self.shortened().to_ne_bytes();
+            return;
+        }
         let (words, _) = bytes.as_chunks_mut::<WORD_BYTES>();
         self.fill_words(words, touched, |word, value| *word = value.to_ne_bytes());
     }
@@ -72,10 +92,42 @@ impl Message {
         }
     }
 
-    /// Reads the header and, if `touched`, every other byte; `None` of fewer than
-    /// [`MIN_MESSAGE_BYTES`].
+    /// The marks, the end of the measurement's number, and the end of the message's own.
+    fn shortened(self) -> u32 {
+        let measurement = self.number / NUMBERS % (1 << (SHORT_BITS - SHORT_COUNT_BITS));
+        let count = self.number % (1 << SHORT_COUNT_BITS);
+        (self.number >> 62 << SHORT_BITS | measurement << SHORT_COUNT_BITS | count) as u32
+    }
+
+    /// The whole number of a short message of the measurement that begins at `base`, the nearest
+    /// one to `near`; `None` of another measurement.
+    pub(crate) fn widened(self, base: u64, near: u64) -> Option<u64> {
+        let is_ours = Self::numbered(base).shortened() >> SHORT_COUNT_BITS
+            == (self.number & !MARKS) as u32 >> SHORT_COUNT_BITS;
+        let span = 1 << SHORT_COUNT_BITS;
+        let near = near & !MARKS;
+        let ahead = (self.number % span).wrapping_sub(near % span) % span;
+        let number = if ahead < span / 2 {
+            near + ahead
+        } else {
+            (near + ahead).wrapping_sub(span)
+        };
+        is_ours.then_some(number | self.number & MARKS)
+    }
+
+    /// Reads the header and, if `touched`, every other byte; of [`SHORT_BYTES`], what they hold of
+    /// the number. `None` of fewer than [`MIN_MESSAGE_BYTES`] otherwise.
     #[inline]
     pub fn read(bytes: &[u8], touched: bool) -> Option<Received> {
+        if let Ok(short) = <[u8; SHORT_BYTES]>::try_from(bytes) {
+            let word = u64::from(u32::from_ne_bytes(short));
+            let marks = word >> SHORT_BITS << 62;
+            let number = marks | (word % (1 << SHORT_BITS));
+            return Some(Received {
+                message: Self::numbered(number),
+                intact: true,
+            });
+        }
         let (words, _) = bytes.as_chunks::<WORD_BYTES>();
         let (head, body) = words.split_at_checked(HEADER_WORDS)?;
         let message = Self {
@@ -137,6 +189,36 @@ mod tests {
             assert!(!Message::read(&buffer, true).unwrap().intact, "byte {at}");
             buffer[at] ^= 1;
         }
+    }
+
+    #[test]
+    fn number_of_a_short_message_is_found_again_from_the_one_before() {
+        let base = 77 * NUMBERS;
+        let sent = |number| {
+            let mut bytes = [0; SHORT_BYTES];
+            Message::numbered(number).fill(&mut bytes, true);
+            Message::read(&bytes, true).unwrap().message
+        };
+        let span = 1 << SHORT_COUNT_BITS;
+        for (number, near) in [
+            (base, base),
+            (base + 5, base + 2),
+            (base + 3 * span - 1, base + 3 * span + 1),
+            (base + 3 * span, base + 3 * span - 1),
+            (base | PROBE, base),
+            ((base + 9) | PROBE, base + 8),
+        ] {
+            assert_eq!(
+                sent(number).widened(base, near),
+                Some(number),
+                "{number:x} {near:x}"
+            );
+        }
+        assert_eq!(
+            sent(base + NUMBERS).widened(base, base),
+            None,
+            "of another measurement"
+        );
     }
 
     #[test]

@@ -20,14 +20,17 @@ mod path;
 mod port;
 mod ready;
 pub(crate) mod ring;
+mod sampling_sockets;
 mod shared;
 mod stream;
 mod tcp;
 mod tipc;
 mod two_lines;
 mod udp;
+mod udp_batch;
 mod unix;
 mod wait;
+mod widened;
 
 use crate::control::WorkerResult;
 use crate::record::Measured;
@@ -35,11 +38,12 @@ use busway_buses::needs_window;
 
 pub(crate) use iceoryx2::{DEFAULT_QUEUE_DEPTH, node as iceoryx2_node, queue_depth};
 pub(crate) use message::PROBE;
-pub use message::{MIN_MESSAGE_BYTES, Message, Received};
+pub use message::{MIN_MESSAGE_BYTES, Message, NUMBERS, Received, SHORT_BYTES};
 pub use path::{Description, MeetingPoint, OneWay, Reach, Side, Stage};
 pub(crate) use path::{Opening, Path, User};
 pub(crate) use port::{join, partitions, port_names, sampling_ports, start};
 pub use wait::Wait;
+pub(crate) use widened::Widened;
 
 macro_rules! technologies {
     ($($module:ident),+ $(,)?) => {
@@ -67,17 +71,25 @@ technologies! {
     unix,
     udp,
     tcp,
+    sampling_sockets,
     tipc,
+    udp_batch,
     iceoryx2,
     iceoryx1,
     channel,
     port,
 }
 
-/// The technology that is this bus without Busway: the sockets of the same name, or a copy through
-/// a window. None where this program knows none.
-pub(crate) fn floor_of(bus: &str) -> Option<Description> {
-    of(bus).or_else(|| needs_window(bus).then(|| of("copy"))?)
+/// The technologies that are this bus without Busway: the sockets of the same name, with a call of
+/// the system for each message and with many messages a call, or a copy through a window. Empty
+/// where this program knows none.
+pub(crate) fn floors_of(bus: &str) -> Vec<Description> {
+    let sockets = [bus.to_owned(), format!("{bus}-batch")];
+    let mut floors: Vec<Description> = sockets.iter().filter_map(|name| of(name)).collect();
+    if floors.is_empty() && needs_window(bus) {
+        floors.extend(of("copy"));
+    }
+    floors
 }
 
 pub fn of(name: &str) -> Option<Description> {

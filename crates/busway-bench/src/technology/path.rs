@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::message::{Message, Received};
+use super::message::{Message, Received, SHORT_BYTES};
 use super::wait::Wait;
 use crate::control::{Control, WorkerResult};
 use crate::record::Measured;
@@ -25,7 +25,11 @@ pub struct Description {
     pub waits: Vec<Wait>,
     pub reach: Reach,
     pub one_way: Option<OneWay>,
+    /// The shortest message that it carries, in bytes.
+    pub least_bytes: usize,
     pub max_bytes: usize,
+    /// Threads beside each program that are busy while messages come.
+    pub helpers: u32,
     pub stage: Stage,
     /// What this machine lacks for it, as the end of "needs …"; none: nothing.
     pub missing: Option<String>,
@@ -100,7 +104,8 @@ pub struct MeetingPoint {
 pub(crate) struct Opening<'a> {
     pub side: Side,
     pub place: &'a MeetingPoint,
-    /// Size of a message in bytes: a multiple of 8, at least [`MIN_MESSAGE_BYTES`].
+    /// Size of a message in bytes: [`SHORT_BYTES`], or a multiple of 8 of at least
+    /// [`MIN_MESSAGE_BYTES`](super::MIN_MESSAGE_BYTES).
     pub payload_bytes: usize,
     /// How [`Path::receive`] waits: [`Wait::Event`] blocks for [`LOOK_TIMEOUT`] at most, the others
     /// look once.
@@ -129,10 +134,22 @@ impl Description {
             waits: vec![Wait::Event, Wait::Spin],
             reach: Reach::Network,
             one_way: Some(OneWay::Lossless),
+            least_bytes: SHORT_BYTES,
             max_bytes: usize::MAX,
+            helpers: 0,
             stage: Stage::Bare,
             missing: None,
         }
+    }
+
+    /// Those of `sizes`, in bytes, that it carries.
+    pub fn fitting(&self, sizes: &[usize]) -> Vec<usize> {
+        let range = self.least_bytes..=self.max_bytes;
+        sizes
+            .iter()
+            .copied()
+            .filter(|bytes| range.contains(bytes))
+            .collect()
     }
 
     pub fn reaches_another_machine(&self, has_window: bool) -> bool {
@@ -195,6 +212,11 @@ pub(crate) trait Path {
     /// The next message, or the newest one on a path that keeps only that; `None` if none has come
     /// that no call before has given.
     fn receive(&mut self) -> WorkerResult<Option<Received>>;
+
+    /// Passes on what [`send`](Self::send) keeps until it has many messages for one call.
+    fn flush(&mut self) -> WorkerResult<()> {
+        Ok(())
+    }
 
     /// Sleeps until a message may be there, for `at_most` at most.
     fn wait(&mut self, at_most: Duration) {

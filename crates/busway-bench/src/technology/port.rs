@@ -12,7 +12,7 @@ use busway_port::{
 };
 use busway_system::System;
 
-use super::message::{Message, Received};
+use super::message::{Message, Received, SHORT_BYTES};
 use super::path::{
     Description, LOOK_TIMEOUT, MeetingPoint, OneWay, Opening, Path, Reach, Side, Stage, User, reach_of,
 };
@@ -48,7 +48,9 @@ pub(super) fn describe() -> Vec<Description> {
                 } else {
                     OneWay::Sampling
                 }),
+                least_bytes: SHORT_BYTES,
                 max_bytes: 16 << 20,
+                helpers: 0,
                 stage: Stage::Ports { bus, queuing },
                 missing: bus.and_then(missing),
             });

@@ -1,4 +1,6 @@
-//! `tipc`: a bare TIPC connection of whole messages (SOCK_SEQPACKET).
+//! `tipc`: a bare TIPC connection of whole messages (SOCK_SEQPACKET). `tipc-stream`: one of bytes
+//! (SOCK_STREAM), for messages of any length. `tipc-batch`: the same, with many messages in a call
+//! of the system one way, as a channel has them.
 //!
 //! The answering program offers a service whose instance is a hash of the measurement's name; the
 //! asking one connects to it, on whichever node of the cluster it is.
@@ -13,7 +15,7 @@ use socket2::{Domain, Type};
 
 use super::path::{Description, Opening, User};
 use super::ready::accepted;
-use super::stream::{Socket, Stream, socket};
+use super::stream::{Calls, Socket, Stream, socket};
 use crate::control::WorkerResult;
 use crate::record::Measured;
 
@@ -22,38 +24,67 @@ const SERVICE_TYPE: u32 = 0x4255_5342;
 /// A service is known on all nodes within this time; nodes that have just met need a few seconds.
 const FINDING_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(super) fn describe() -> [Description; 1] {
-    [Description {
-        max_bytes: MAX_MESSAGE_BYTES,
+const MESSAGES: &str = "tipc";
+const BATCHING: &str = "tipc-batch";
+
+pub(super) fn describe() -> [Description; 3] {
+    let kinds = [
+        (
+            MESSAGES,
+            "a bare TIPC connection (SOCK_SEQPACKET)",
+            MAX_MESSAGE_BYTES,
+        ),
+        (
+            "tipc-stream",
+            "a bare TIPC connection (SOCK_STREAM), a call for each message",
+            usize::MAX,
+        ),
+        (
+            BATCHING,
+            "a bare TIPC connection (SOCK_STREAM); one way, up to 64 KiB of messages a call",
+            usize::MAX,
+        ),
+    ];
+    kinds.map(|(name, title, max_bytes)| Description {
+        max_bytes,
         missing: missing("tipc"),
-        ..Description::new("tipc", "a bare TIPC connection (SOCK_SEQPACKET)")
-    }]
+        ..Description::new(name, title)
+    })
 }
 
-pub(super) fn with(_: &str, opening: &Opening<'_>, user: impl User) -> WorkerResult<Measured> {
+pub(super) fn with(name: &str, opening: &Opening<'_>, user: impl User) -> WorkerResult<Measured> {
+    let kind = if name == MESSAGES {
+        Type::SEQPACKET
+    } else {
+        Type::STREAM
+    };
     let address = ServiceAddress {
         service_type: SERVICE_TYPE,
         instance: ServiceAddress::instance_of(&[&opening.place.name]),
         scope: Scope::Cluster,
     };
     let socket = if opening.answers() {
-        accept(address, opening)?
+        accept(kind, address, opening)?
     } else {
-        connect(address, opening)?
+        connect(kind, address, opening)?
     };
     match socket {
-        Some(socket) => user.exchange(Stream::new(socket, opening)?),
+        Some(socket) => user.exchange(Stream::new(socket, opening, Calls::of(name == BATCHING))?),
         None => Ok(Measured::default()),
     }
 }
 
-fn new_socket() -> std::io::Result<socket2::Socket> {
-    socket2::Socket::new(Domain::from(i32::from(AF_TIPC)), Type::SEQPACKET, None)
+fn new_socket(kind: Type) -> std::io::Result<socket2::Socket> {
+    socket2::Socket::new(Domain::from(i32::from(AF_TIPC)), kind, None)
 }
 
 /// `None` if the program shall end before anybody has connected.
-fn accept(address: ServiceAddress, opening: &Opening<'_>) -> WorkerResult<Option<socket2::Socket>> {
-    let listening = new_socket().and_then(|listener| {
+fn accept(
+    kind: Type,
+    address: ServiceAddress,
+    opening: &Opening<'_>,
+) -> WorkerResult<Option<socket2::Socket>> {
+    let listening = new_socket(kind).and_then(|listener| {
         listener.set_nonblocking(true)?;
         listener.bind(&address.to_socket_address())?;
         listener.listen(1)?;
@@ -64,10 +95,14 @@ fn accept(address: ServiceAddress, opening: &Opening<'_>) -> WorkerResult<Option
     accepted(opening, address, || listener.accept())
 }
 
-fn connect(address: ServiceAddress, opening: &Opening<'_>) -> WorkerResult<Option<socket2::Socket>> {
+fn connect(
+    kind: Type,
+    address: ServiceAddress,
+    opening: &Opening<'_>,
+) -> WorkerResult<Option<socket2::Socket>> {
     let give_up_at = Instant::now() + FINDING_TIMEOUT;
     while !opening.control.ended() {
-        let connected = new_socket().and_then(|socket| {
+        let connected = new_socket(kind).and_then(|socket| {
             socket.connect(&address.to_socket_address())?;
             Ok(socket)
         });

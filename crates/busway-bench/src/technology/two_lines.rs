@@ -14,6 +14,7 @@ pub(super) fn describe() -> [Description; 1] {
         reach: Reach::Machine,
         one_way: None,
         // There is nothing whose size could matter.
+        least_bytes: MIN_MESSAGE_BYTES,
         max_bytes: MIN_MESSAGE_BYTES,
         ..Description::new("two-lines", "floor: a bare word each way, no payload")
     }]

@@ -21,7 +21,7 @@ use crate::record::Measured;
 
 /// The most that a datagram over IPv4 carries: 65,535 bytes less the headers of IP and UDP (RFC
 /// 791, RFC 768), rounded down to words.
-const DATAGRAM_BYTES: usize = 65_504;
+pub(super) const DATAGRAM_BYTES: usize = 65_504;
 /// In front of each piece: which message, which piece, in native byte order.
 const HEAD_BYTES: usize = 8;
 const PIECE_BYTES: usize = DATAGRAM_BYTES - HEAD_BYTES;
@@ -40,9 +40,16 @@ pub(super) fn describe() -> [Description; 1] {
     }]
 }
 
-/// Opens it. The answering program binds and says where; it learns from the first datagram whom it
-/// talks to.
 pub(super) fn with(_: &str, opening: &Opening<'_>, user: impl User) -> WorkerResult<Measured> {
+    match connected(opening)? {
+        Some(socket) => user.exchange(Udp::new(socket, opening)),
+        None => Ok(Measured::default()),
+    }
+}
+
+/// Joins both programs, with room for many messages. The answering one binds and says where; it
+/// learns from the first datagram whom it talks to. `None` if it shall end before.
+pub(super) fn connected(opening: &Opening<'_>) -> WorkerResult<Option<UdpSocket>> {
     let address = opening.place.address;
     let socket = if opening.answers() {
         let bound = UdpSocket::bind(address).and_then(|socket| Ok((socket.local_addr()?, socket)));
@@ -50,7 +57,7 @@ pub(super) fn with(_: &str, opening: &Opening<'_>, user: impl User) -> WorkerRes
         enlarge_buffers(&socket);
         (opening.listening)(Some(address));
         if !meet(&socket, opening.control)? {
-            return Ok(Measured::default());
+            return Ok(None);
         }
         socket
     } else {
@@ -64,7 +71,14 @@ pub(super) fn with(_: &str, opening: &Opening<'_>, user: impl User) -> WorkerRes
         enlarge_buffers(&socket);
         socket
     };
-    user.exchange(Udp::new(socket, opening)?)
+    let blocks = opening.blocks();
+    let timeout = blocks.then_some(LOOK_TIMEOUT);
+    socket
+        .set_nonblocking(!blocks)
+        .and_then(|()| socket.set_read_timeout(timeout))
+        .and_then(|()| socket.set_write_timeout(timeout))
+        .map_err(|e| format!("socket options: {e}"))?;
+    Ok(Some(socket))
 }
 
 /// As far as the system grants it: beyond the limits of the system only with CAP_NET_ADMIN
@@ -148,16 +162,9 @@ fn of_head(head: [u8; HEAD_BYTES]) -> (u32, usize) {
 }
 
 impl Udp {
-    fn new(socket: UdpSocket, opening: &Opening<'_>) -> WorkerResult<Self> {
-        let blocks = opening.blocks();
-        let timeout = blocks.then_some(LOOK_TIMEOUT);
-        socket
-            .set_nonblocking(!blocks)
-            .and_then(|()| socket.set_read_timeout(timeout))
-            .and_then(|()| socket.set_write_timeout(timeout))
-            .map_err(|e| format!("socket options: {e}"))?;
+    fn new(socket: UdpSocket, opening: &Opening<'_>) -> Self {
         let pieces = Pieces::of(opening.payload_bytes);
-        Ok(Self {
+        Self {
             socket,
             pieces,
             outgoing: vec![0; opening.payload_bytes],
@@ -166,7 +173,7 @@ impl Udp {
             coming: (0, 0),
             touched: opening.touched,
             room: Room::for_sender(opening),
-        })
+        }
     }
 
     fn push(&mut self) -> WorkerResult<bool> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::path::{Description, Opening, Reach, User};
 use super::ready::accepted;
-use super::stream::{Socket, Stream, socket};
+use super::stream::{Calls, Socket, Stream, socket};
 use crate::control::WorkerResult;
 use crate::record::Measured;
 
@@ -34,7 +34,7 @@ pub(super) fn with(_: &str, opening: &Opening<'_>, user: impl User) -> WorkerRes
     };
     // Both are connected, and the name has served.
     drop(file);
-    user.exchange(Stream::new(socket, opening)?)
+    user.exchange(Stream::new(socket, opening, Calls::OneMessage)?)
 }
 
 struct SocketFile(PathBuf);

@@ -6,7 +6,7 @@
 
 use crate::record::{Run, Settings};
 
-use super::series::CROWDED_MARK;
+use super::series::{CROWDED_MARK, OFF_PACE};
 use super::units;
 
 /// How much it takes away from the figures.
@@ -69,6 +69,9 @@ pub(super) fn of(run: &Run) -> Vec<Caveat> {
                 "figures marked {CROWDED_MARK} had more busy threads (up to {threads}) than cores ({cores}): they show the scheduler as much as the mechanism"
             ),
         );
+    }
+    if run.rows.iter().any(|row| row.off_pace) {
+        add(Weight::Warning, OFF_PACE.into());
     }
     let machines = [Some(&run.environment), run.follower.as_ref()];
     for (machine, place) in machines.into_iter().flatten().zip(["", "follower: "]) {

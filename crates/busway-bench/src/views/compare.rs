@@ -108,7 +108,8 @@ fn names(files: &[PathBuf]) -> Vec<String> {
     names
 }
 
-fn differences(names: &[String], runs: &[Run]) -> Vec<String> {
+/// What makes runs hard to compare; the first name and run are those of the first.
+pub(crate) fn differences(names: &[String], runs: &[Run]) -> Vec<String> {
     type Property = fn(&Run) -> String;
     let properties: [(&str, Property); 6] = [
         ("machines", |run| machine(&run.environment)),

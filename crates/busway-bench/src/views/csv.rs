@@ -45,6 +45,7 @@ fn cells(row: &Row) -> Vec<(String, String)> {
     put("interval_ns", text(row.interval_ns));
     put("threads", row.threads.to_string());
     put("crowded", row.crowded.to_string());
+    put("off_pace", row.off_pace.to_string());
     put("rounds", row.rounds.to_string());
     put("sent", row.sent.to_string());
     put("received", row.received.to_string());

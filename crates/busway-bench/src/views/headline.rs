@@ -150,7 +150,7 @@ fn timeliness(set: &Set<'_>) -> Vec<String> {
             let mut seen: Vec<(u64, bool)> = series
                 .rows
                 .iter()
-                .filter(|row| row.payload_bytes == bytes)
+                .filter(|row| row.payload_bytes == bytes && !row.off_pace)
                 .filter_map(|row| {
                     let asked_ns = row.interval_ns?;
                     let observed_ns = row.observed_interval_ns.as_ref()?.p50;

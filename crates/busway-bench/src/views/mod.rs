@@ -21,6 +21,7 @@ mod threshold;
 mod units;
 
 use crate::record::Run;
+pub(crate) use compare::differences;
 pub use output::Output;
 use series::Set;
 pub use terminal::{Columns, Show};

@@ -12,6 +12,12 @@ pub(super) const CROWDED_MARK: &str = "†";
 pub(super) const CROWDED: &str =
     "† more busy threads than cores: these figures show the scheduler as much as the mechanism";
 
+/// Marks figures of rows whose sender did not keep its pace; its footnote is [`OFF_PACE`].
+pub(super) const OFF_PACE_MARK: &str = "‡";
+/// What that mark means.
+pub(super) const OFF_PACE: &str =
+    "‡ the sender did not keep the interval asked for: left out of sentences and ratios";
+
 #[derive(Clone, Copy)]
 pub(super) struct Set<'a> {
     runs: &'a [(String, &'a Run)],
@@ -176,6 +182,14 @@ pub(super) fn marked(text: &str, row: &Row) -> String {
     match row.crowded {
         true => format!("{text} {CROWDED_MARK}"),
         false => text.to_owned(),
+    }
+}
+
+/// A figure of a row about whose pace it says something.
+pub(super) fn paced(text: String, row: &Row) -> String {
+    match row.off_pace {
+        true => format!("{text} {OFF_PACE_MARK}"),
+        false => text,
     }
 }
 

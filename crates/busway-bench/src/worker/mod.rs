@@ -19,8 +19,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::control::{Control, WorkerResult};
 
+pub use crate::technology::NUMBERS;
 pub use calls::PortCalls;
-pub use exchange::{Exchange, ExchangePart, Extent, Injected, NUMBERS};
+pub use exchange::{Exchange, ExchangePart, Extent, Injected};
 pub(crate) use interference::steps_for;
 pub use interference::{Compute, Partition};
 pub use report::Report;

@@ -24,19 +24,22 @@ use crate::experiment::rounds::{Gathered, Plan, conduct};
 use crate::experiment::session::Session;
 use crate::experiment::task::{Context, finish, merge_times};
 use crate::record::{Experiment, Row, Run, Settings};
-use crate::technology::{self, Description, Reach, Stage, Wait};
+use crate::technology::{self, Description, Reach, SHORT_BYTES, Stage, Wait};
 use crate::worker::steps_for;
 use measure::{Arrangement, Disturbed, NONE};
 
 const INTERVALS_US: [u64; 2] = [1000, 10_000];
 const INTERVAL_US_RANGE: std::ops::RangeInclusive<u64> = 100..=1_000_000;
-const SIZES_BYTES: [usize; 1] = [16];
+/// As published.
+const SIZES_BYTES: [usize; 1] = [SHORT_BYTES];
 /// How long the task calculates, undisturbed, in µs: a message that it meets (some µs) stands out,
 /// and one in seven executions meets one of those that come each ms.
 const CALCULATION_US: u64 = 100;
 /// Length of a frame in µs: neither a divisor nor a multiple of the intervals, so that messages
 /// meet all parts of it.
 const FRAME_US: u64 = 730;
+/// The rival of the paper.
+const SOCKETS: &str = "sampling-sockets";
 const DEFAULTS: Quick = Quick {
     rounds: [2, 3],
     seconds: [1.5, 10.0],
@@ -147,7 +150,7 @@ fn technologies(common: &Common) -> (Vec<Description>, Vec<String>) {
         let port = name
             .strip_prefix("sampling-")
             .is_some_and(|bus| BUS_NAMES.contains(&bus));
-        port || name == "tcp"
+        port || name == SOCKETS
     };
     let suits = |one: &Description| {
         one.one_way.is_some() && (!common.technologies.is_empty() || by_default(&one.name))
@@ -163,7 +166,9 @@ fn none() -> Description {
         waits: vec![Wait::Event],
         reach: Reach::Machine,
         one_way: None,
+        least_bytes: SHORT_BYTES,
         max_bytes: usize::MAX,
+        helpers: 0,
         stage: Stage::Bare,
         missing: None,
     }
@@ -242,7 +247,7 @@ mod tests {
         for kind in [
             "sampling-memory is one-sided",
             "sampling-tcp is two-sided",
-            "tcp is sockets",
+            "sampling-sockets is sockets",
         ] {
             assert!(said.contains(kind), "{said}");
         }

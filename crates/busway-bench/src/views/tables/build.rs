@@ -4,7 +4,7 @@
 //! each experiment.
 
 use crate::record::{Distribution, Ratio, Row};
-use crate::views::series::{CROWDED, Entry, Series, Set, marked};
+use crate::views::series::{CROWDED, Entry, OFF_PACE, Series, Set, marked};
 use crate::views::units;
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -255,9 +255,17 @@ pub(super) fn size_steps(set: &Set<'_>, word: impl Fn(u64) -> String) -> Vec<(u6
     set.sizes().into_iter().map(step).collect()
 }
 
-pub(super) fn footnotes<'a>(mut rows: impl Iterator<Item = &'a Row>) -> Vec<String> {
-    let crowded = rows.any(|row| row.crowded);
-    crowded.then(|| CROWDED.to_owned()).into_iter().collect()
+pub(super) fn footnotes<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<String> {
+    let (mut crowded, mut off_pace) = (false, false);
+    for row in rows {
+        crowded |= row.crowded;
+        off_pace |= row.off_pace;
+    }
+    let notes = [(crowded, CROWDED), (off_pace, OFF_PACE)].into_iter();
+    notes
+        .filter(|(is, _)| *is)
+        .map(|(_, note)| note.to_owned())
+        .collect()
 }
 
 fn ratio(ratio: &Ratio) -> String {

@@ -2,7 +2,7 @@
 
 use super::build::{Detail, Table, column, distribution_columns, fault_columns, listing, matrix, percent};
 use crate::record::{Distribution, Row};
-use crate::views::series::{Entry, Set};
+use crate::views::series::{Entry, Set, paced};
 use crate::views::units;
 
 pub(super) fn interference(set: &Set<'_>) -> Vec<Table> {
@@ -40,7 +40,7 @@ pub(super) fn timeliness(set: &Set<'_>, detail: Detail) -> Vec<Table> {
         let seen = |row: &Row, ns| {
             let is_it = row.payload_bytes == *bytes && row.interval_ns == Some(ns);
             let times = row.observed_interval_ns.as_ref().filter(|_| is_it)?;
-            Some(units::micros(times.p50 as f64))
+            Some(paced(units::micros(times.p50 as f64), row))
         };
         let title = format!(
             "Median interval seen, µs, by the interval sent, messages of {}",
@@ -73,7 +73,7 @@ fn in_detail(set: &Set<'_>, bytes: u64) -> Table {
             figure(6, "max", |it| it.max as f64),
         ]
     };
-    let asked = |row: &Row| row.interval_ns.map(|ns| units::micros(ns as f64));
+    let asked = |row: &Row| row.interval_ns.map(|ns| paced(units::micros(ns as f64), row));
     let seen_by_sent = |row: &Row| {
         let (seen, sent) = (
             row.observed_interval_ns.as_ref()?.mean,

@@ -16,10 +16,10 @@ use super::report::{Report, report};
 use crate::conditions;
 use crate::control::{Control, WorkerResult};
 use crate::record::Measured;
-use crate::technology::{self, Opening, Path, User};
+use crate::technology::{self, Opening, Path, SHORT_BYTES, User, Widened};
 
 pub use relay::Injected;
-pub use spec::{Exchange, ExchangePart, Extent, NUMBERS};
+pub use spec::{Exchange, ExchangePart, Extent};
 
 pub(super) fn run(spec: &Exchange, control: &Control) -> WorkerResult<Measured> {
     let (_granted, conditions) = conditions::apply(&spec.wanted);
@@ -46,6 +46,16 @@ struct Program<'a> {
 
 impl User for Program<'_> {
     fn exchange(self, mut path: impl Path) -> WorkerResult<Measured> {
+        if self.spec.payload_bytes == SHORT_BYTES {
+            let base = self.spec.base;
+            return self.lead(Widened::new(&mut path, base));
+        }
+        self.lead(path)
+    }
+}
+
+impl Program<'_> {
+    fn lead(self, mut path: impl Path) -> WorkerResult<Measured> {
         let Self { spec, control } = self;
         // Only the loops whose every call shows in a figure are made for each technology anew; the
         // rest, for all of them once.

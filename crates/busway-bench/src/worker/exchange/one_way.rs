@@ -11,7 +11,7 @@ use super::spec::{End, Exchange, ExchangePart};
 use crate::clock::now_ns;
 use crate::control::{Control, WorkerResult};
 use crate::record::{Measured, Recorder};
-use crate::technology::{Message, PROBE, Path, Received, Wait};
+use crate::technology::{Message, PROBE, Path, Received, SHORT_BYTES, Wait};
 use crate::worker::report::{Report, report, stay};
 use crate::worker::usage::Usage;
 use crate::worker::waiter::Waiter;
@@ -46,6 +46,7 @@ pub(super) fn send(
             number: probe,
             time_ns: now_ns(),
         })?;
+        path.flush()?;
         probe += 1;
         std::thread::sleep(PROBE_INTERVAL);
     }
@@ -87,6 +88,7 @@ fn send_unpaced(
             now = now_ns();
         }
     }
+    path.flush()?;
     measured.last_ns = now_ns();
     Ok(())
 }
@@ -111,6 +113,7 @@ fn send_paced(
         if !path.send(message)? {
             break;
         }
+        path.flush()?;
         if measured.sent > 0 {
             intervals.record(message.time_ns - measured.last_ns);
         }
@@ -210,7 +213,9 @@ pub(super) fn receive(path: &mut dyn Path, spec: &Exchange, control: &Control) -
         if message.time_ns == LAST {
             break;
         }
-        if is_subscriber {
+        if spec.payload_bytes == SHORT_BYTES {
+            // It has no room for a time.
+        } else if is_subscriber {
             times.record(seen_ns.saturating_sub(message.time_ns));
             progress.report(seen_ns, || Measured {
                 times: Some(times.encode()),

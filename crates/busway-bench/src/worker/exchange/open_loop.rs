@@ -9,7 +9,7 @@ use super::spec::Exchange;
 use crate::clock::{self, now_ns};
 use crate::control::{Control, WorkerResult};
 use crate::record::{Measured, Recorder};
-use crate::technology::{Message, PROBE, Path, Received, Wait};
+use crate::technology::{Message, NUMBERS, PROBE, Path, Received, Wait};
 use crate::worker::report::stay;
 use crate::worker::usage::Usage;
 use crate::worker::waiter::Waiter;
@@ -91,7 +91,7 @@ fn index_of(received: &Received, spec: &Exchange, answered_below: u64) -> Option
     let number = received.message.number;
     let is_answer = received.intact && number & PROBE == 0 && received.message == Message::numbered(number);
     let index = number.checked_sub(spec.base)?;
-    (is_answer && index >= answered_below && index < super::spec::NUMBERS).then_some(index)
+    (is_answer && index >= answered_below && index < NUMBERS).then_some(index)
 }
 
 /// Waits for an answer or the next instant, `left_ns` from now.

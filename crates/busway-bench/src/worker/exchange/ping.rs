@@ -104,7 +104,9 @@ impl<'p, P: Path + ?Sized> Asker<'p, P> {
     pub(super) fn come_up(&mut self, spec: &Exchange, control: &Control) -> WorkerResult<bool> {
         report(&Report::Ready(None));
         let mut probe = spec.base | PROBE;
-        while !self.ask(probe, PROBE_TIMEOUT, control)? {
+        // A long one is not repeated while it is under way: both programs would wait for room.
+        let timeout = PROBE_TIMEOUT + Duration::from_micros(spec.payload_bytes as u64);
+        while !self.ask(probe, timeout, control)? {
             if control.ended() {
                 return Ok(false);
             }

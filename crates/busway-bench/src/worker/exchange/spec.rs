@@ -5,10 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::relay::Injected;
 use crate::clock::now_ns;
 use crate::conditions::Wanted;
-use crate::technology::{MeetingPoint, PROBE, Side, Wait};
-
-/// Numbers of one measurement: from [`Exchange::base`], and fewer than this.
-pub const NUMBERS: u64 = 1 << 40;
+use crate::technology::{MeetingPoint, NUMBERS, PROBE, Side, Wait};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Exchange {

@@ -10,8 +10,9 @@ use crate::clock::now_ns;
 use crate::conditions::{self, Wanted};
 use crate::control::{Control, WorkerResult};
 use crate::record::Measured;
-use crate::technology::{self, MeetingPoint, Opening, PROBE, Path, Received, Side, User, Wait};
-use crate::worker::exchange::NUMBERS;
+use crate::technology::{
+    self, MeetingPoint, NUMBERS, Opening, PROBE, Path, Received, SHORT_BYTES, Side, User, Wait, Widened,
+};
 use crate::worker::report::{Report, report, stay};
 
 /// Windows for the last messages, once the sender has ended.
@@ -54,6 +55,16 @@ struct Reader<'a> {
 
 impl User for Reader<'_> {
     fn exchange(self, mut path: impl Path) -> WorkerResult<Measured> {
+        if self.spec.payload_bytes == SHORT_BYTES {
+            let base = self.spec.base;
+            return self.read(Widened::new(&mut path, base));
+        }
+        self.read(path)
+    }
+}
+
+impl Reader<'_> {
+    fn read(self, mut path: impl Path) -> WorkerResult<Measured> {
         let Self { spec, control } = self;
         let mut measured = Measured::default();
         let (mut has_arrived, mut next, mut last_windows) = (false, spec.base, 0);

@@ -63,8 +63,10 @@ pub(super) fn timeliness(set: &Set<'_>, lines: &[Choice<'_>]) -> Vec<Block> {
             sweep(series, |row| {
                 // A mean would show a single pause of the machine; losses are in the table.
                 let observed = row.observed_interval_ns.as_ref()?.p50 as f64;
-                let sent = row.interval_ns.filter(|_| row.payload_bytes == *bytes)?;
-                Some((sent as f64, observed))
+                let asked = row.interval_ns.filter(|_| row.payload_bytes == *bytes)?;
+                // As published, by the interval that the sender kept.
+                let kept = row.transmitted_interval_ns.as_ref().filter(|_| row.off_pace);
+                Some((kept.map_or(asked, |it| it.p50) as f64, observed))
             })
         };
         let figures = paper(lines, figure.clone(), points).into_iter();
