@@ -5,6 +5,7 @@ mod faulty_wire;
 mod parts;
 mod pci;
 mod preempt_rt;
+mod published;
 mod rdma;
 mod speed;
 mod tcp;
@@ -68,6 +69,8 @@ pub const ALL: &[Scenario] = &[
     Scenario::new("failover", "TCP and another bus, TIPC, RDMA or a PCI window, in one link: either is cut under load and comes back, in both orders", failover::run),
     Scenario::new("faulty-wire", "a wire that cuts, delays, loses, duplicates and reorders: what arrives over each bus", faulty_wire::run).timed(),
     Scenario::new("speed", "channels beside the kernel's own tools, in the same guests: ratios of latency and throughput", speed::run).by_name_only().timed(),
+    Scenario::new("sampling-port", "figures 2(a), 2(b), 3 and 4 of the RDMA sampling port over RoCE and iWARP: one-sided, two-sided, sockets", published::sampling_port).by_name_only().timed(),
+    Scenario::new("tipc-published", "the TIPC evaluation's throughput, round trips and stream, and how often TIPC acknowledges", published::tipc).by_name_only().timed(),
     Scenario::new("pci-speed", "channels over a PCI window beside bare exchanges in it: latency, worst cases, throughput, wake-up; stock kernel and PREEMPT_RT", pci::speed).by_name_only().timed(),
 ];
 

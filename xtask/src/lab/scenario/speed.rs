@@ -31,11 +31,11 @@ const RESULT: &str = "/tmp/result.json";
 /// round trip, or did not end. Only `SCHED_IDLE` gives way always; a program that is merely nice is
 /// not preempted by a thread of the kernel that has run a moment ago, and both wait for the next
 /// tick of the timer, 4 ms.
-const YIELDING: [&str; 3] = ["chrt", "--idle", "0"];
-const YIELDING_PROGRAM: &str = "/usr/bin/chrt";
+pub(super) const YIELDING: [&str; 3] = ["chrt", "--idle", "0"];
+pub(super) const YIELDING_PROGRAM: &str = "/usr/bin/chrt";
 /// Frames of networks that carry RDMA: packets of RoCE are up to 4 KiB then, at the usual 1500
 /// bytes 1 KiB.
-const JUMBO_BYTES: u32 = 9000;
+pub(super) const JUMBO_BYTES: u32 = 9000;
 
 /// A queuing channel, a sampling channel, and what they are compared with: their own names are
 /// those of `busway bench technologies`.
@@ -289,33 +289,32 @@ impl Ring {
     }
 
     fn bench(&self, pair: &Pair, names: &str, words: &[&str]) -> Result<Value> {
-        let [a, b] = &pair.guests;
-        let follower = b.spawn(Job::new(&yielding(&["busway", "bench", "follower"])))?;
-        let mut all = yielding(&["busway", "bench", words[0], "-t", names, "-w", self.wait]);
-        all.extend([
-            "--rounds",
-            "2",
-            "--pin",
-            "none",
-            "--follower",
-            &b.plan.name,
-            "--json",
-            RESULT,
-        ]);
-        all.extend(&words[1..]);
+        let mut all = words.to_vec();
+        all.extend(["-t", names, "-w", self.wait, "--rounds", "2", "--pin", "none"]);
         // The tools touch no payload.
         if self.contests.iter().any(Contest::is_with_a_tool) {
             all.push("--untouched");
         }
-        std::thread::sleep(Duration::from_secs(1));
-        let done = a.spawn(Job::new(&all))?.wait(LIMIT)?;
-        follower.signal(2)?;
-        follower.wait(LIMIT)?;
-        if done.code != 0 {
-            bail!("`{}` ended with {}: {}", all.join(" "), done.code, done.error);
-        }
-        serde_json::from_slice(&a.read(RESULT)?).context("the result is no JSON")
+        bench_across(pair, &YIELDING, &all, LIMIT)
     }
+}
+
+/// The result of `busway bench` with these words from one guest to the other, both started by
+/// `before`.
+pub(super) fn bench_across(pair: &Pair, before: &[&str], words: &[&str], limit: Duration) -> Result<Value> {
+    let [a, b] = &pair.guests;
+    let bench = [before, &["busway", "bench"]].concat();
+    let follower = b.spawn(Job::new(&[&bench[..], &["follower"]].concat()))?;
+    let across = ["--follower", &b.plan.name, "--json", RESULT];
+    let all = [&bench[..], words, &across].concat();
+    std::thread::sleep(Duration::from_secs(1));
+    let done = a.spawn(Job::new(&all))?.wait(limit)?;
+    follower.signal(2)?;
+    follower.wait(limit)?;
+    if done.code != 0 {
+        bail!("`{}` ended with {}: {}", all.join(" "), done.code, done.error);
+    }
+    serde_json::from_slice(&a.read(RESULT)?).context("the result is no JSON")
 }
 
 impl Contest {
