@@ -2,8 +2,9 @@
 //! themselves, a queuing or a sampling channel each way, without gateways and without ports.
 //!
 //! Each program opens the link of its host in the system file and holds both conversation and
-//! channels; a thread of its own keeps the conversation alive ([`super::keeper`]). Each message is
-//! flushed at once, none waits for a companion.
+//! channels; a thread of its own keeps the conversation alive ([`super::keeper`]). In a round trip
+//! and on a sampling channel each message is flushed at once; of a queuing stream up to [`BUDGET`]
+//! messages leave together, as a gateway's lane sends those that it finds at once.
 #![allow(unsafe_code)] // `BorrowedFd::borrow_raw` for descriptors that channel ends own
 
 use std::collections::VecDeque;
@@ -19,7 +20,7 @@ use busway_transport::{
 };
 
 use super::keeper::Keeper;
-use super::message::{Message, Received};
+use super::message::{Message, Received, SHORT_BYTES};
 use super::path::{
     Description, LOOK_TIMEOUT, MeetingPoint, OneWay, Opening, Path, Side, Stage, User, reach_of,
 };
@@ -55,7 +56,9 @@ pub(super) fn describe() -> Vec<Description> {
             waits: vec![Wait::Spin, Wait::Event],
             reach: reach_of(bus),
             one_way: Some(*one_way),
+            least_bytes: SHORT_BYTES,
             max_bytes: 16 << 20,
+            helpers: 0,
             stage: Stage::Link(bus),
             missing: missing(bus),
         })
@@ -100,6 +103,12 @@ pub(super) fn with(name: &str, opening: &Opening<'_>, user: impl User) -> Worker
         sequence: 0,
         session,
         is_waiting: false,
+        unflushed: 0,
+        flushes_after: if opening.one_way && keep != Keep::Latest {
+            BUDGET
+        } else {
+            1
+        },
         waits_for_room: keep != Keep::Latest && !opening.timed,
         wait: opening.wait,
         blocks: opening.blocks(),
@@ -267,6 +276,9 @@ struct Channel {
     session: u64,
     /// Something accepted has not left yet.
     is_waiting: bool,
+    /// Messages since the last flush, and after how many comes the next.
+    unflushed: usize,
+    flushes_after: usize,
     /// Whether a sender waits until a message has left. Not if it sends at instants of its own, nor
     /// on a channel that keeps the newest.
     waits_for_room: bool,
@@ -312,15 +324,33 @@ impl Channel {
         })
     }
 
-    fn flush(&mut self) -> WorkerResult<()> {
+    fn flush_once(&mut self) -> WorkerResult<()> {
         let flushed = self.sender.flush().map_err(|e| format!("flush: {e}"))?;
         self.is_waiting = flushed == Flushed::Waiting;
+        self.unflushed = 0;
         Ok(())
+    }
+
+    /// Flushes, and waits until all has left where the program may; false if it shall end.
+    fn flush_wholly(&mut self) -> WorkerResult<bool> {
+        self.flush_once()?;
+        while self.is_waiting && self.waits_for_room {
+            if self.control.ended() {
+                return Ok(false);
+            }
+            if self.wait == Wait::Event {
+                self.sleep(Awaited::Room, LOOK_TIMEOUT)?;
+            } else {
+                std::hint::spin_loop();
+            }
+            self.flush_once()?;
+        }
+        Ok(true)
     }
 
     fn look(&mut self) -> WorkerResult<bool> {
         if self.is_waiting || self.sender.needs_flush() {
-            self.flush()?;
+            self.flush_once()?;
         }
         if self.sink.messages.is_empty() {
             // The other program is done, and the parent ends this one. If the
@@ -333,7 +363,7 @@ impl Channel {
     }
 
     fn look_for_room(&mut self) -> WorkerResult<bool> {
-        self.flush()?;
+        self.flush_once()?;
         let bytes = (HEAD_BYTES + self.sink.buffer.len()) as u64;
         Ok(!self.is_waiting && self.sender.has_room(bytes))
     }
@@ -376,7 +406,7 @@ impl Channel {
     /// Waits for room, as this program waits; false if it shall end, or must not wait.
     fn make_room(&mut self) -> WorkerResult<bool> {
         if self.timed {
-            self.flush()?;
+            self.flush_once()?;
             return Ok(false);
         }
         while !self.look_for_room()? {
@@ -417,19 +447,15 @@ impl Path for Channel {
             }
         }
         self.sequence += 1;
-        self.flush()?;
-        while self.is_waiting && self.waits_for_room {
-            if self.control.ended() {
-                return Ok(false);
-            }
-            if self.wait == Wait::Event {
-                self.sleep(Awaited::Room, LOOK_TIMEOUT)?;
-            } else {
-                std::hint::spin_loop();
-            }
-            self.flush()?;
+        self.unflushed += 1;
+        if self.unflushed < self.flushes_after {
+            return Ok(true);
         }
-        Ok(true)
+        self.flush_wholly()
+    }
+
+    fn flush(&mut self) -> WorkerResult<()> {
+        self.flush_wholly().map(drop)
     }
 
     fn receive(&mut self) -> WorkerResult<Option<Received>> {
