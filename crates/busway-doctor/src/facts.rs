@@ -41,9 +41,11 @@ pub struct Interface {
 }
 
 /// When the kernel lets a program be interrupted by another while it is inside a system call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::EnumString)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Preemption {
     /// Nearly always: PREEMPT_RT.
+    #[strum(serialize = "rt")]
     RealTime,
     /// Always but in sections that hold a lock.
     Full,
@@ -58,25 +60,7 @@ pub enum Preemption {
 impl Preemption {
     /// The kernel's word.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::RealTime => "rt",
-            Self::Full => "full",
-            Self::Lazy => "lazy",
-            Self::Voluntary => "voluntary",
-            Self::None => "none",
-        }
-    }
-
-    fn of(word: &str) -> Option<Self> {
-        [
-            Self::RealTime,
-            Self::Full,
-            Self::Lazy,
-            Self::Voluntary,
-            Self::None,
-        ]
-        .into_iter()
-        .find(|model| model.word() == word)
+        self.into()
     }
 }
 
@@ -170,13 +154,13 @@ pub fn preemption(tree: &Tree) -> Option<(Preemption, String)> {
     if let Some(text) = tree.read("sys/kernel/debug/sched/preempt") {
         // The model in force stands in parentheses: "none voluntary (full) lazy".
         let word = text.split_once('(').and_then(|(_, rest)| rest.split_once(')'));
-        if let Some(model) = word.and_then(|(word, _)| Preemption::of(word)) {
+        if let Some(model) = word.and_then(|(word, _)| word.parse().ok()) {
             return Some((model, "/sys/kernel/debug/sched/preempt".into()));
         }
     }
     let is_dynamic = built("PREEMPT_DYNAMIC");
     if is_dynamic && let Some(word) = boot_option(tree, "preempt") {
-        return Some((Preemption::of(&word)?, format!("boot option preempt={word}")));
+        return Some((word.parse().ok()?, format!("boot option preempt={word}")));
     }
     if let Some((config, path)) = kernel_config(tree) {
         let options = [
@@ -255,6 +239,36 @@ pub fn load(tree: &Tree) -> Option<[f64; 3]> {
     let text = tree.read("proc/loadavg")?;
     let mut numbers = text.split(' ').map_while(|word| word.parse().ok());
     Some([numbers.next()?, numbers.next()?, numbers.next()?])
+}
+
+/// Clock ticks of all CPUs since the machine's start: user, nice, system, idle, iowait, irq,
+/// softirq, steal (proc_stat(5); guest time is contained in user time).
+pub fn cpu_ticks(tree: &Tree) -> Option<[u64; 8]> {
+    let stat = tree.read("proc/stat")?;
+    let mut numbers = stat
+        .lines()
+        .next()?
+        .strip_prefix("cpu ")?
+        .split_ascii_whitespace();
+    let mut ticks = [0; 8];
+    for field in &mut ticks {
+        *field = numbers.next().unwrap_or("0").parse().ok()?;
+    }
+    Some(ticks)
+}
+
+/// Clock ticks of a process, by its number or `self`: user and system time of its own, user and
+/// system time of its children that have ended.
+pub fn process_ticks(tree: &Tree, process: &str) -> Option<[u64; 4]> {
+    let stat = tree.read(&format!("proc/{process}/stat"))?;
+    // proc_pid_stat(5): they are the 12th to 15th field after the name in parentheses, which may
+    // hold anything.
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    let mut ticks = [0; 4];
+    for field in &mut ticks {
+        *field = fields.next()?.parse().ok()?;
+    }
+    Some(ticks)
 }
 
 /// Network interfaces with a device of their own.

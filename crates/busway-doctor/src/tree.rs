@@ -102,12 +102,12 @@ pub(crate) mod testing {
 
     /// Files with their text below a directory of their own, which goes when the first of the two
     /// does.
-    pub(crate) fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Tree) {
+    pub(crate) fn tree(files: &[(&str, impl AsRef<str>)]) -> (tempfile::TempDir, Tree) {
         let directory = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = directory.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
+            std::fs::write(path, text.as_ref()).unwrap();
         }
         let tree = Tree::below(directory.path());
         (directory, tree)

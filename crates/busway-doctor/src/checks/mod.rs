@@ -22,7 +22,8 @@ use crate::tree::{Tree, field};
 pub const SCHEMA: &str = "busway-doctor/1";
 
 /// How a thing is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     /// As it should be.
@@ -38,17 +39,13 @@ pub enum State {
 impl State {
     /// The word used in results.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Good => "good",
-            Self::Spoils => "spoils",
-            Self::Missing => "missing",
-            Self::Unknown => "unknown",
-        }
+        self.into()
     }
 }
 
 /// What belongs together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 #[serde(rename_all = "kebab-case")]
 pub enum Group {
     /// The CPUs.
@@ -68,14 +65,7 @@ pub enum Group {
 impl Group {
     /// The word used in results.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Processors => "processors",
-            Self::Kernel => "kernel",
-            Self::Interrupts => "interrupts",
-            Self::Memory => "memory",
-            Self::Rights => "rights",
-            Self::Buses => "buses",
-        }
+        self.into()
     }
 }
 

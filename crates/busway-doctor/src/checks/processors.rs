@@ -180,20 +180,8 @@ fn hypervisor(tree: &Tree) -> Finding {
 }
 
 fn stolen(tree: &Tree) -> String {
-    let share = || {
-        let stat = tree.read("proc/stat")?;
-        let numbers: Vec<u64> = stat
-            .lines()
-            .next()?
-            .split_ascii_whitespace()
-            .skip(1)
-            .take(8)
-            .map_while(|word| word.parse().ok())
-            .collect();
-        let stolen = *numbers.get(7)?;
-        Some(stolen as f64 * 100.0 / numbers.iter().sum::<u64>().max(1) as f64)
-    };
-    share().map_or(String::new(), |percent| {
+    facts::cpu_ticks(tree).map_or(String::new(), |ticks| {
+        let percent = ticks[7] as f64 * 100.0 / ticks.iter().sum::<u64>().max(1) as f64;
         format!(", {percent:.1} % of the CPU time since its start given to others")
     })
 }

@@ -4,174 +4,114 @@
 use super::*;
 use crate::tree::testing::tree;
 
+// A file a line: its path and its text, in which `\n` and `\t` are line ends and tabs.
+
 /// A shared virtual machine with two cores, as it was found.
-const CAPTURED: &[(&str, &str)] = &[
-    (
-        "proc/cpuinfo",
-        "processor\t: 0\nmodel name\t: Intel(R) Xeon(R) Processor\nflags\t\t: fpu tsc ht constant_tsc nonstop_tsc hypervisor arat\n",
-    ),
-    ("proc/sys/kernel/osrelease", "6.18.44\n"),
-    ("proc/sys/kernel/version", "#1 SMP PREEMPT_DYNAMIC @0\n"),
-    (
-        "boot/config-6.18.44",
-        "CONFIG_PREEMPT_NONE=y\n# CONFIG_NO_HZ_FULL is not set\nCONFIG_HZ=250\n# CONFIG_TIPC is not set\n# CONFIG_INFINIBAND is not set\n",
-    ),
-    ("proc/cmdline", "console=ttyS0 quiet mitigations=auto\n"),
-    (
-        "proc/stat",
-        "cpu  4637887 359283 458386 1898321 7011 0 19596 80791 0 0\n",
-    ),
-    ("proc/swaps", "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"),
-    (
-        "proc/self/status",
-        "Name:\tcat\nCapEff:\t000001fffeffffff\nCpus_allowed_list:\t0-1\n",
-    ),
-    (
-        "proc/self/limits",
-        "Limit                     Soft Limit           Hard Limit           Units     \nMax locked memory         8388608              8388608              bytes     \nMax msgqueue size         819200               819200               bytes     \nMax realtime priority     0                    0                    \n",
-    ),
-    ("proc/self/cgroup", "2:cpuacct:/\n1:cpu:/\n0::/\n"),
-    ("proc/self/timerslack_ns", "50000\n"),
-    ("proc/sys/kernel/sched_rt_runtime_us", "950000\n"),
-    ("proc/sys/kernel/sched_rt_period_us", "1000000\n"),
-    ("proc/sys/kernel/watchdog", "1\n"),
-    ("proc/sys/kernel/numa_balancing", "0\n"),
-    ("proc/sys/fs/mqueue/msgsize_max", "8192\n"),
-    (
-        "proc/net/protocols",
-        "protocol  size sockets\nTCP       2304      1\nUNIX      1152      0\n",
-    ),
-    ("sys/fs/cgroup/cpu/cpu.rt_runtime_us", "950000\n"),
-    ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n"),
-    ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
-    ("sys/devices/system/cpu/online", "0-1\n"),
-    ("sys/devices/system/cpu/isolated", "\n"),
-    ("sys/devices/system/cpu/smt/active", "0\n"),
-    ("sys/devices/system/cpu/cpuidle/current_driver", "none\n"),
-    (
-        "sys/devices/system/clocksource/clocksource0/current_clocksource",
-        "tsc\n",
-    ),
-    (
-        "sys/kernel/mm/transparent_hugepage/enabled",
-        "always [madvise] never\n",
-    ),
-    ("dev/shm/a", ""),
-    ("usr/lib/x86_64-linux-gnu/libiceoryx_binding_c.so.2.0.3", ""),
-    ("usr/sbin/ip", ""),
-];
+const CAPTURED: &str = r"
+proc/cpuinfo processor\t: 0\nmodel name\t: Intel(R) Xeon(R) Processor\nflags\t\t: fpu tsc ht constant_tsc nonstop_tsc hypervisor arat
+proc/sys/kernel/osrelease 6.18.44
+proc/sys/kernel/version #1 SMP PREEMPT_DYNAMIC @0
+boot/config-6.18.44 CONFIG_PREEMPT_NONE=y\n# CONFIG_NO_HZ_FULL is not set\nCONFIG_HZ=250\n# CONFIG_TIPC is not set\n# CONFIG_INFINIBAND is not set
+proc/cmdline console=ttyS0 quiet mitigations=auto
+proc/stat cpu  4637887 359283 458386 1898321 7011 0 19596 80791 0 0
+proc/swaps Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority
+proc/self/status Name:\tcat\nCapEff:\t000001fffeffffff\nCpus_allowed_list:\t0-1
+proc/self/limits Limit                     Soft Limit           Hard Limit           Units     \nMax locked memory         8388608              8388608              bytes     \nMax msgqueue size         819200               819200               bytes     \nMax realtime priority     0                    0
+proc/self/cgroup 2:cpuacct:/\n1:cpu:/\n0::/
+proc/self/timerslack_ns 50000
+proc/sys/kernel/sched_rt_runtime_us 950000
+proc/sys/kernel/sched_rt_period_us 1000000
+proc/sys/kernel/watchdog 1
+proc/sys/kernel/numa_balancing 0
+proc/sys/fs/mqueue/msgsize_max 8192
+proc/net/protocols protocol  size sockets\nTCP       2304      1\nUNIX      1152      0
+sys/fs/cgroup/cpu/cpu.rt_runtime_us 950000
+sys/fs/cgroup/cpu/cpu.cfs_quota_us -1
+sys/fs/cgroup/cpu/cpu.cfs_period_us 100000
+sys/devices/system/cpu/online 0-1
+sys/devices/system/cpu/isolated
+sys/devices/system/cpu/smt/active 0
+sys/devices/system/cpu/cpuidle/current_driver none
+sys/devices/system/clocksource/clocksource0/current_clocksource tsc
+sys/kernel/mm/transparent_hugepage/enabled always [madvise] never
+dev/shm/a
+usr/lib/x86_64-linux-gnu/libiceoryx_binding_c.so.2.0.3
+usr/sbin/ip
+";
 
 /// A machine as a laptop or a desktop comes: nothing is set, an ordinary user.
-const LAPTOP: &[(&str, &str)] = &[
-    (
-        "proc/cpuinfo",
-        "model name\t: 12th Gen Intel(R) Core(TM) i7-1260P\nflags\t\t: fpu tsc constant_tsc nonstop_tsc\n",
-    ),
-    ("proc/sys/kernel/osrelease", "6.8.0-45-generic\n"),
-    (
-        "proc/sys/kernel/version",
-        "#45-Ubuntu SMP PREEMPT_DYNAMIC Fri Aug 30 12:02:04 UTC 2024\n",
-    ),
-    ("sys/kernel/debug/sched/preempt", "none (voluntary) full\n"),
-    (
-        "proc/swaps",
-        "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n/swap.img file 8388604 0 -2\n",
-    ),
-    (
-        "proc/self/status",
-        "CapEff:\t0000000000000000\nCpus_allowed_list:\t0-15\n",
-    ),
-    (
-        "proc/self/limits",
-        "Max locked memory         8388608              8388608              bytes     \nMax realtime priority     0                    0                    \nMax msgqueue size         819200               819200               bytes     \n",
-    ),
-    ("proc/self/cgroup", "0::/user.slice\n"),
-    ("sys/fs/cgroup/user.slice/cpu.max", "50000 100000\n"),
-    ("proc/sys/kernel/sched_rt_runtime_us", "950000\n"),
-    ("proc/sys/kernel/sched_autogroup_enabled", "1\n"),
-    ("proc/sys/kernel/numa_balancing", "1\n"),
-    ("proc/sys/fs/mqueue/msgsize_max", "8192\n"),
-    ("proc/713/comm", "irqbalance\n"),
-    ("sys/devices/system/cpu/online", "0-15\n"),
-    ("sys/devices/system/cpu/smt/active", "1\n"),
-    (
-        "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
-        "powersave\n",
-    ),
-    ("sys/devices/system/cpu/cpu0/cpuidle/state0/name", "POLL\n"),
-    ("sys/devices/system/cpu/cpu0/cpuidle/state0/latency", "0\n"),
-    ("sys/devices/system/cpu/cpu0/cpuidle/state0/disable", "0\n"),
-    ("sys/devices/system/cpu/cpu0/cpuidle/state3/name", "C10\n"),
-    ("sys/devices/system/cpu/cpu0/cpuidle/state3/latency", "230\n"),
-    ("sys/devices/system/cpu/cpu0/cpuidle/state3/disable", "0\n"),
-    (
-        "sys/devices/system/clocksource/clocksource0/current_clocksource",
-        "hpet\n",
-    ),
-    (
-        "sys/devices/system/clocksource/clocksource0/available_clocksource",
-        "tsc hpet acpi_pm \n",
-    ),
-    (
-        "sys/kernel/mm/transparent_hugepage/enabled",
-        "[always] madvise never\n",
-    ),
-    ("sys/kernel/mm/ksm/run", "1\n"),
-];
+const LAPTOP: &str = r"
+proc/cpuinfo model name\t: 12th Gen Intel(R) Core(TM) i7-1260P\nflags\t\t: fpu tsc constant_tsc nonstop_tsc
+proc/sys/kernel/osrelease 6.8.0-45-generic
+proc/sys/kernel/version #45-Ubuntu SMP PREEMPT_DYNAMIC Fri Aug 30 12:02:04 UTC 2024
+sys/kernel/debug/sched/preempt none (voluntary) full
+proc/swaps Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n/swap.img file 8388604 0 -2
+proc/self/status CapEff:\t0000000000000000\nCpus_allowed_list:\t0-15
+proc/self/limits Max locked memory         8388608              8388608              bytes     \nMax realtime priority     0                    0                    \nMax msgqueue size         819200               819200               bytes
+proc/self/cgroup 0::/user.slice
+sys/fs/cgroup/user.slice/cpu.max 50000 100000
+proc/sys/kernel/sched_rt_runtime_us 950000
+proc/sys/kernel/sched_autogroup_enabled 1
+proc/sys/kernel/numa_balancing 1
+proc/sys/fs/mqueue/msgsize_max 8192
+proc/713/comm irqbalance
+sys/devices/system/cpu/online 0-15
+sys/devices/system/cpu/smt/active 1
+sys/devices/system/cpu/cpu0/cpufreq/scaling_governor powersave
+sys/devices/system/cpu/cpu0/cpuidle/state0/name POLL
+sys/devices/system/cpu/cpu0/cpuidle/state0/latency 0
+sys/devices/system/cpu/cpu0/cpuidle/state0/disable 0
+sys/devices/system/cpu/cpu0/cpuidle/state3/name C10
+sys/devices/system/cpu/cpu0/cpuidle/state3/latency 230
+sys/devices/system/cpu/cpu0/cpuidle/state3/disable 0
+sys/devices/system/clocksource/clocksource0/current_clocksource hpet
+sys/devices/system/clocksource/clocksource0/available_clocksource tsc hpet acpi_pm
+sys/kernel/mm/transparent_hugepage/enabled [always] madvise never
+sys/kernel/mm/ksm/run 1
+";
 
 /// A machine made ready: PREEMPT_RT, two isolated CPUs, no idle states, all rights.
-const READY: &[(&str, &str)] = &[
-    ("proc/cpuinfo", "model name\t: Some CPU\nflags\t\t: fpu tsc\n"),
-    ("proc/sys/kernel/osrelease", "6.12.9-rt\n"),
-    ("proc/sys/kernel/version", "#1 SMP PREEMPT_RT Debian 6.12.9-1\n"),
-    ("sys/kernel/realtime", "1\n"),
-    (
-        "proc/self/status",
-        "CapEff:\t000001ffffffffff\nCpus_allowed_list:\t0-7\n",
-    ),
-    (
-        "proc/self/limits",
-        "Max msgqueue size         unlimited            unlimited            bytes     \n",
-    ),
-    ("proc/self/cgroup", "0::/\n"),
-    ("proc/self/timerslack_ns", "1\n"),
-    ("proc/sys/kernel/sched_rt_runtime_us", "-1\n"),
-    ("proc/sys/kernel/watchdog", "0\n"),
-    ("proc/sys/fs/mqueue/msgsize_max", "8192\n"),
-    ("proc/irq/24/effective_affinity_list", "0\n"),
-    ("proc/swaps", "Filename Type Size Used Priority\n"),
-    ("sys/devices/system/cpu/online", "0-7\n"),
-    ("sys/devices/system/cpu/isolated", "6-7\n"),
-    ("sys/devices/system/cpu/nohz_full", "6-7\n"),
-    ("sys/devices/system/cpu/smt/active", "0\n"),
-    (
-        "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
-        "performance\n",
-    ),
-    ("sys/devices/system/cpu/cpu0/cpuidle/state1/name", "C1\n"),
-    ("sys/devices/system/cpu/cpu0/cpuidle/state1/latency", "2\n"),
-    ("sys/devices/system/cpu/cpu0/cpuidle/state1/disable", "0\n"),
-    (
-        "sys/devices/system/clocksource/clocksource0/current_clocksource",
-        "tsc\n",
-    ),
-    (
-        "sys/kernel/mm/transparent_hugepage/enabled",
-        "always madvise [never]\n",
-    ),
-    ("sys/class/infiniband/mlx5_0/node_type", "1: CA\n"),
-    ("sys/class/infiniband_verbs/abi_version", "6\n"),
-    ("sys/class/misc/rdma_cm/abi_version", "4\n"),
-    ("usr/lib/libibverbs.so.1", ""),
-    ("usr/lib/librdmacm.so.1", ""),
-    ("usr/lib/libiceoryx_binding_c.so.2.0.3", ""),
-    ("usr/sbin/ip", ""),
-    ("dev/shm/a", ""),
-    ("dev/cpu_dma_latency", ""),
-];
+const READY: &str = r"
+proc/cpuinfo model name\t: Some CPU\nflags\t\t: fpu tsc
+proc/sys/kernel/osrelease 6.12.9-rt
+proc/sys/kernel/version #1 SMP PREEMPT_RT Debian 6.12.9-1
+sys/kernel/realtime 1
+proc/self/status CapEff:\t000001ffffffffff\nCpus_allowed_list:\t0-7
+proc/self/limits Max msgqueue size         unlimited            unlimited            bytes
+proc/self/cgroup 0::/
+proc/self/timerslack_ns 1
+proc/sys/kernel/sched_rt_runtime_us -1
+proc/sys/kernel/watchdog 0
+proc/sys/fs/mqueue/msgsize_max 8192
+proc/irq/24/effective_affinity_list 0
+proc/swaps Filename Type Size Used Priority
+sys/devices/system/cpu/online 0-7
+sys/devices/system/cpu/isolated 6-7
+sys/devices/system/cpu/nohz_full 6-7
+sys/devices/system/cpu/smt/active 0
+sys/devices/system/cpu/cpu0/cpufreq/scaling_governor performance
+sys/devices/system/cpu/cpu0/cpuidle/state1/name C1
+sys/devices/system/cpu/cpu0/cpuidle/state1/latency 2
+sys/devices/system/cpu/cpu0/cpuidle/state1/disable 0
+sys/devices/system/clocksource/clocksource0/current_clocksource tsc
+sys/kernel/mm/transparent_hugepage/enabled always madvise [never]
+sys/class/infiniband/mlx5_0/node_type 1: CA
+sys/class/infiniband_verbs/abi_version 6
+sys/class/misc/rdma_cm/abi_version 4
+usr/lib/libibverbs.so.1
+usr/lib/librdmacm.so.1
+usr/lib/libiceoryx_binding_c.so.2.0.3
+usr/sbin/ip
+dev/shm/a
+dev/cpu_dma_latency
+";
 
-fn diagnosis(files: &[(&str, &str)], tipc: Option<Result<(), String>>) -> Diagnosis {
-    let (_directory, tree) = tree(files);
+fn diagnosis(machine: &str, tipc: Option<Result<(), String>>) -> Diagnosis {
+    let files = machine.lines().filter(|line| !line.is_empty()).map(|line| {
+        let (path, text) = line.split_once(' ').unwrap_or((line, ""));
+        (path, text.replace(r"\n", "\n").replace(r"\t", "\t"))
+    });
+    let (_directory, tree) = tree(&files.collect::<Vec<_>>());
     diagnose(&tree, &Probes { tipc })
 }
 
@@ -284,26 +224,14 @@ fn tuned_machine_has_only_good_findings() {
 
 #[test]
 fn control_group_without_real_time_budget_is_reported_even_with_priority() {
-    let (directory, tree) = tree(CAPTURED);
-    std::fs::write(
-        directory.path().join("sys/fs/cgroup/cpu/cpu.rt_runtime_us"),
-        "0\n",
-    )
-    .unwrap();
-    let diagnosis = diagnose(&tree, &Probes::default());
+    let diagnosis = diagnosis(&format!("{CAPTURED}sys/fs/cgroup/cpu/cpu.rt_runtime_us 0"), None);
     assert_eq!(finding(&diagnosis, "real-time-budget").state, State::Spoils);
     assert_eq!(finding(&diagnosis, "priority-limit").state, State::Good);
 }
 
 #[test]
 fn interrupt_at_isolated_cpu_is_named() {
-    let (directory, tree) = tree(READY);
-    std::fs::write(
-        directory.path().join("proc/irq/24/effective_affinity_list"),
-        "5-6\n",
-    )
-    .unwrap();
-    let diagnosis = diagnose(&tree, &Probes::default());
+    let diagnosis = diagnosis(&format!("{READY}proc/irq/24/effective_affinity_list 5-6"), None);
     let finding = finding(&diagnosis, "irq-affinity");
     assert_eq!(finding.state, State::Spoils);
     assert!(finding.found.contains("interrupts 24 arrive"), "{finding:?}");
@@ -311,7 +239,7 @@ fn interrupt_at_isolated_cpu_is_named() {
 
 #[test]
 fn machine_without_files_is_unknown_and_no_failure() {
-    let diagnosis = diagnosis(&[], None);
+    let diagnosis = diagnosis("", None);
     assert_eq!(finding(&diagnosis, "preemption").state, State::Unknown);
     assert_eq!(finding(&diagnosis, "cores").state, State::Unknown);
     assert!(diagnosis.cpu.is_none());
@@ -323,7 +251,7 @@ fn every_bad_finding_has_source_cost_and_mend() {
         diagnosis(CAPTURED, None),
         diagnosis(LAPTOP, None),
         diagnosis(READY, None),
-        diagnosis(&[], None),
+        diagnosis("", None),
         examine(),
     ];
     for finding in diagnoses.iter().flat_map(|it| &it.findings) {

@@ -8,8 +8,9 @@ const READINGS: u32 = 50_000;
 const BATCH: u64 = 1000;
 const BATCHES: u32 = 20;
 
-/// `CLOCK_MONOTONIC` in ns, as the measured programs read it.
-fn now_ns() -> u64 {
+/// `CLOCK_MONOTONIC` in ns, as the measured programs read it: the same for all processes of a
+/// machine, in every namespace used here.
+pub fn now_ns() -> u64 {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
@@ -19,8 +20,20 @@ fn now_ns() -> u64 {
 pub struct Clock {
     /// Shortest time between two readings that differ, in ns. At least the cost of a reading.
     pub resolution_ns: u64,
-    /// What a reading costs in ns: the least mean of several rows of readings.
+    /// What a reading costs in ns.
     pub read_ns: f64,
+}
+
+/// What reading the clock costs in ns: the least mean of several rows of readings.
+pub fn read_ns() -> f64 {
+    let mean_ns = |_| {
+        let begun_ns = now_ns();
+        for _ in 1..BATCH {
+            std::hint::black_box(now_ns());
+        }
+        (now_ns() - begun_ns) as f64 / BATCH as f64
+    };
+    (0..BATCHES).map(mean_ns).fold(f64::INFINITY, f64::min)
 }
 
 /// Measures for a few milliseconds.
@@ -34,13 +47,6 @@ pub fn measure() -> Clock {
         }
         last_ns = ns;
     }
-    let mean_ns = |_| {
-        let begun_ns = now_ns();
-        for _ in 1..BATCH {
-            std::hint::black_box(now_ns());
-        }
-        (now_ns() - begun_ns) as f64 / BATCH as f64
-    };
     Clock {
         // A clock that stood still for all readings is coarser than they took.
         resolution_ns: if resolution_ns == u64::MAX {
@@ -49,7 +55,7 @@ pub fn measure() -> Clock {
             resolution_ns
         },
         // Further digits say nothing.
-        read_ns: ((0..BATCHES).map(mean_ns).fold(f64::INFINITY, f64::min) * 10.0).round() / 10.0,
+        read_ns: (read_ns() * 10.0).round() / 10.0,
     }
 }
 

@@ -78,60 +78,37 @@ fn shares(then: Ticks, now: Ticks) -> During {
 }
 
 fn ticks(tree: &Tree) -> Option<Ticks> {
-    let stat = tree.read("proc/stat")?;
-    let mut ticks = of_all_cpus(&stat)?;
-    ticks.own = own(&tree.read("proc/self/stat")?)?;
-    Some(ticks)
-}
-
-/// proc_stat(5): user nice system idle iowait irq softirq steal; guest time is contained in user
-/// time.
-fn of_all_cpus(stat: &str) -> Option<Ticks> {
-    let mut numbers = stat
-        .lines()
-        .next()?
-        .strip_prefix("cpu ")?
-        .split_ascii_whitespace();
-    let mut fields = [0_u64; 8];
-    for field in &mut fields {
-        *field = numbers.next().unwrap_or("0").parse().ok()?;
-    }
+    let fields = facts::cpu_ticks(tree)?;
     let [user, nice, system, _, _, irq, softirq, stolen] = fields;
     Some(Ticks {
         busy: user + nice + system + irq + softirq,
         stolen,
         all: fields.iter().sum(),
-        own: 0,
+        own: facts::process_ticks(tree, "self")?.iter().sum(),
     })
-}
-
-/// proc_pid_stat(5): utime, stime, cutime and cstime are the 12th to 15th field after the name in
-/// parentheses, which may hold anything.
-fn own(stat: &str) -> Option<u64> {
-    let fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11).take(4);
-    fields.map(|field| field.parse::<u64>().ok()).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tree::testing::tree;
+
+    fn at(cpu: &str, own: &str) -> Ticks {
+        let own = format!("7 (a) b (c) R 1 1 1 0 -1 4194304 100 0 0 0 {own} 20 0 1 0 5 0 0");
+        let files = [("proc/stat", cpu), ("proc/self/stat", own.as_str())];
+        ticks(&tree(&files).1).unwrap()
+    }
 
     #[test]
     fn load_of_others_is_all_load_less_our_own() {
-        let then = of_all_cpus("cpu  100 0 50 800 50 0 0 0 0 0\n").unwrap();
-        let now = of_all_cpus("cpu  160 10 70 860 50 5 5 40 9 9\n").unwrap();
-        let during = shares(then, Ticks { own: 75, ..now });
+        let then = at("cpu  100 0 50 800 50 0 0 0 0 0\n", "1 2 3 4");
+        let now = at("cpu  160 10 70 860 50 5 5 40 9 9\n", "21 22 23 19");
+        assert_eq!((then.own, now.own), (10, 85));
+        let during = shares(then, now);
         assert_eq!(
             (during.busy_percent, during.others_percent, during.stolen_percent),
             (50.0, 12.5, 20.0)
         );
-    }
-
-    #[test]
-    fn process_name_with_parentheses_is_skipped() {
-        let stat = "7 (a) b (c) R 1 1 1 0 -1 4194304 100 0 0 0 11 12 13 14 20 0 1 0 5 0 0";
-        assert_eq!(own(stat), Some(50));
-        assert_eq!(own("nothing"), None);
     }
 
     #[test]
