@@ -24,6 +24,8 @@ use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
+use serde::{Deserialize, Serialize};
+
 use crate::BenchError;
 
 /// Where the directory lies that all hosts see: memory, and short enough for socket names.
@@ -52,13 +54,15 @@ pub struct Hosts {
     prefix: String,
 }
 
-#[derive(Debug)]
+/// Also what a follower says of its host, whose namespaces stay there.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Host {
     pub name: String,
     pub directory: PathBuf,
     /// iceoryx2 configuration file of its domain. Programs that look for `config/iceoryx2.toml` in
     /// their working directory find it too.
     pub iceoryx2_config: PathBuf,
+    #[serde(skip)]
     namespaces: Option<Arc<Namespaces>>,
 }
 

@@ -11,7 +11,6 @@
 // Used by this workspace only; `docs/bench-results.md` describes the fields of results.
 #![allow(missing_docs)]
 
-mod clock;
 mod control;
 pub mod copy_time;
 pub mod demo;
@@ -31,3 +30,5 @@ pub mod worker;
 
 pub use busway_doctor::{conditions, environment};
 pub use error::BenchError;
+
+use busway_doctor::environment::clock;

@@ -10,6 +10,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use busway_doctor::facts;
+use busway_doctor::tree::Tree;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::BenchError;
@@ -61,7 +63,9 @@ impl Process {
 
     /// CPU time used so far by all its threads, user and system, in s; to 10 ms.
     pub fn cpu_s(&self) -> f64 {
-        cpu_s(self.id()).unwrap_or(0.0)
+        let ticks = facts::process_ticks(&Tree::here(), &self.id().to_string());
+        let [user, system, ..] = ticks.unwrap_or_default();
+        (user + system) as f64 / rustix::param::clock_ticks_per_second() as f64
     }
 
     pub fn check(&mut self) -> Result<(), BenchError> {
@@ -133,15 +137,6 @@ fn keep_last_lines(pipe: impl Read, kept: &Mutex<VecDeque<String>>) {
         }
         lines.push_back(line);
     }
-}
-
-fn cpu_s(pid: u32) -> Option<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything; utime and stime are the 12th and 13th field after
-    // it.
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
-    let ticks: u64 = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
-    Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
 #[derive(Debug)]
@@ -327,9 +322,7 @@ impl Worker {
             },
         )
     }
-}
 
-impl Worker {
     fn ended(&self, reason: String) -> BenchError {
         match &self.process {
             Some(process) => process.ended(reason),

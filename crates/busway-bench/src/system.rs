@@ -8,7 +8,7 @@ use busway_buses::link_lines;
 use busway_transport::contract::Site;
 
 use crate::BenchError;
-use crate::hosts::{Hosts, Isolation, own_address};
+use crate::hosts::{Host, Hosts, Isolation, own_address};
 use crate::technology::Wait;
 
 /// Where gateways of isolated hosts listen.
@@ -17,8 +17,7 @@ const PORT: u16 = 7400;
 const WINDOW_MIB: u32 = 256;
 
 pub(crate) struct HostTable<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) iceoryx2_config: &'a Path,
+    pub(crate) host: &'a Host,
     pub(crate) ports: Option<PathBuf>,
 }
 
@@ -40,8 +39,7 @@ pub(crate) struct LinkTable<'a> {
 /// The file cannot be written, or no TCP port is free.
 pub fn write_system_file(hosts: &Hosts, bus: &str, wait: Option<Wait>) -> Result<PathBuf, BenchError> {
     let tables = [0, 1].map(|i| HostTable {
-        name: &hosts.hosts[i].name,
-        iceoryx2_config: &hosts.hosts[i].iceoryx2_config,
+        host: &hosts.hosts[i],
         ports: None,
     });
     let link = LinkTable {
@@ -60,10 +58,10 @@ pub fn write_system_file(hosts: &Hosts, bus: &str, wait: Option<Wait>) -> Result
 /// The tables of two hosts and of the link between them, if there is one.
 pub(crate) fn text(hosts: &[HostTable<'_>; 2], link: Option<&LinkTable<'_>>) -> String {
     let mut text = String::new();
-    for host in hosts {
+    for HostTable { host, ports } in hosts {
         let config = &host.iceoryx2_config;
         let _ = writeln!(text, "[host.{}]\niceoryx2 = {{ config = {config:?} }}", host.name);
-        if let Some(ports) = &host.ports {
+        if let Some(ports) = ports {
             let _ = writeln!(text, "ports = {ports:?}");
         }
         text.push('\n');
@@ -71,7 +69,7 @@ pub(crate) fn text(hosts: &[HostTable<'_>; 2], link: Option<&LinkTable<'_>>) -> 
     let Some(link) = link else {
         return text;
     };
-    let names = hosts.each_ref().map(|host| host.name);
+    let names = hosts.each_ref().map(|table| table.host.name.as_str());
     let site = Site {
         hosts: names,
         addresses: link.addresses,

@@ -148,13 +148,8 @@ impl Stream {
         display: &Display,
     ) -> Result<Self, BenchError> {
         let task = Task {
-            technology: technology.clone(),
-            wait: Wait::Event,
-            payload_bytes: spec.payload_bytes,
             interval_ns: Some(spec.interval_ns),
-            mode: None,
-            overwrites: false,
-            once: false,
+            ..Task::new(technology, Wait::Event, spec.payload_bytes)
         };
         let parts = [ExchangePart::Publish(spec.interval_ns), ExchangePart::Subscribe];
         Ok(Self {

@@ -172,13 +172,10 @@ fn groups(
         let stream_wait = stream_wait.or(waits.first().copied());
         for &wait in &waits {
             let task = |mode, payload_bytes| Task {
-                technology: one.clone(),
-                wait,
-                payload_bytes,
-                interval_ns: None,
                 mode: Some(mode),
                 overwrites: matches!(mode, PING_PONG | OVERWRITING),
                 once: mode == IDLE,
+                ..Task::new(one, wait, payload_bytes)
             };
             let fitting = one.fitting(sizes).into_iter();
             let mut tasks: Vec<Task> = fitting
@@ -217,7 +214,7 @@ fn idle(session: &mut Session<'_>, staged: &mut Staged, seconds: f64) -> Result<
     let mut workers = Vec::new();
     for (site, publish) in sites.iter().zip([true, false]) {
         let services = Services {
-            config: site.iceoryx2_config().to_owned(),
+            config: site.host().iceoryx2_config.clone(),
             count: IDLE_SERVICES,
             publish,
         };

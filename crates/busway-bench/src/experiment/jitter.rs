@@ -18,8 +18,7 @@ use super::task::{Context, Task, finish};
 use crate::BenchError;
 use crate::processes::go_on;
 use crate::record::{
-    Condition, Experiment, Interruption, Maximum, Measured, Piece, Recorder, Row, Run, SCHEMA, Settings,
-    command_line,
+    Condition, Experiment, Interruption, Maximum, Measured, Piece, Recorder, Row, Run, Settings,
 };
 use crate::technology;
 use crate::views::differences;
@@ -189,15 +188,8 @@ fn task(common: &Common, before: Option<&Run>, cores: usize) -> Result<Task, Ben
             mend,
         ));
     }
-    Ok(Task {
-        payload_bytes: payload_bytes.clamp(technology.least_bytes, technology.max_bytes),
-        technology,
-        wait,
-        interval_ns: None,
-        mode: None,
-        overwrites: false,
-        once: false,
-    })
+    let payload_bytes = payload_bytes.clamp(technology.least_bytes, technology.max_bytes);
+    Ok(Task::new(&technology, wait, payload_bytes))
 }
 
 fn now_unix_s() -> u64 {
@@ -258,15 +250,23 @@ impl Series {
         before: Option<Run>,
         notes: Vec<String>,
     ) -> Result<Self, BenchError> {
-        let now_unix_s = now_unix_s();
         let kept = before.clone();
         let mut row = task.row(2, session.environment.cores, 1);
         let mut trips = Recorder::default();
-        let (mut started_unix_s, mut before_s, mut offset_s) = (now_unix_s, 0.0, 0.0);
+        let settings = Settings {
+            rounds: 1,
+            seconds: Some(seconds),
+            touched: !session.common.untouched,
+            ..Settings::default()
+        };
+        let mut run = session.begin_run(Experiment::Jitter, settings);
+        (run.interrupted, run.notes) = (true, notes);
+        let mut offset_s = 0.0;
         if let Some(mut before) = before {
-            started_unix_s = before.started_unix_s;
-            before_s = before.duration_s;
-            offset_s = now_unix_s.saturating_sub(started_unix_s) as f64;
+            offset_s = run.started_unix_s.saturating_sub(before.started_unix_s) as f64;
+            run.started_unix_s = before.started_unix_s;
+            run.duration_s = before.duration_s;
+            run.settings.seconds = Some(before.duration_s + seconds);
             row = before.rows.swap_remove(0);
             // A run that was killed has not said so itself.
             row.pieces.extend(Piece::last_of(&before, &row.pieces));
@@ -276,43 +276,19 @@ impl Series {
             }
             // Other interruptions are part of the time that runs took.
             let between_runs = row.interruptions.iter().filter(|it| it.reason == ENDED);
-            let ended_s = before_s + between_runs.map(|it| it.lasted_s).sum::<f64>();
+            let ended_s = before.duration_s + between_runs.map(|it| it.lasted_s).sum::<f64>();
             row.interruptions.push(Interruption {
                 at_s: ended_s.min(offset_s),
                 lasted_s: (offset_s - ended_s).max(0.0),
                 reason: ENDED.into(),
             });
         }
-        let run = Run {
-            schema: SCHEMA.to_owned(),
-            experiment: Experiment::Jitter,
-            command: command_line(),
-            started_unix_s,
-            duration_s: before_s,
-            interrupted: true,
-            settings: Settings {
-                rounds: 1,
-                seconds: Some(before_s + seconds),
-                touched: !session.common.untouched,
-                ..Settings::default()
-            },
-            environment: session.environment.clone(),
-            follower: session
-                .follower
-                .as_ref()
-                .map(|follower| follower.environment.clone()),
-            conditions: Vec::new(),
-            warnings: Vec::new(),
-            notes,
-            baseline: None,
-            rows: Vec::new(),
-        };
         Ok(Self {
-            run,
             row,
             trips,
             offset_s,
-            before_s,
+            before_s: run.duration_s,
+            run,
             begun: Instant::now(),
             saved: Instant::now(),
             down_since: None,
@@ -488,20 +464,9 @@ mod tests {
 
     fn new_run(experiment: Experiment, rows: usize) -> Run {
         Run {
-            schema: SCHEMA.to_owned(),
-            experiment,
-            command: Vec::new(),
             started_unix_s: 0,
-            duration_s: 0.0,
-            interrupted: true,
-            settings: Settings::default(),
-            environment: crate::environment::Environment::default(),
-            follower: None,
-            conditions: Vec::new(),
-            warnings: Vec::new(),
-            notes: Vec::new(),
-            baseline: None,
             rows: vec![Row::default(); rows],
+            ..Run::new(experiment)
         }
     }
 

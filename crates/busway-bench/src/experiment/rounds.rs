@@ -1,6 +1,6 @@
 //! Rounds: every task once in each, all technologies interleaved.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -10,7 +10,7 @@ use super::staged::Staged;
 use super::task::Task;
 use crate::BenchError;
 use crate::processes::go_on;
-use crate::record::{Experiment, Ratio, Row, Run, SCHEMA, Settings, command_line};
+use crate::record::{Experiment, Ratio, Row, Run, Settings};
 use crate::technology::{Description, Wait};
 
 #[derive(Clone, Debug)]
@@ -57,15 +57,10 @@ impl Plan {
             }
             for wait in waits {
                 let tasks = sizes.iter().flat_map(|&payload_bytes| {
-                    let technology = &technology;
+                    let task = Task::new(&technology, wait, payload_bytes);
                     intervals_ns.iter().map(move |&interval_ns| Task {
-                        technology: technology.clone(),
-                        wait,
-                        payload_bytes,
                         interval_ns,
-                        mode: None,
-                        overwrites: false,
-                        once: false,
+                        ..task.clone()
                     })
                 });
                 groups.push(Group {
@@ -114,7 +109,8 @@ pub(crate) fn conduct<O>(
             mend: "`busway bench technologies` says what each can do and lacks".into(),
         });
     }
-    let (begun, started) = (Instant::now(), SystemTime::now());
+    let begun = Instant::now();
+    let mut run = session.begin_run(plan.experiment, plan.settings.clone());
     let rounds = plan.settings.rounds as usize;
     let length = rounds * plan.tasks();
     let mut measuring = Measuring {
@@ -151,36 +147,16 @@ pub(crate) fn conduct<O>(
         Err(error) => return Err(error),
     };
     let cores = session.environment.cores;
-    let rows = measuring
+    run.rows = measuring
         .gathered
         .iter()
         .filter(|gathered| gathered.found().next().is_some())
         .map(|gathered| row(gathered, cores))
         .collect();
-    let mut run = Run {
-        schema: SCHEMA.to_owned(),
-        experiment: plan.experiment,
-        command: command_line(),
-        started_unix_s: started
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| since.as_secs()),
-        duration_s: 0.0,
-        interrupted,
-        settings: Settings {
-            rounds: begun_rounds as u32,
-            ..plan.settings
-        },
-        environment: session.environment.clone(),
-        follower: session
-            .follower
-            .as_ref()
-            .map(|follower| follower.environment.clone()),
-        conditions: session.conditions(),
-        warnings: Vec::new(),
-        notes: measuring.notes,
-        baseline: None,
-        rows,
-    };
+    run.interrupted = interrupted;
+    run.settings.rounds = begun_rounds as u32;
+    run.conditions = session.conditions();
+    run.notes = measuring.notes;
     conclude(&mut run, session, begun);
     Ok(run)
 }

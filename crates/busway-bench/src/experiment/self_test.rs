@@ -82,13 +82,9 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
     let technology = technology::of(TECHNOLOGY).expect("registered");
     let seconds = common.seconds(DEFAULTS);
     let tasks = CASES.map(|(name, _)| Task {
-        technology: technology.clone(),
-        wait: Wait::Spin,
-        payload_bytes: SIZE_BYTES,
         interval_ns: is_open(name).then_some(INTERVAL_NS),
         mode: Some(name),
-        overwrites: false,
-        once: false,
+        ..Task::new(&technology, Wait::Spin, SIZE_BYTES)
     });
     let plan = Plan {
         experiment: Experiment::SelfTest,

@@ -14,7 +14,7 @@ use crate::environment::Environment;
 use crate::follower::{self, Follower};
 use crate::hosts::Hosts;
 use crate::processes::{Worker, go_on};
-use crate::record::{Condition, Measured};
+use crate::record::{Condition, Experiment, Measured, Run, Settings};
 use crate::reports::{self, arrive, counted};
 use crate::system::free_addresses;
 use crate::technology::{MeetingPoint, Reach, Side};
@@ -164,7 +164,7 @@ impl<'a> Session<'a> {
         self.count += 1;
         let sites = self.sites(task.technology.reach);
         let listen = SocketAddr::new(self.address(task.technology.reach), 0);
-        let role = |part, address| self.role(task, staged, part, address, extent);
+        let role = |part, address| Role::Exchange(self.program(task, staged, part, address, extent));
         let mut answering = sites[1].worker(&role(answers, listen))?;
         let address = answering.ready(self.context.stop)?.unwrap_or(listen);
         let asking = sites[0].worker(&role(asks, address))?;
@@ -213,19 +213,15 @@ impl<'a> Session<'a> {
         })
     }
 
-    pub(crate) fn base(&self) -> u64 {
-        (self.run + self.count) * NUMBERS
-    }
-
-    fn role(
+    pub(crate) fn program(
         &self,
         task: &Task,
         staged: &Staged,
         part: ExchangePart,
         address: SocketAddr,
         extent: Extent,
-    ) -> Role {
-        Role::Exchange(Exchange {
+    ) -> Exchange {
+        Exchange {
             technology: task.technology.name.clone(),
             place: self.place(task, staged, part.side(), address),
             part,
@@ -234,9 +230,9 @@ impl<'a> Session<'a> {
             overwrites: task.overwrites,
             wait: task.wait,
             wanted: self.wanted(task, part.side()),
-            base: self.base(),
+            base: (self.run + self.count) * NUMBERS,
             extent,
-        })
+        }
     }
 
     pub(crate) fn place(
@@ -247,18 +243,18 @@ impl<'a> Session<'a> {
         address: SocketAddr,
     ) -> MeetingPoint {
         let index = usize::from(side == Side::Answers);
-        let site = &self.sites(task.technology.reach)[index];
+        let host = self.sites(task.technology.reach)[index].host();
         MeetingPoint {
             name: format!("{}-{}", task.technology.name, self.count),
             // A follower's programs share no files with ours.
             directory: match self.follower {
-                Some(_) => site.directory().to_owned(),
+                Some(_) => host.directory.clone(),
                 None => self.hosts.shared.clone(),
             },
             address,
-            iceoryx2: site.iceoryx2_config().to_owned(),
+            iceoryx2: host.iceoryx2_config.clone(),
             system: staged.system[index].clone(),
-            host: site.name().to_owned(),
+            host: host.name.clone(),
             window: match (&self.follower, side) {
                 (Some(follower), Side::Answers) => follower.access.window.clone(),
                 _ => self.common.access.window.clone(),
@@ -268,7 +264,7 @@ impl<'a> Session<'a> {
 
     /// What the program of one side asks of the system: by default, a processor of its
     /// own, where that keeps none from a gateway.
-    pub(crate) fn wanted(&self, task: &Task, side: Side) -> Wanted {
+    fn wanted(&self, task: &Task, side: Side) -> Wanted {
         let is_alone = self.follower.is_some();
         let programs = if is_alone { 1 } else { 2 };
         let gateways = if task.technology.has_gateways() {
@@ -281,6 +277,17 @@ impl<'a> Session<'a> {
         match side {
             Side::Asks => args.sending(has_own.then_some(0)),
             Side::Answers => args.receiving(has_own.then_some(usize::from(!is_alone))),
+        }
+    }
+
+    /// A run of this session that begins now.
+    pub(crate) fn begin_run(&self, experiment: Experiment, settings: Settings) -> Run {
+        let follower = self.follower.as_ref();
+        Run {
+            settings,
+            environment: self.environment.clone(),
+            follower: follower.map(|follower| follower.environment.clone()),
+            ..Run::new(experiment)
         }
     }
 

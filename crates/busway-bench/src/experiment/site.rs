@@ -17,25 +17,11 @@ pub(crate) enum Site<'a> {
     There(&'a Follower),
 }
 
-impl Site<'_> {
-    pub(crate) fn name(&self) -> &str {
-        match self {
-            Self::Here(host, _) => &host.name,
-            Self::There(follower) => follower.name(),
-        }
-    }
-
-    pub(crate) fn directory(&self) -> &Path {
-        match self {
-            Self::Here(host, _) => &host.directory,
-            Self::There(follower) => follower.directory(),
-        }
-    }
-
-    pub(crate) fn iceoryx2_config(&self) -> &Path {
-        match self {
-            Self::Here(host, _) => &host.iceoryx2_config,
-            Self::There(follower) => follower.iceoryx2_config(),
+impl<'a> Site<'a> {
+    pub(crate) fn host(&self) -> &'a Host {
+        match *self {
+            Self::Here(host, _) => host,
+            Self::There(follower) => follower.host(),
         }
     }
 

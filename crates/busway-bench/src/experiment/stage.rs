@@ -54,7 +54,7 @@ impl Session<'_> {
     }
 
     fn ports_of(&self, site: &Site<'_>) -> PathBuf {
-        site.directory().join(format!("ports-{}", self.count))
+        site.host().directory.join(format!("ports-{}", self.count))
     }
 
     fn system_text(
@@ -71,8 +71,7 @@ impl Session<'_> {
         // Both tables, though one of them may not be used: a system file names two hosts.
         let pair = self.sites(Reach::Machine);
         let hosts = pair.each_ref().map(|site| HostTable {
-            name: site.name(),
-            iceoryx2_config: site.iceoryx2_config(),
+            host: site.host(),
             ports: queuing.map(|_| self.ports_of(site)),
         });
         let window = self.hosts.shared.join(format!("window-{}", self.count));
@@ -95,7 +94,7 @@ impl Session<'_> {
             None => None,
         };
         let sites = self.sites(technology.reach);
-        let names = sites.each_ref().map(Site::name);
+        let names = sites.each_ref().map(|site| site.host().name.as_str());
         let partitions = queuing.map_or(String::new(), |queuing| partitions(names, sizes, queuing));
         Ok(system::text(&hosts, link.as_ref()) + &partitions)
     }

@@ -30,6 +30,18 @@ pub(crate) struct Task {
 }
 
 impl Task {
+    pub(crate) fn new(technology: &Description, wait: Wait, payload_bytes: usize) -> Self {
+        Self {
+            technology: technology.clone(),
+            wait,
+            payload_bytes,
+            interval_ns: None,
+            mode: None,
+            overwrites: false,
+            once: false,
+        }
+    }
+
     pub(crate) fn name(&self) -> String {
         let interval = self
             .interval_ns

@@ -10,6 +10,7 @@ use rustix::net::{RecvFlags, recv};
 use super::protocol::{PORT, Reply, Request, TIMEOUT, VERSION, notice_silence, receive_line, send_line};
 use crate::BenchError;
 use crate::environment::Environment;
+use crate::hosts::Host;
 use crate::processes::Worker;
 use crate::window::Access;
 use crate::worker::Role;
@@ -19,9 +20,7 @@ use crate::worker::Role;
 pub struct Follower {
     address: SocketAddr,
     run: u64,
-    name: String,
-    directory: PathBuf,
-    iceoryx2_config: PathBuf,
+    host: Host,
     pub(crate) access: Access,
     pub environment: Environment,
     /// Our own address as the follower reaches it.
@@ -30,14 +29,14 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Begins a run at `host` (name or address, with or without a port).
+    /// Begins a run at the machine `name` (host name or address, with or without a port).
     ///
     /// # Errors
     ///
     /// Nobody is there, it is of another version, or it serves another run.
-    pub fn begin(host: &str) -> Result<Self, BenchError> {
-        let address = resolve(host)?;
-        let mut connection = connect(address, host)?;
+    pub fn begin(name: &str) -> Result<Self, BenchError> {
+        let address = resolve(name)?;
+        let mut connection = connect(address, name)?;
         let local = connection
             .local_addr()
             .map_err(BenchError::io("own address"))?
@@ -47,24 +46,20 @@ impl Follower {
         };
         let refused = |problem: String, mend: &str| BenchError::Option {
             option: "--follower",
-            value: host.to_owned(),
+            value: name.to_owned(),
             problem,
             mend: mend.to_owned(),
         };
-        match ask(&mut connection, &request, host)? {
+        match ask(&mut connection, &request, name)? {
             Reply::Begun {
                 run,
-                name,
-                directory,
-                iceoryx2_config,
+                host,
                 environment,
                 access,
             } => Ok(Self {
                 address,
                 run,
-                name,
-                directory,
-                iceoryx2_config,
+                host,
                 access,
                 environment: *environment,
                 local,
@@ -93,16 +88,9 @@ impl Follower {
         }
     }
 
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub fn directory(&self) -> &Path {
-        &self.directory
-    }
-
-    pub fn iceoryx2_config(&self) -> &Path {
-        &self.iceoryx2_config
+    /// Where its programs run; the paths are those of the other machine.
+    pub fn host(&self) -> &Host {
+        &self.host
     }
 
     pub fn address(&self) -> IpAddr {
@@ -120,7 +108,7 @@ impl Follower {
             text: text.to_owned(),
         };
         let (_, path) = self.request(&request)?;
-        Ok(path.unwrap_or_else(|| self.directory.join(name)))
+        Ok(path.unwrap_or_else(|| self.host.directory.join(name)))
     }
 
     pub(crate) fn worker(&self, role: &Role) -> Result<Worker, BenchError> {
@@ -148,24 +136,21 @@ impl Follower {
     fn request(&self, request: &Request) -> Result<(TcpStream, Option<PathBuf>), BenchError> {
         let name = self.address.to_string();
         let mut connection = connect(self.address, &name)?;
-        match ask(&mut connection, request, &name)? {
+        let reason = match ask(&mut connection, request, &name)? {
             Reply::Done { path } => {
                 connection
                     .set_read_timeout(None)
                     .map_err(BenchError::io(format!("talk to the follower {name}")))?;
-                Ok((connection, path))
+                return Ok((connection, path));
             }
-            Reply::Refused { reason } => Err(BenchError::Ended {
-                program: format!("follower {name}"),
-                reason,
-                stderr: String::new(),
-            }),
-            Reply::Busy | Reply::Begun { .. } => Err(BenchError::Ended {
-                program: format!("follower {name}"),
-                reason: "it has ended this run".into(),
-                stderr: String::new(),
-            }),
-        }
+            Reply::Refused { reason } => reason,
+            Reply::Busy | Reply::Begun { .. } => "it has ended this run".to_owned(),
+        };
+        Err(BenchError::Ended {
+            program: format!("follower {name}"),
+            reason,
+            stderr: String::new(),
+        })
     }
 }
 

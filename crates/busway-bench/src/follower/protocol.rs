@@ -9,6 +9,7 @@ use rustix::net::sockopt;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::environment::Environment;
+use crate::hosts::Host;
 use crate::window::Access;
 use crate::worker::Role;
 
@@ -54,10 +55,7 @@ pub(super) enum Request {
 pub(super) enum Reply {
     Begun {
         run: u64,
-        /// Name of the follower's host in system files.
-        name: String,
-        directory: PathBuf,
-        iceoryx2_config: PathBuf,
+        host: Host,
         environment: Box<Environment>,
         access: Access,
     },

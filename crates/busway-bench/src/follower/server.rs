@@ -14,9 +14,9 @@ use crate::BenchError;
 use crate::environment::Environment;
 use crate::hosts::{Host, Hosts};
 use crate::processes::{Process, spawn_worker, start_gateway};
-use crate::technology::{self, MeetingPoint};
+use crate::technology;
 use crate::window::{Access, SharedWindow};
-use crate::worker::Role;
+use crate::worker::{Exchange, ExchangePart, Role};
 
 const NAME: &str = "follower";
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -157,12 +157,9 @@ impl Server {
             hosts
         };
         tracing::info!(%peer, "a run begins");
-        let host = &hosts.hosts[0];
         let begun = Reply::Begun {
             run,
-            name: NAME.to_owned(),
-            directory: host.directory.clone(),
-            iceoryx2_config: host.iceoryx2_config.clone(),
+            host: hosts.hosts[0].clone(),
             environment: Box::new(Environment::record(hosts.isolation.describe())),
             access: self.access.clone(),
         };
@@ -246,26 +243,13 @@ const MAX_SERVICES: usize = 100;
 
 /// Refuses what no leader asks for.
 fn admit(role: &Role, host: &Host, window: Option<&SharedWindow>) -> Result<(), String> {
-    let directory = &host.directory;
     let frame_ns = match role {
         Role::Exchange(spec) => {
-            return admit_program(
-                &spec.technology,
-                &spec.place,
-                spec.payload_bytes,
-                directory,
-                window,
-            );
-        }
-        Role::Partition(spec) => {
-            admit_program(
-                &spec.technology,
-                &spec.place,
-                spec.payload_bytes,
-                directory,
-                window,
-            )?;
-            spec.frame_ns
+            admit_program(spec, &host.directory, window)?;
+            match spec.part {
+                ExchangePart::ReceiveInFrames(frame_ns) => frame_ns,
+                _ => return Ok(()),
+            }
         }
         Role::Services(spec) if spec.count <= MAX_SERVICES && spec.config == host.iceoryx2_config => {
             return Ok(());
@@ -279,15 +263,10 @@ fn admit(role: &Role, host: &Host, window: Option<&SharedWindow>) -> Result<(), 
     Ok(())
 }
 
-fn admit_program(
-    technology: &str,
-    place: &MeetingPoint,
-    payload_bytes: usize,
-    directory: &Path,
-    window: Option<&SharedWindow>,
-) -> Result<(), String> {
-    let technology =
-        technology::of(technology).ok_or_else(|| format!("unknown technology {technology:?}"))?;
+fn admit_program(spec: &Exchange, directory: &Path, window: Option<&SharedWindow>) -> Result<(), String> {
+    let (place, payload_bytes) = (&spec.place, spec.payload_bytes);
+    let technology = technology::of(&spec.technology)
+        .ok_or_else(|| format!("unknown technology {:?}", spec.technology))?;
     if place.window.as_ref() != window {
         return Err("a worker of another window than this follower's".into());
     }

@@ -62,28 +62,28 @@ impl Recorder {
     }
 
     pub fn distribution(&self) -> Option<Distribution> {
-        self.figures(1).map(|figures| Distribution {
+        self.figures().map(|figures| Distribution {
             histogram: Some(self.encode()),
             ..figures
         })
     }
 
     pub fn halves(&self) -> Option<Distribution> {
-        self.figures(2)
+        self.figures().map(|figures| figures.halved())
     }
 
-    fn figures(&self, divisor: u64) -> Option<Distribution> {
-        let at = |quantile| self.0.value_at_quantile(quantile).min(self.0.max()) / divisor;
+    fn figures(&self) -> Option<Distribution> {
+        let at = |quantile| self.0.value_at_quantile(quantile).min(self.0.max());
         (!self.0.is_empty()).then(|| Distribution {
             samples: self.0.len(),
-            min: self.0.min() / divisor,
-            mean: self.0.mean() / divisor as f64,
+            min: self.0.min(),
+            mean: self.0.mean(),
             p50: at(0.5),
             p90: at(0.9),
             p99: at(0.99),
             p99_9: at(0.999),
             p99_99: at(0.9999),
-            max: self.0.max() / divisor,
+            max: self.0.max(),
             histogram: None,
         })
     }
@@ -108,6 +108,22 @@ pub struct Distribution {
 }
 
 impl Distribution {
+    /// Half of each time, without the histogram.
+    pub fn halved(&self) -> Self {
+        Self {
+            samples: self.samples,
+            min: self.min / 2,
+            mean: self.mean / 2.0,
+            p50: self.p50 / 2,
+            p90: self.p90 / 2,
+            p99: self.p99 / 2,
+            p99_9: self.p99_9 / 2,
+            p99_99: self.p99_99 / 2,
+            max: self.max / 2,
+            histogram: None,
+        }
+    }
+
     pub fn recorder(&self) -> Option<Recorder> {
         self.histogram.as_deref().and_then(Recorder::decode)
     }

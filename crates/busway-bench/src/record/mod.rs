@@ -10,6 +10,7 @@ mod measured;
 mod ratio;
 
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +25,10 @@ pub(crate) use ratio::median;
 
 pub const SCHEMA: &str = "busway-bench/1";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, strum::IntoStaticStr,
+)]
+#[strum(serialize_all = "kebab-case")]
 #[serde(rename_all = "kebab-case")]
 pub enum Experiment {
     /// Round trips by size.
@@ -49,17 +53,7 @@ pub enum Experiment {
 
 impl Experiment {
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Latency => "latency",
-            Self::Throughput => "throughput",
-            Self::Stream => "stream",
-            Self::Interference => "interference",
-            Self::Timeliness => "timeliness",
-            Self::Jitter => "jitter",
-            Self::Gateway => "gateway",
-            Self::Calls => "calls",
-            Self::SelfTest => "self-test",
-        }
+        self.into()
     }
 }
 
@@ -239,7 +233,7 @@ pub struct Verdict {
     pub passed: bool,
 }
 
-pub(crate) fn command_line() -> Vec<String> {
+fn command_line() -> Vec<String> {
     let mut words: Vec<String> = std::env::args().collect();
     if let Some(program) = words.first_mut() {
         let name = Path::new(&program).file_name().map(|name| name.to_string_lossy());
@@ -249,6 +243,27 @@ pub(crate) fn command_line() -> Vec<String> {
 }
 
 impl Run {
+    /// A run that begins now and has found nothing yet.
+    pub fn new(experiment: Experiment) -> Self {
+        let started = SystemTime::now().duration_since(UNIX_EPOCH);
+        Self {
+            schema: SCHEMA.to_owned(),
+            experiment,
+            command: command_line(),
+            started_unix_s: started.map_or(0, |since| since.as_secs()),
+            duration_s: 0.0,
+            interrupted: false,
+            settings: Settings::default(),
+            environment: Environment::default(),
+            follower: None,
+            conditions: Vec::new(),
+            warnings: Vec::new(),
+            notes: Vec::new(),
+            baseline: None,
+            rows: Vec::new(),
+        }
+    }
+
     /// Reads a file that `--json` wrote.
     ///
     /// # Errors

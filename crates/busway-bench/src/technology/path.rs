@@ -127,7 +127,7 @@ pub(crate) struct Opening<'a> {
 impl Description {
     /// A socket, as nearly all technologies are in most respects: lossless, between any hosts,
     /// opened by its programs alone.
-    pub(super) fn new(name: impl Into<String>, title: impl Into<String>) -> Self {
+    pub(crate) fn new(name: impl Into<String>, title: impl Into<String>) -> Self {
         Self {
             name: name.into(),
             title: title.into(),

@@ -10,7 +10,8 @@ use super::series::{CROWDED_MARK, OFF_PACE};
 use super::units;
 
 /// How much it takes away from the figures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub(super) enum Weight {
     /// Asked for and not granted: the figures are not what was asked for.
     Refused,
@@ -24,8 +25,7 @@ impl Weight {
     pub fn word(self) -> &'static str {
         match self {
             Self::Refused => "NOT GRANTED",
-            Self::Warning => "warning",
-            Self::Note => "note",
+            warning_or_note => warning_or_note.into(),
         }
     }
 }

@@ -222,21 +222,8 @@ pub(super) fn load_percent(row: &Row) -> Option<f64> {
 }
 
 pub(super) fn half(row: &Row) -> Option<Distribution> {
-    if row.half_rtt_ns.is_some() {
-        return row.half_rtt_ns.clone();
-    }
-    row.rtt_ns.as_ref().map(|whole| Distribution {
-        samples: whole.samples,
-        min: whole.min / 2,
-        mean: whole.mean / 2.0,
-        p50: whole.p50 / 2,
-        p90: whole.p90 / 2,
-        p99: whole.p99 / 2,
-        p99_9: whole.p99_9 / 2,
-        p99_99: whole.p99_99 / 2,
-        max: whole.max / 2,
-        histogram: None,
-    })
+    let of_whole = || row.rtt_ns.as_ref().map(Distribution::halved);
+    row.half_rtt_ns.clone().or_else(of_whole)
 }
 
 fn distinct(values: impl Iterator<Item = u64>) -> Vec<u64> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::cost_ns;
+use crate::clock::read_ns;
 use crate::control::{Control, WorkerResult};
 use crate::record::{Calls, Recorder};
 use crate::technology::{MeetingPoint, Side, join, port_names, sampling_ports, start};
@@ -43,7 +43,7 @@ pub(super) fn calls(spec: &PortCalls, control: &Control) -> WorkerResult<Calls> 
         write_and_read_ns: call_ns(third_s, control, || {
             write() && destination.read(black_box(&mut buffer)).is_ok()
         })?,
-        clock_ns: cost_ns() as f64,
+        clock_ns: read_ns(),
     })
 }
 

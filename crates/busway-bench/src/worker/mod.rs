@@ -6,10 +6,12 @@
 //! output. It ends by itself when its parent goes.
 
 mod calls;
+mod compute;
 mod exchange;
-mod interference;
+mod frames;
 mod report;
 mod services;
+mod steer;
 mod usage;
 mod waiter;
 
@@ -21,9 +23,9 @@ use crate::control::{Control, WorkerResult};
 
 pub use crate::technology::NUMBERS;
 pub use calls::PortCalls;
+pub use compute::Compute;
+pub(crate) use compute::steps_for;
 pub use exchange::{Exchange, ExchangePart, Extent, Injected};
-pub(crate) use interference::steps_for;
-pub use interference::{Compute, Partition};
 pub use report::Report;
 use report::report;
 pub use services::Services;
@@ -35,7 +37,6 @@ pub enum Role {
     Services(Services),
     PortCalls(PortCalls),
     Compute(Compute),
-    Partition(Partition),
     Steer(usize),
 }
 
@@ -46,7 +47,6 @@ impl Role {
             Self::Exchange(spec) => spec.part.word(),
             Self::PortCalls(_) => "port calls",
             Self::Compute(_) => "computing task",
-            Self::Partition(_) => "receiving partition",
             Self::Steer(_) => "steering of packets",
         }
     }
@@ -76,9 +76,8 @@ fn run(role: Role, control: &Control) -> WorkerResult<()> {
     match role {
         Role::Exchange(spec) => exchange::run(&spec, control).map(drop),
         Role::Services(spec) => services::hold(&spec, control),
-        Role::Compute(spec) => interference::compute(&spec, control).map(drop),
-        Role::Partition(spec) => interference::receive(&spec, control).map(drop),
-        Role::Steer(cpu) => interference::steer(cpu),
+        Role::Compute(spec) => compute::run(&spec, control).map(drop),
+        Role::Steer(cpu) => steer::run(cpu),
         Role::PortCalls(spec) => {
             report(&Report::Calls(calls::calls(&spec, control)?));
             Ok(())

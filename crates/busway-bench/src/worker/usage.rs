@@ -5,6 +5,9 @@
 use std::fs;
 use std::net::{IpAddr, UdpSocket};
 
+use busway_doctor::facts;
+use busway_doctor::tree::Tree;
+
 use crate::clock::now_ns;
 use crate::record::Used;
 
@@ -45,7 +48,7 @@ impl Usage {
 fn sums(interface: Option<&str>) -> Used {
     let (user_s, system_s) = process_times_s();
     let [host_user_s, host_system_s, host_interrupt_s] =
-        fs::read_to_string("/proc/stat").map_or([0.0; 3], |text| host_times_s(&text));
+        facts::cpu_ticks(&Tree::here()).map_or([0.0; 3], host_times_s);
     let packets = interface.and_then(|name| {
         let text = fs::read_to_string("/proc/self/net/dev").ok()?;
         packets_of(&text, name)
@@ -74,13 +77,7 @@ fn process_times_s() -> (f64, f64) {
     (seconds(usage.ru_utime), seconds(usage.ru_stime))
 }
 
-fn host_times_s(stat: &str) -> [f64; 3] {
-    let mut ticks = [0_u64; 7];
-    let words = stat.lines().next().unwrap_or_default().split_ascii_whitespace();
-    for (tick, word) in ticks.iter_mut().zip(words.skip(1)) {
-        *tick = word.parse().unwrap_or(0);
-    }
-    let [user, nice, system, _, _, irq, softirq] = ticks;
+fn host_times_s([user, nice, system, _, _, irq, softirq, _]: [u64; 8]) -> [f64; 3] {
     let hz = rustix::param::clock_ticks_per_second() as f64;
     [user + nice, system, irq + softirq].map(|ticks| ticks as f64 / hz)
 }
@@ -118,7 +115,7 @@ mod tests {
     #[test]
     fn interrupts_are_told_apart_from_system_time() {
         let hz = rustix::param::clock_ticks_per_second() as f64;
-        let times = host_times_s("cpu  10 2 30 400 5 6 7 0 0 0\ncpu0 1 1 1 1\n");
+        let times = host_times_s([10, 2, 30, 400, 5, 6, 7, 8]);
         assert_eq!(times, [12.0 / hz, 30.0 / hz, 13.0 / hz]);
     }
 

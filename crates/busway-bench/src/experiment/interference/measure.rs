@@ -7,15 +7,15 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::BenchError;
 use crate::conditions::{Pin, Wanted, keep_process_to};
-use crate::experiment::session::Session;
+use crate::experiment::session::{Session, look};
 use crate::experiment::staged::Staged;
 use crate::experiment::task::Task;
 use crate::hosts::Isolation;
 use crate::processes::{Worker, go_on};
 use crate::record::{Condition, Measured};
 use crate::reports::{arrive, counted};
-use crate::technology::{Reach, Side};
-use crate::worker::{Compute, Exchange, ExchangePart, Extent, Partition, Report, Role};
+use crate::technology::{Reach, Wait};
+use crate::worker::{Compute, Exchange, ExchangePart, Extent, Report, Role};
 
 /// The computing task alone; no technology.
 pub(super) const NONE: &str = "none";
@@ -154,21 +154,21 @@ impl Arrangement {
         let mut receiving = sites[1].worker(&self.receiver(session, staged, task, listen))?;
         let address = receiving.ready(stop)?.unwrap_or(listen);
         let mut sending = sites[0].worker(&self.sender(session, staged, task, address))?;
-        arrive(&mut receiving, || look(session, staged, &mut sending))?;
+        arrive(&mut receiving, || look(stop, staged, &mut sending))?;
         let mut computing = self.computing(session)?;
         let pinned = self.keep_gateways(staged);
         sending.go();
         computing.go();
         let executions = counted(&mut computing, Extent::Seconds(self.seconds), || {
-            look(session, staged, &mut sending)?;
+            look(stop, staged, &mut sending)?;
             receiving.check()
         })?;
         let sent = counted(&mut sending, Extent::Seconds(MARGIN_S), || {
-            look(session, staged, &mut receiving)
+            look(stop, staged, &mut receiving)
         })?;
         receiving.finish(sent.sent);
         let received = counted(&mut receiving, Extent::Seconds(0.0), || {
-            look(session, staged, &mut sending)
+            look(stop, staged, &mut sending)
         })?;
         for worker in [&mut sending, &mut receiving, &mut computing] {
             session.note_conditions(std::mem::take(&mut worker.conditions));
@@ -195,29 +195,21 @@ impl Arrangement {
     }
 
     fn receiver(&self, session: &Session<'_>, staged: &Staged, task: &Task, listen: SocketAddr) -> Role {
-        Role::Partition(Partition {
-            technology: task.technology.name.clone(),
-            place: session.place(task, staged, Side::Answers, listen),
-            payload_bytes: task.payload_bytes,
-            touched: !session.common.untouched,
+        let part = ExchangePart::ReceiveInFrames(self.frame_ns);
+        Role::Exchange(Exchange {
+            // It looks once in each frame; the gateways wait as the task says.
+            wait: Wait::Spin,
             wanted: self.receiving.clone(),
-            base: session.base(),
-            frame_ns: self.frame_ns,
+            ..session.program(task, staged, part, listen, Extent::Seconds(self.seconds))
         })
     }
 
     fn sender(&self, session: &Session<'_>, staged: &Staged, task: &Task, address: SocketAddr) -> Role {
+        let part = ExchangePart::Send(task.interval_ns);
+        let extent = Extent::Seconds(self.seconds + MARGIN_S);
         Role::Exchange(Exchange {
-            technology: task.technology.name.clone(),
-            place: session.place(task, staged, Side::Asks, address),
-            part: ExchangePart::Send(task.interval_ns),
-            payload_bytes: task.payload_bytes,
-            touched: !session.common.untouched,
-            overwrites: false,
-            wait: task.wait,
             wanted: self.sending.clone(),
-            base: session.base(),
-            extent: Extent::Seconds(self.seconds + MARGIN_S),
+            ..session.program(task, staged, part, address, extent)
         })
     }
 
@@ -252,10 +244,4 @@ fn first_two() -> Result<[usize; 2], BenchError> {
     let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
     let first = cpus.next().unwrap_or(0);
     Ok([first, cpus.next().unwrap_or(first)])
-}
-
-fn look(session: &Session<'_>, staged: &mut Staged, other: &mut Worker) -> Result<(), BenchError> {
-    go_on(session.context.stop)?;
-    staged.check()?;
-    other.check()
 }

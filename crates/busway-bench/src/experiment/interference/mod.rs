@@ -23,7 +23,7 @@ use crate::experiment::options::{Common, Quick, sizes_or};
 use crate::experiment::rounds::{Gathered, Plan, conduct};
 use crate::experiment::session::Session;
 use crate::experiment::task::{Context, finish, merge_times};
-use crate::record::{Experiment, Row, Run, Settings};
+use crate::record::{Experiment, Row, Run};
 use crate::technology::{self, Description, Reach, SHORT_BYTES, Stage, Wait};
 use crate::worker::steps_for;
 use measure::{Arrangement, Disturbed, NONE};
@@ -87,12 +87,6 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
         "the task: {steps} steps, {calculation_us} µs undisturbed, once in each frame of {frame_us} µs; the receiver reads once in each frame, after it"
     ));
     notes.push(kinds(&technologies));
-    let settings = Settings {
-        rounds: common.rounds(DEFAULTS),
-        seconds: Some(seconds),
-        touched: !common.untouched,
-        ..Settings::default()
-    };
     let intervals_us = if args.interval.is_empty() {
         INTERVALS_US.to_vec()
     } else {
@@ -111,7 +105,7 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
         })),
         &sizes_or(&common.sizes, &SIZES_BYTES),
         &intervals_ns,
-        settings,
+        common.settings(DEFAULTS),
         notes,
     );
     let arrangement = Arrangement::of(&mut session, steps, frame_us * 1000, seconds)?;
@@ -161,16 +155,11 @@ fn technologies(common: &Common) -> (Vec<Description>, Vec<String>) {
 /// The computing task alone, in the place of a technology.
 fn none() -> Description {
     Description {
-        name: NONE.into(),
-        title: "the computing task alone".into(),
         waits: vec![Wait::Event],
         reach: Reach::Machine,
         one_way: None,
         least_bytes: SHORT_BYTES,
-        max_bytes: usize::MAX,
-        helpers: 0,
-        stage: Stage::Bare,
-        missing: None,
+        ..Description::new(NONE, "the computing task alone")
     }
 }
 

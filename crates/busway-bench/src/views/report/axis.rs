@@ -6,7 +6,8 @@
 
 use crate::views::units;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub(super) enum Unit {
     Time,
     Bytes,
@@ -18,14 +19,7 @@ pub(super) enum Unit {
 
 impl Unit {
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Time => "time",
-            Self::Bytes => "bytes",
-            Self::Rate => "rate",
-            Self::Percent => "percent",
-            Self::Count => "count",
-            Self::Seconds => "seconds",
-        }
+        self.into()
     }
 }
 

@@ -13,7 +13,7 @@ mod palette;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
 
-use super::caveats::{self, Weight};
+use super::caveats;
 use super::series::Set;
 use super::tables::{self, Detail, Table};
 use super::{headline, units};
@@ -90,20 +90,12 @@ fn summary(label: &str, run: &Run) -> Markup {
             @if !caveats.is_empty() {
                 ul.caveats {
                     @for caveat in &caveats {
-                        li class=(class(caveat.weight)) { strong { (caveat.weight.word()) ": " } (caveat.text) }
+                        li class=(<&str>::from(caveat.weight)) { strong { (caveat.weight.word()) ": " } (caveat.text) }
                     }
                 }
             }
             @if run.rows.is_empty() { p { "No figures." } }
         }
-    }
-}
-
-fn class(weight: Weight) -> &'static str {
-    match weight {
-        Weight::Refused => "refused",
-        Weight::Warning => "warning",
-        Weight::Note => "note",
     }
 }
 

@@ -5,6 +5,7 @@
 //! workers: see [`super::Role::Exchange`]. The asking program, or the one that sends, is started
 //! when the answering one has said that it is ready.
 
+mod in_frames;
 mod one_way;
 mod open_loop;
 mod ping;
@@ -77,6 +78,9 @@ impl Program<'_> {
             }
             ExchangePart::Receive | ExchangePart::Subscribe => {
                 one_way::receive(path_of_any_kind, spec, control)
+            }
+            ExchangePart::ReceiveInFrames(frame_ns) => {
+                in_frames::receive(path_of_any_kind, spec, frame_ns, control)
             }
         }
     }

@@ -34,7 +34,7 @@ pub(super) fn ping(path: &mut impl Path, spec: &Exchange, control: &Control) -> 
     if !asker.come_up(spec, control)? {
         return Ok(Measured::default());
     }
-    let clock_ns = clock::cost_ns();
+    let clock_ns = clock::read_ns() as u64;
     let mut trips = Recorder::default();
     let mut number = asker.warm_up(spec, control)?;
     let mut measured = Measured::default();

@@ -46,6 +46,9 @@ pub enum ExchangePart {
     Send(Option<u64>),
     /// Counts what comes, and records the intervals between the times in messages.
     Receive,
+    /// Counts what has come, once in each frame of so many ns. Its looks must not block: it waits by
+    /// [`Wait::Spin`].
+    ReceiveInFrames(u64),
     /// As `Send`, with a report each tenth of a second.
     Publish(u64),
     /// As `Receive` on the sender's machine, with the latencies of messages instead of their
@@ -62,22 +65,23 @@ impl ExchangePart {
             Self::Echo(_) => "echo",
             Self::Send(_) => "sender",
             Self::Receive => "receiver",
+            Self::ReceiveInFrames(_) => "receiving partition",
             Self::Publish(_) => "publisher",
             Self::Subscribe => "subscriber",
         }
     }
 
     pub(super) fn is_one_way(self) -> bool {
-        matches!(
+        !matches!(
             self,
-            Self::Send(_) | Self::Receive | Self::Publish(_) | Self::Subscribe
+            Self::Ping | Self::Watch(_) | Self::OpenLoop(_) | Self::Echo(_)
         )
     }
 
     pub fn side(self) -> Side {
         match self {
             Self::Ping | Self::Watch(_) | Self::OpenLoop(_) | Self::Send(_) | Self::Publish(_) => Side::Asks,
-            Self::Echo(_) | Self::Receive | Self::Subscribe => Side::Answers,
+            Self::Echo(_) | Self::Receive | Self::ReceiveInFrames(_) | Self::Subscribe => Side::Answers,
         }
     }
 }

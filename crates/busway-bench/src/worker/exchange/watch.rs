@@ -27,7 +27,7 @@ pub(super) fn watch(
         return Ok(Measured::default());
     }
     let begun_ns = now_ns();
-    let clock_ns = clock::cost_ns();
+    let clock_ns = clock::read_ns() as u64;
     let mut number = asker.warm_up(spec, control)?;
     let mut found = Found::new(begun_ns);
     let end = End::of(spec.extent);

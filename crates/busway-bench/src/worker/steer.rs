@@ -17,7 +17,7 @@ const MOUNT: &str = "/tmp/busway-sysfs";
 
 /// Steers the packets of all interfaces but the loopback to `cpu`; for namespaces only, on the
 /// machine's own interfaces it would outlast the run.
-pub(crate) fn run(cpu: usize) -> WorkerResult<()> {
+pub(super) fn run(cpu: usize) -> WorkerResult<()> {
     fs::create_dir_all(MOUNT).map_err(|e| format!("make {MOUNT}: {e}"))?;
     mount("sysfs", MOUNT, "sysfs", MountFlags::NOSUID, None)
         .map_err(|e| format!("mount sysfs of this network namespace: {e}"))?;

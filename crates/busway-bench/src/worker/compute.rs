@@ -24,7 +24,7 @@ pub struct Compute {
     pub seconds: f64,
 }
 
-pub(crate) fn run(spec: &Compute, control: &Control) -> WorkerResult<Measured> {
+pub(super) fn run(spec: &Compute, control: &Control) -> WorkerResult<Measured> {
     let (_granted, conditions) = conditions::apply(&spec.wanted);
     report(&Report::Conditions(conditions));
     report(&Report::Ready(None));
