@@ -125,15 +125,14 @@ impl Pages {
         self.browser.open(page, view);
         let what = format!("{} as {}", page.display(), view.name);
         assert_eq!(self.browser.complaints, Vec::<String>::new(), "{what}");
-        let wrong = self.browser.evaluate(FIGURES);
+        let wrong = self.evaluate(FIGURES);
         assert_eq!(wrong, serde_json::json!([]), "{what}");
         let width = self
-            .browser
             .evaluate("document.documentElement.scrollWidth")
             .as_u64()
             .unwrap();
         assert!(width <= u64::from(view.width), "{what}: {width} pixels wide");
-        let ground = self.browser.evaluate(GROUND);
+        let ground = self.evaluate(GROUND);
         assert_eq!(ground[0].as_f64().unwrap() < 0.1, view.dark, "{what}: {ground}");
         assert!(
             ground[1].as_f64().unwrap() >= 3.0,
@@ -149,9 +148,12 @@ impl Pages {
         std::fs::write(page.with_extension(format!("{}.png", view.name)), picture).unwrap();
     }
 
+    fn evaluate(&mut self, expression: &str) -> serde_json::Value {
+        self.browser.evaluate(expression)
+    }
+
     fn figures(&mut self) -> u64 {
-        self.browser
-            .evaluate("document.querySelectorAll('figure').length")
+        self.evaluate("document.querySelectorAll('figure').length")
             .as_u64()
             .unwrap()
     }
@@ -199,7 +201,6 @@ fn every_published_figure_is_named_beside_its_repetition() {
         let page = pages.page(run.experiment.word(), &run);
         pages.browser.open(&page, DESKTOP);
         let said = pages
-            .browser
             .evaluate("Array.from(document.querySelectorAll('.published')).map(it => it.textContent).join()");
         for name in published {
             assert!(said.as_str().unwrap().contains(name), "{name:?} is not in {said}");
@@ -214,7 +215,7 @@ fn lines_of_the_rdma_paper_share_one_figure_in_a_large_run() {
     };
     let page = pages.page("paper", &samples::large_latency());
     pages.browser.open(&page, DESKTOP);
-    let said = pages.browser.evaluate(
+    let said = pages.evaluate(
         "Array.from(document.querySelectorAll('figure')).map(it => it.textContent).filter(it => it.includes('one-sided, two-sided, sockets')).join('|')",
     );
     for part in [
@@ -235,14 +236,10 @@ fn hostile_text_of_a_file_is_shown_as_text() {
     };
     let page = pages.page("hostile", &samples::hostile());
     pages.look(&page, DESKTOP);
-    let taken = pages
-        .browser
-        .evaluate("document.querySelectorAll('script, img, [onload], [onerror]').length");
+    let taken = pages.evaluate("document.querySelectorAll('script, img, [onload], [onerror]').length");
     assert_eq!(taken, 1, "the page's own script");
-    assert_eq!(pages.browser.evaluate("document.title"), "busway bench latency");
-    let shown = pages
-        .browser
-        .evaluate("document.body.textContent.includes('<script>document.title')");
+    assert_eq!(pages.evaluate("document.title"), "busway bench latency");
+    let shown = pages.evaluate("document.body.textContent.includes('<script>document.title')");
     assert_eq!(shown, true, "the text is shown as text");
 }
 
@@ -253,7 +250,7 @@ fn refused_conditions_and_warnings_stand_before_the_figures() {
     };
     let page = pages.page("large", &samples::large_latency());
     pages.look(&page, PHONE);
-    let order = pages.browser.evaluate(
+    let order = pages.evaluate(
         "(() => { const at = selector => document.querySelector(selector).getBoundingClientRect().top;
            return [at('.refused'), at('.warning'), at('figure'), at('table')]; })()",
     );
@@ -264,9 +261,7 @@ fn refused_conditions_and_warnings_stand_before_the_figures() {
         .map(|at| at.as_f64().unwrap())
         .collect();
     assert!(order.is_sorted(), "{order:?}");
-    let crowded = pages
-        .browser
-        .evaluate("document.querySelectorAll('figure .footnote').length > 0");
+    let crowded = pages.evaluate("document.querySelectorAll('figure .footnote').length > 0");
     assert_eq!(crowded, true);
 }
 
@@ -285,13 +280,13 @@ fn reader_chooses_lines_in_the_legend_and_the_address_keeps_them() {
     let first = browser.evaluate(SHOWN);
     assert_eq!(first.as_array().unwrap().len(), 8, "{first}");
     let has = |shown: &serde_json::Value, name: &str| shown.as_array().unwrap().iter().any(|it| it == name);
-    assert!(!has(&first, "mq event") && has(&first, "tcp spin"), "{first}");
+    assert!(!has(&first, "mq event") && has(&first, "tcp event"), "{first}");
     browser.evaluate(
         "Array.from(document.querySelectorAll('figure .legend label'))
-            .filter(it => ['mq event', 'tcp spin'].includes(it.textContent.trim())).slice(0, 2).forEach(it => it.click())",
+            .filter(it => ['mq event', 'tcp event'].includes(it.textContent.trim())).slice(0, 2).forEach(it => it.click())",
     );
     let chosen = browser.evaluate(SHOWN);
-    assert!(has(&chosen, "mq event") && !has(&chosen, "tcp spin"), "{chosen}");
+    assert!(has(&chosen, "mq event") && !has(&chosen, "tcp event"), "{chosen}");
     let address = browser.evaluate("location.href");
     browser.open_address("about:blank", DESKTOP);
     browser.open_address(address.as_str().unwrap(), PHONE);
@@ -305,7 +300,7 @@ fn reader_chooses_lines_in_the_legend_and_the_address_keeps_them() {
     browser.evaluate("document.querySelector('#l5').focus()");
     browser.key(" ", "Space", 32);
     assert!(
-        has(&browser.evaluate(SHOWN), "unix event"),
+        has(&browser.evaluate(SHOWN), "mq spin"),
         "the space bar checks a box"
     );
     assert_eq!(browser.complaints, Vec::<String>::new());
@@ -352,9 +347,9 @@ fn page_without_scripts_has_figures_tables_and_boxes_that_choose() {
     pages.look(&page, DESKTOP);
     let shown = |browser: &mut Browser| browser.evaluate(SHOWN).as_array().unwrap().len();
     assert_eq!(shown(&mut pages.browser), 8);
-    pages.browser.evaluate("document.querySelector('#l2').click()");
+    pages.evaluate("document.querySelector('#l2').click()");
     assert_eq!(shown(&mut pages.browser), 9);
-    let rest = pages.browser.evaluate(
+    let rest = pages.evaluate(
         "[document.querySelectorAll('table').length > 20, Array.from(document.querySelectorAll('button')).every(it => it.hidden)]",
     );
     assert_eq!(rest, serde_json::json!([true, true]));
@@ -381,7 +376,7 @@ fn runs_beside_each_other_are_one_page() {
     };
     compare::run(&args).unwrap();
     pages.look(&page, PHONE);
-    let said = pages.browser.evaluate("document.body.textContent");
+    let said = pages.evaluate("document.body.textContent");
     for part in [
         "two-lines spin · before",
         "two-lines spin · after",
@@ -403,19 +398,15 @@ fn printed_page_is_light_and_unfolds_everything() {
     ] {
         let page = pages.page(name, &run);
         pages.browser.open(&page, DARK);
-        let folded = pages
-            .browser
-            .evaluate("document.querySelectorAll('details').length");
+        let folded = pages.evaluate("document.querySelectorAll('details').length");
         assert!(folded.as_u64().unwrap() > 0, "{name} folds something");
         let pdf = pages.browser.pdf();
         assert!(pdf.starts_with(b"%PDF"));
         std::fs::write(page.with_extension("pdf"), pdf).unwrap();
         pages.browser.print_media();
-        let ground = pages
-            .browser
-            .evaluate("getComputedStyle(document.body).backgroundColor");
+        let ground = pages.evaluate("getComputedStyle(document.body).backgroundColor");
         assert_eq!(ground, "rgb(255, 255, 255)");
-        let hidden = pages.browser.evaluate(
+        let hidden = pages.evaluate(
             "Array.from(document.querySelectorAll('figure svg.chart')).filter(svg => svg.getBoundingClientRect().height < 50).length",
         );
         assert_eq!(hidden, 0, "{name}: figures that paper does not show");
