@@ -46,8 +46,8 @@ pub enum ExchangePart {
     Send(Option<u64>),
     /// Counts what comes, and records the intervals between the times in messages.
     Receive,
-    /// Counts what has come, once in each frame of so many ns. Its looks must not block: it waits by
-    /// [`Wait::Spin`].
+    /// Counts what has come, once in each frame of so many ns. Its looks must not block: it waits
+    /// by [`Wait::Spin`].
     ReceiveInFrames(u64),
     /// As `Send`, with a report each tenth of a second.
     Publish(u64),
