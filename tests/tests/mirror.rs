@@ -11,6 +11,7 @@ use iceoryx2::port::update_connections::UpdateConnections;
 use iceoryx2::prelude::*;
 use iceoryx2::service::Service as _;
 use iceoryx2::service::ipc::Service;
+use iceoryx2::service::port_factory::publish_subscribe::PortFactory as PublishSubscribe;
 
 fn exists(node: &Node<Service>, service: &str) -> bool {
     Service::does_exist(&name(service), node.config(), MessagingPattern::PublishSubscribe)
@@ -30,18 +31,18 @@ fn remote_service_opens_with_exact_requirements(bus: Bus) {
             &"front left".try_into().expect("a value"),
         )
         .expect("one more");
-    let home = a
-        .service_builder(&name("settings"))
-        .publish_subscribe::<u64>()
-        .max_publishers(3)
-        .max_subscribers(5)
-        .max_nodes(7)
-        .history_size(4)
-        .subscriber_max_buffer_size(11)
-        .subscriber_max_borrowed_samples(6)
-        .enable_safe_overflow(false)
-        .create_with_attributes(&attributes)
-        .expect("new");
+    let settings = |node: &Node<Service>| {
+        let builder = node.service_builder(&name("settings")).publish_subscribe::<u64>();
+        builder
+            .max_publishers(3)
+            .max_subscribers(5)
+            .max_nodes(7)
+            .history_size(4)
+            .subscriber_max_buffer_size(11)
+            .subscriber_max_borrowed_samples(6)
+            .enable_safe_overflow(false)
+    };
+    let home = settings(&a).create_with_attributes(&attributes).expect("new");
     appears(&b, "settings");
     let required = AttributeVerifier::new()
         .require(
@@ -49,16 +50,7 @@ fn remote_service_opens_with_exact_requirements(bus: Bus) {
             &"front left".try_into().expect("a value"),
         )
         .expect("one more");
-    let far = b
-        .service_builder(&name("settings"))
-        .publish_subscribe::<u64>()
-        .max_publishers(3)
-        .max_subscribers(5)
-        .max_nodes(7)
-        .history_size(4)
-        .subscriber_max_buffer_size(11)
-        .subscriber_max_borrowed_samples(6)
-        .enable_safe_overflow(false)
+    let far = settings(&b)
         .open_with_attributes(&required)
         .expect("the far service has just these settings");
     assert_eq!(far.static_config(), home.static_config());
@@ -145,22 +137,24 @@ fn late_joiners_receive_history(bus: Bus) {
     }
 }
 
+/// A service with places for one publisher, one subscriber and their two programs.
+fn smallest(node: &Node<Service>, service: &str) -> PublishSubscribe<Service, u64, ()> {
+    let builder = node.service_builder(&name(service)).publish_subscribe::<u64>();
+    builder
+        .max_publishers(1)
+        .max_subscribers(1)
+        .max_nodes(2)
+        .open_or_create()
+        .expect("same")
+}
+
 fn smallest_service_works_across_hosts(bus: Bus) {
     let rig = Rig::pair(bus);
     let (a, b) = (rig.node(0), rig.node(1));
-    let open = |node: &Node<Service>| {
-        let builder = node.service_builder(&name("narrow")).publish_subscribe::<u64>();
-        builder
-            .max_publishers(1)
-            .max_subscribers(1)
-            .max_nodes(2)
-            .open_or_create()
-            .expect("same")
-    };
-    let home = open(&a);
+    let home = smallest(&a, "narrow");
     let publisher = publisher!(home);
     appears(&b, "narrow");
-    let far = open(&b);
+    let far = smallest(&b, "narrow");
     let subscriber = subscriber!(far);
     subscribers_become!(home, 1);
     for number in 1..=5 {
@@ -175,20 +169,11 @@ fn full_local_service_is_not_disturbed(bus: Bus) {
     let (a, second) = (rig.node(0), rig.node(0));
     let b = rig.node(1);
     rig.links_up(0);
-    let open = |node: &Node<Service>| {
-        let builder = node.service_builder(&name("full")).publish_subscribe::<u64>();
-        builder
-            .max_publishers(1)
-            .max_subscribers(1)
-            .max_nodes(2)
-            .open_or_create()
-            .expect("same")
-    };
-    let home = open(&a);
+    let home = smallest(&a, "full");
     appears(&b, "full");
     // The gateway knows the service and has offered it; every place is still free for programs.
     let publisher = publisher!(home);
-    let other = open(&second);
+    let other = smallest(&second, "full");
     let subscriber = subscriber!(other);
     for number in 1..=100 {
         publisher.send_copy(number).expect("sent");

@@ -9,23 +9,23 @@ use busway_tests::{Bus, Rig, eventually, on_each_bus, publisher, received, servi
 use iceoryx2::port::BackpressureAction;
 use iceoryx2::prelude::*;
 
+/// The event service `name` on `node`.
+macro_rules! events {
+    ($node:expr, $name:expr) => {
+        $node
+            .service_builder(&$name)
+            .event()
+            .open_or_create()
+            .expect("same")
+    };
+}
+
 fn companion_event_wakes_remote_subscriber(bus: Bus) {
     let rig = Rig::pair(bus);
     let (a, b) = (rig.node(0), rig.node(1));
     let name: ServiceName = "woken".try_into().expect("a name");
-    macro_rules! open {
-        ($node:expr) => {
-            (
-                service!($node, name, u64),
-                $node
-                    .service_builder(&name)
-                    .event()
-                    .open_or_create()
-                    .expect("same"),
-            )
-        };
-    }
-    let ((there, events_there), (home, events_home)) = (open!(b), open!(a));
+    let (there, events_there) = (service!(b, name, u64), events!(b, name));
+    let (home, events_home) = (service!(a, name, u64), events!(a, name));
     let subscriber = subscriber!(there);
     let listener = events_there.listener_builder().create().expect("a listener");
     let publisher = publisher!(home);
@@ -73,11 +73,7 @@ fn sleeping_reader_with_full_queue_is_woken(bus: Bus, depth: usize) {
                     enable_safe_overflow(false),
                     subscriber_max_buffer_size(depth)
                 ),
-                $node
-                    .service_builder(&name)
-                    .event()
-                    .open_or_create()
-                    .expect("same"),
+                events!($node, name),
             )
         };
     }
@@ -152,11 +148,7 @@ fn events_between_publishing_hosts_do_not_loop(bus: Bus) {
     let mut ends = Vec::new();
     for node in &nodes {
         let data = service!(node, name, u64);
-        let events = node
-            .service_builder(&name)
-            .event()
-            .open_or_create()
-            .expect("same");
+        let events = events!(node, name);
         let ports = (
             subscriber!(data),
             events.listener_builder().create().expect("a listener"),
@@ -213,7 +205,7 @@ fn event_does_not_replace_the_latest_message(bus: Bus) {
     let (a, b) = (rig.node(0), rig.node(1));
     let name: ServiceName = "newest".try_into().expect("a name");
     let (there, home) = (service!(b, name, [u64; 4096]), service!(a, name, [u64; 4096]));
-    let events = a.service_builder(&name).event().open_or_create().expect("same");
+    let events = events!(a, name);
     let subscriber = subscriber!(there);
     let publisher = publisher!(home);
     let notifier = events.notifier_builder().create().expect("a notifier");

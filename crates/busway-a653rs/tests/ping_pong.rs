@@ -10,14 +10,18 @@ const SYSTEM: &str = r#"
 name = "ping"
 ports = [
     { name = "PING", kind = "sampling", direction = "source", max_size = 8 },
-    { name = "PONG", kind = "queuing", direction = "destination", max_size = 8, max_messages = 4 },
+    { name = "PONG", kind = "sampling", direction = "destination", max_size = 8, refresh_period = "60s" },
+    { name = "ASK", kind = "queuing", direction = "source", max_size = 8, max_messages = 4 },
+    { name = "ANSWER", kind = "queuing", direction = "destination", max_size = 8, max_messages = 4 },
 ]
 
 [[partition]]
 name = "pong"
 ports = [
     { name = "PING", kind = "sampling", direction = "destination", max_size = 8, refresh_period = "60s" },
-    { name = "PONG", kind = "queuing", direction = "source", max_size = 8, max_messages = 4 },
+    { name = "PONG", kind = "sampling", direction = "source", max_size = 8 },
+    { name = "ASK", kind = "queuing", direction = "destination", max_size = 8, max_messages = 4 },
+    { name = "ANSWER", kind = "queuing", direction = "source", max_size = 8, max_messages = 4 },
 ]
 
 [[channel]]
@@ -27,13 +31,21 @@ destinations = ["pong/PING"]
 [[channel]]
 source = "pong/PONG"
 destinations = ["ping/PONG"]
+
+[[channel]]
+source = "ping/ASK"
+destinations = ["pong/ASK"]
+
+[[channel]]
+source = "pong/ANSWER"
+destinations = ["ping/ANSWER"]
 "#;
 
-/// Path of an example of this crate, which `cargo test` builds.
-fn example(name: &str) -> PathBuf {
+/// Path of the example, which `cargo test` builds.
+fn ping_pong() -> PathBuf {
     let test = std::env::current_exe().expect("the test's own path");
     let folder = test.parent().and_then(Path::parent).expect("a build folder");
-    folder.join("examples").join(name)
+    folder.join("examples/ping_pong")
 }
 
 #[test]
@@ -42,8 +54,9 @@ fn two_partitions_of_a653rs_ping_pong_and_the_one_that_goes_idle_ends() {
     let file = place.path().join("system.toml");
     std::fs::write(&file, SYSTEM).expect("write the system file");
     let partition = |name: &str| {
-        let mut command = Command::new(example(name));
-        command.env("BUSWAY_SYSTEM", &file).env("BUSWAY_PARTITION", name);
+        let mut command = Command::new(ping_pong());
+        command.arg(name).env("BUSWAY_SYSTEM", &file);
+        command.env("BUSWAY_PARTITION", name);
         command.env("BUSWAY_STORE", place.path().join("store"));
         command.stdout(Stdio::piped());
         command
@@ -53,12 +66,19 @@ fn two_partitions_of_a653rs_ping_pong_and_the_one_that_goes_idle_ends() {
     pong.kill().expect("end pong");
     pong.wait().expect("wait for pong");
     assert!(ping.status.success(), "{ping:?}");
-    assert_eq!(String::from_utf8_lossy(&ping.stdout), "100 numbers came back\n");
+    let said = String::from_utf8_lossy(&ping.stdout);
+    for kind in ["sampling", "queuing"] {
+        assert!(
+            said.contains(&format!("100 numbers came back over {kind} ports\n")),
+            "{said}"
+        );
+    }
 }
 
 #[test]
 fn a_partition_that_the_system_does_not_have_does_not_run() {
-    let output = Command::new(example("ping"))
+    let output = Command::new(ping_pong())
+        .arg("ping")
         .env_remove("BUSWAY_SYSTEM")
         .output()
         .expect("run ping");

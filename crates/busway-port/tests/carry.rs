@@ -8,7 +8,7 @@ use busway_port::apex::{OperatingMode, Refusal, Validity, set_partition_mode};
 use busway_port::carry::{Carried, PortReceiver, PortSource};
 use busway_port::{
     ChannelConfig, Clock, Direction, Discipline, Module, Partition, PartitionConfig, PortConfig, PortKind,
-    PortRef, Store, WhenFull,
+    PortRef, QueuingDestination, QueuingSource, Store, WhenFull,
 };
 
 const ORIGIN: u64 = 7;
@@ -74,8 +74,25 @@ impl Host {
     }
 }
 
-fn normal(partition: &Partition) {
-    set_partition_mode(partition, OperatingMode::Normal).expect("it was starting");
+fn queue_out(source: &Partition) -> QueuingSource<'_> {
+    source.queuing_source("P", Discipline::Fifo).expect("configured")
+}
+
+/// The queue's port in `sink`, whose partition is in the mode NORMAL from then on.
+fn queue_in(sink: &Partition) -> QueuingDestination<'_> {
+    let port = sink.queuing_destination("P", Discipline::Fifo);
+    set_partition_mode(sink, OperatingMode::Normal).expect("it was starting");
+    port.expect("configured")
+}
+
+/// The gateway's end in the place of the partition `name`.
+fn tap(host: &Host, name: &str, origin: u64) -> PortSource {
+    PortSource::open(&host.join(name), "P", origin).expect("configured")
+}
+
+/// The gateway's end in the place of the source.
+fn receiver(host: &Host) -> PortReceiver {
+    PortReceiver::open(&host.join("source"), "P").expect("configured")
 }
 
 fn carried(sequence: u64, lost: u64) -> Carried {
@@ -91,8 +108,8 @@ fn carried(sequence: u64, lost: u64) -> Carried {
 fn a_queue_keeps_what_is_not_confirmed_and_has_room_for_what_is() {
     let host = Host::queuing();
     let source = host.join("source");
-    let out = source.queuing_source("P", Discipline::Fifo).expect("configured");
-    let mut tap = PortSource::open(&host.join("sink"), "P", ORIGIN).expect("configured");
+    let out = queue_out(&source);
+    let mut tap = tap(&host, "sink", ORIGIN);
     for message in 1..=DEPTH as u8 {
         out.send(&[message], 0).expect("room");
     }
@@ -118,17 +135,17 @@ fn a_queue_keeps_what_is_not_confirmed_and_has_room_for_what_is() {
 fn a_new_gateway_takes_what_was_not_confirmed_again_under_the_same_numbers() {
     let host = Host::queuing();
     let source = host.join("source");
-    let out = source.queuing_source("P", Discipline::Fifo).expect("configured");
+    let out = queue_out(&source);
     for message in 1..=3 {
         out.send(&[message], 0).expect("room");
     }
     let mut buffer = [0; 8];
     {
-        let mut tap = PortSource::open(&host.join("sink"), "P", ORIGIN).expect("configured");
+        let mut tap = tap(&host, "sink", ORIGIN);
         while tap.next(&mut buffer).is_some() {}
         tap.confirm(1);
     }
-    let mut tap = PortSource::open(&host.join("sink"), "P", ORIGIN + 1).expect("configured");
+    let mut tap = tap(&host, "sink", ORIGIN + 1);
     assert_eq!(tap.origin(), ORIGIN, "the numbers are the store's");
     assert_eq!(tap.next(&mut buffer).map(|it| it.sequence), Some(2));
     assert_eq!(buffer[0], 2);
@@ -137,17 +154,13 @@ fn a_new_gateway_takes_what_was_not_confirmed_again_under_the_same_numbers() {
 #[test]
 fn a_message_that_comes_again_is_given_once_also_by_a_new_gateway() {
     let host = Host::queuing();
-    let sink = host.join("sink");
-    let input = sink
-        .queuing_destination("P", Discipline::Fifo)
-        .expect("configured");
-    normal(&sink);
-    let spout = PortReceiver::open(&host.join("source"), "P").expect("configured");
+    let (sink, spout) = (host.join("sink"), receiver(&host));
+    let input = queue_in(&sink);
     assert!(spout.deliver(&[1], ORIGIN, &carried(1, 0)));
     assert!(spout.is_old(ORIGIN, 1) && !spout.is_old(ORIGIN, 2));
     assert!(!spout.deliver(&[1], ORIGIN, &carried(1, 0)));
     drop(spout);
-    let spout = PortReceiver::open(&host.join("source"), "P").expect("configured");
+    let spout = receiver(&host);
     assert!(!spout.deliver(&[1], ORIGIN, &carried(1, 0)));
     assert!(spout.deliver(&[2], ORIGIN, &carried(2, 0)));
     let mut buffer = [0; 8];
@@ -161,12 +174,8 @@ fn a_message_that_comes_again_is_given_once_also_by_a_new_gateway() {
 #[test]
 fn what_the_other_host_had_no_room_for_is_told_once_with_the_next_message() {
     let host = Host::queuing();
-    let sink = host.join("sink");
-    let input = sink
-        .queuing_destination("P", Discipline::Fifo)
-        .expect("configured");
-    normal(&sink);
-    let spout = PortReceiver::open(&host.join("source"), "P").expect("configured");
+    let (sink, spout) = (host.join("sink"), receiver(&host));
+    let input = queue_in(&sink);
     let mut buffer = [0; 8];
     // Five were lost before this host heard of the store at all.
     for (sequence, lost, is_told) in [
@@ -186,12 +195,8 @@ fn what_the_other_host_had_no_room_for_is_told_once_with_the_next_message() {
 #[test]
 fn what_was_lost_before_the_first_message_of_a_store_is_told_with_it() {
     let host = Host::queuing();
-    let sink = host.join("sink");
-    let input = sink
-        .queuing_destination("P", Discipline::Fifo)
-        .expect("configured");
-    normal(&sink);
-    let spout = PortReceiver::open(&host.join("source"), "P").expect("configured");
+    let (sink, spout) = (host.join("sink"), receiver(&host));
+    let input = queue_in(&sink);
     let mut buffer = [0; 8];
     for (sequence, is_told) in [(1, true), (2, false)] {
         assert!(spout.deliver(&[1], ORIGIN, &carried(sequence, 5)));
@@ -204,7 +209,7 @@ fn what_was_lost_before_the_first_message_of_a_store_is_told_with_it() {
 #[test]
 fn numbers_of_another_store_begin_anew() {
     let host = Host::queuing();
-    let spout = PortReceiver::open(&host.join("source"), "P").expect("configured");
+    let spout = receiver(&host);
     assert!(spout.deliver(&[1], ORIGIN, &carried(1000, 0)));
     assert!(!spout.is_old(ORIGIN + 1, 1));
     assert!(spout.deliver(&[2], ORIGIN + 1, &carried(1, 0)));
@@ -214,7 +219,7 @@ fn numbers_of_another_store_begin_anew() {
 #[test]
 fn a_full_queue_has_no_room_for_the_gateway_either() {
     let host = Host::queuing();
-    let spout = PortReceiver::open(&host.join("source"), "P").expect("configured");
+    let spout = receiver(&host);
     for sequence in 1..=DEPTH as u64 {
         assert!(spout.has_room());
         assert!(spout.deliver(&[1], ORIGIN, &carried(sequence, 0)));
@@ -227,8 +232,8 @@ fn a_sampling_message_keeps_its_source_time_and_is_taken_once() {
     let (here, there) = (Host::new(PortKind::SAMPLING), Host::new(PortKind::SAMPLING));
     let source = here.join("source");
     let out = source.sampling_source("P").expect("configured");
-    let mut tap = PortSource::open(&here.join("sink"), "P", ORIGIN).expect("configured");
-    let spout = PortReceiver::open(&there.join("source"), "P").expect("configured");
+    let mut tap = tap(&here, "sink", ORIGIN);
+    let spout = receiver(&there);
     let sink = there.join("sink");
     let second_ns = 1_000_000_000;
     let input = sink.sampling_destination("P", second_ns).expect("configured");
@@ -257,8 +262,7 @@ fn a_sampling_message_keeps_its_source_time_and_is_taken_once() {
 /// Two taps of one source of this kind.
 fn two_taps(kind: PortKind) -> (Host, [PortSource; 2]) {
     let host = Host::with_sinks(kind, &["one", "two"]);
-    let open = |name| PortSource::open(&host.join(name), "P", ORIGIN).expect("configured");
-    let taps = ["one", "two"].map(open);
+    let taps = ["one", "two"].map(|name| tap(&host, name, ORIGIN));
     (host, taps)
 }
 
@@ -266,7 +270,7 @@ fn two_taps(kind: PortKind) -> (Host, [PortSource; 2]) {
 fn a_tap_takes_over_what_another_one_of_the_same_queue_has_given_and_goes_on_behind_it() {
     let (host, [mut one, mut two]) = two_taps(PortKind::queuing(DEPTH));
     let source = host.join("source");
-    let out = source.queuing_source("P", Discipline::Fifo).expect("configured");
+    let out = queue_out(&source);
     for message in 1..=2 {
         out.send(&[message], 0).expect("room");
     }
@@ -292,7 +296,7 @@ fn a_tap_takes_over_what_another_one_of_the_same_queue_has_given_and_goes_on_beh
 fn what_differs_in_two_queues_of_one_source_is_not_taken_over() {
     let (host, [mut one, mut two]) = two_taps(PortKind::queuing(DEPTH));
     let source = host.join("source");
-    let out = source.queuing_source("P", Discipline::Fifo).expect("configured");
+    let out = queue_out(&source);
     let mut buffer = [0; 8];
     out.send(&[1], 0).expect("room");
     let first = one.next(&mut buffer).expect("a message");
@@ -350,10 +354,6 @@ fn ports_of_one_source_that_are_claimed_together_have_one_origin_whenever_they_a
     for name in ["one", "two"] {
         assert_eq!(PortSource::claim(&host.join(name), "P", ORIGIN), Some(ORIGIN));
     }
-    let open = |name, origin| {
-        PortSource::open(&host.join(name), "P", origin)
-            .expect("configured")
-            .origin()
-    };
+    let open = |name, origin| tap(&host, name, origin).origin();
     assert_eq!((open("one", ORIGIN), open("two", ORIGIN + 1)), (ORIGIN, ORIGIN));
 }

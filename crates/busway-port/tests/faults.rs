@@ -48,17 +48,28 @@ fn message(byte: u8, length: usize) -> String {
     format!("{byte:02x}").repeat(length)
 }
 
+/// One more process of `partition`, which kills itself at `step` of `command`.
+#[track_caller]
+fn dies(directory: &TempDir, partition: &str, step: &str, command: &str) {
+    dies_at_last(directory, partition, step, &[command]);
+}
+
+/// The same after other commands, which it survives.
+#[track_caller]
+fn dies_at_last(directory: &TempDir, partition: &str, step: &str, commands: &[&str]) {
+    let mut dying = Shell::start_with(directory, partition, Some(step));
+    let (last, before) = commands.split_last().expect("a command");
+    for command in before {
+        assert!(dying.say(command).starts_with("NO_ERROR"), "{command}");
+    }
+    assert_eq!(dying.ask(last), None, "{step} is no step of `{last}`");
+    assert!(!dying.wait().success());
+}
+
 fn sampling(directory: &TempDir) -> (Shell, Shell) {
-    let mut sensors = Shell::start(directory, "sensors");
-    assert!(
-        sensors
-            .say("create-sampling ATTITUDE_OUT 64 source 1")
-            .starts_with("NO_ERROR")
-    );
-    let mut navigation = Shell::start(directory, "navigation");
+    let sensors = Shell::start_after(directory, "sensors", "create-sampling ATTITUDE_OUT 64 source 1");
     let create = format!("create-sampling ATTITUDE 64 destination {HOUR_NS}");
-    assert!(navigation.say(&create).starts_with("NO_ERROR"));
-    (sensors, navigation)
+    (sensors, Shell::start_after(directory, "navigation", &create))
 }
 
 #[test]
@@ -72,13 +83,7 @@ fn a_writer_killed_at_any_step_leaves_the_message_before_or_its_own_and_the_next
             let [before, torn, after] =
                 [3 * round + 1, 3 * round + 2, 3 * round + 3].map(|byte| message(byte, 64));
             sensors.replies(format!("write ATTITUDE_OUT {before}"), "NO_ERROR");
-            let mut dying = Shell::start_with(&directory, "sensors", Some(step));
-            assert_eq!(
-                dying.ask(&format!("write ATTITUDE_OUT {torn}")),
-                None,
-                "{step} is no step of a write"
-            );
-            assert!(!dying.wait().success());
+            dies(&directory, "sensors", step, &format!("write ATTITUDE_OUT {torn}"));
             let expected = if counts { &torn } else { &before };
             navigation.replies("read ATTITUDE", format!("NO_ERROR Valid {expected}"));
             sensors.replies(format!("write ATTITUDE_OUT {after}"), "NO_ERROR");
@@ -92,10 +97,8 @@ fn a_writer_killed_as_the_only_process_of_its_partition_leaves_a_port_that_its_s
     for (step, _) in WRITE_STEPS {
         eprintln!("killed at {step}");
         let directory = directory();
-        let mut dying = Shell::start_with(&directory, "sensors", Some(step));
-        dying.say("create-sampling ATTITUDE_OUT 64 source 1");
-        assert_eq!(dying.ask("write ATTITUDE_OUT 01"), None);
-        dying.wait();
+        let create = "create-sampling ATTITUDE_OUT 64 source 1";
+        dies_at_last(&directory, "sensors", step, &[create, "write ATTITUDE_OUT 01"]);
         let (mut sensors, mut navigation) = sampling(&directory);
         sensors.replies("write ATTITUDE_OUT 02", "NO_ERROR");
         navigation.replies("read ATTITUDE", "NO_ERROR Valid 02");
@@ -116,16 +119,16 @@ fn a_reader_killed_at_any_time_is_missed_by_nobody() {
 }
 
 fn queuing(directory: &TempDir) -> (Shell, Shell) {
-    let mut navigation = Shell::start(directory, "navigation");
-    let mut sensors = Shell::start(directory, "sensors");
-    for (shell, create) in [
-        (&mut navigation, "create-queuing COMMAND_OUT 64 3 source fifo"),
-        (&mut sensors, "create-queuing COMMAND 64 3 destination fifo"),
-    ] {
-        assert!(shell.say(create).starts_with("NO_ERROR"));
+    let normal = |partition, create| {
+        let mut shell = Shell::start_after(directory, partition, create);
         shell.replies("set-mode normal", "NO_ERROR");
-    }
-    (navigation, sensors)
+        shell
+    };
+    let navigation = normal("navigation", "create-queuing COMMAND_OUT 64 3 source fifo");
+    (
+        navigation,
+        normal("sensors", "create-queuing COMMAND 64 3 destination fifo"),
+    )
 }
 
 #[test]
@@ -135,20 +138,11 @@ fn a_gateway_killed_at_any_step_gives_a_message_that_is_repeated_exactly_once() 
         let directory = directory();
         let (_navigation, mut sensors) = queuing(&directory);
         for number in (1..=9_u8).step_by(2) {
-            let mut dying = Shell::start_with(&directory, "navigation", Some(step));
-            assert_eq!(
-                dying.ask(&format!("give COMMAND_OUT {number} {number}")),
-                None,
-                "{step} is no step of giving"
-            );
-            dying.wait();
+            let give = format!("give COMMAND_OUT {number} {number}");
+            dies(&directory, "navigation", step, &give);
             let mut next = Shell::start(&directory, "navigation");
             let answer = if counts { "old" } else { "given" };
-            assert_eq!(
-                next.say(&format!("give COMMAND_OUT {number} {number}")),
-                answer,
-                "{step}"
-            );
+            assert_eq!(next.say(&give), answer, "{step}");
             let behind = number + 1;
             next.replies(format!("give COMMAND_OUT {behind} {behind}"), "given");
             for expected in [number, behind] {
@@ -169,13 +163,12 @@ fn a_sender_killed_at_any_step_has_sent_its_message_once_or_not_at_all() {
             let [before, torn, after] =
                 [3 * round + 1, 3 * round + 2, 3 * round + 3].map(|byte| message(byte, 64));
             navigation.replies(format!("send COMMAND_OUT {before} 0"), "NO_ERROR");
-            let mut dying = Shell::start_with(&directory, "navigation", Some(step));
-            assert_eq!(
-                dying.ask(&format!("send COMMAND_OUT {torn} 0")),
-                None,
-                "{step} is no step of a send"
+            dies(
+                &directory,
+                "navigation",
+                step,
+                &format!("send COMMAND_OUT {torn} 0"),
             );
-            dying.wait();
             navigation.replies(format!("send COMMAND_OUT {after} 0"), "NO_ERROR");
             let expected = if counts {
                 vec![before, torn, after]
@@ -195,16 +188,10 @@ fn what_the_only_process_of_a_partition_leaves_undone_the_next_incarnation_finis
     for (step, counts) in SEND_STEPS {
         eprintln!("killed at {step}");
         let directory = directory();
-        let mut dying = Shell::start_with(&directory, "navigation", Some(step));
         let create = "create-queuing COMMAND_OUT 64 3 source fifo";
-        assert!(dying.say(create).starts_with("NO_ERROR"));
         let [torn, after] = [1, 2].map(|byte| message(byte, 64));
-        assert_eq!(
-            dying.ask(&format!("send COMMAND_OUT {torn} 0")),
-            None,
-            "{step} is no step of a send"
-        );
-        dying.wait();
+        let send = format!("send COMMAND_OUT {torn} 0");
+        dies_at_last(&directory, "navigation", step, &[create, &send]);
         let (mut navigation, mut sensors) = queuing(&directory);
         if counts {
             // Taken before the next sender comes, so that its message would be lost if it went to
@@ -223,17 +210,9 @@ fn what_the_only_process_of_a_partition_leaves_undone_the_next_incarnation_finis
         for message in ["01", "02"] {
             navigation.replies(format!("send COMMAND_OUT {message} 0"), "NO_ERROR");
         }
-        let mut dying = Shell::start_with(&directory, "sensors", Some(step));
         let create = "create-queuing COMMAND 64 3 destination fifo";
-        assert!(dying.say(create).starts_with("NO_ERROR"));
-        assert_eq!(
-            dying.ask("receive COMMAND 0"),
-            None,
-            "{step} is no step of a receive"
-        );
-        dying.wait();
-        let mut sensors = Shell::start(&directory, "sensors");
-        assert!(sensors.say(create).starts_with("NO_ERROR"));
+        dies_at_last(&directory, "sensors", step, &[create, "receive COMMAND 0"]);
+        let mut sensors = Shell::start_after(&directory, "sensors", create);
         let expected = if counts { "02" } else { "01" };
         sensors.replies("receive COMMAND 0", format!("NO_ERROR {expected}"));
     }
@@ -271,13 +250,7 @@ fn a_receiver_killed_at_any_step_has_received_its_message_or_leaves_it_to_the_ne
             for message in [&first, &second] {
                 navigation.replies(format!("send COMMAND_OUT {message} 0"), "NO_ERROR");
             }
-            let mut dying = Shell::start_with(&directory, "sensors", Some(step));
-            assert_eq!(
-                dying.ask("receive COMMAND 0"),
-                None,
-                "{step} is no step of a receive"
-            );
-            dying.wait();
+            dies(&directory, "sensors", step, "receive COMMAND 0");
             let expected = if counts { vec![second] } else { vec![first, second] };
             for message in expected {
                 sensors.replies("receive COMMAND 0", format!("NO_ERROR {message}"));
@@ -301,13 +274,7 @@ fn a_sender_that_waits_gets_the_room_that_a_receiver_made_before_it_died() {
             navigation.say("send COMMAND_OUT 01 0");
         }
         navigation.tell("send COMMAND_OUT 02 -1");
-        let mut dying = Shell::start_with(&directory, "sensors", Some(step));
-        assert_eq!(
-            dying.ask("receive COMMAND 0"),
-            None,
-            "{step} is no step of a receive"
-        );
-        dying.wait();
+        dies(&directory, "sensors", step, "receive COMMAND 0");
         // The next receiver finishes what the dead one began: at the latest now there is room.
         sensors.replies("receive COMMAND 0", "NO_ERROR 01");
         assert_eq!(navigation.reply().as_deref(), Some("NO_ERROR"), "{step}");
@@ -319,9 +286,7 @@ fn the_turn_of_a_waiting_process_that_is_killed_passes_to_the_next() {
     let directory = directory();
     let (mut navigation, mut sensors) = queuing(&directory);
     let mut watcher = Shell::start(&directory, "sensors");
-    let mut dying = Shell::start_with(&directory, "sensors", Some("waiting"));
-    assert_eq!(dying.ask("receive COMMAND -1"), None);
-    dying.wait();
+    dies(&directory, "sensors", "waiting", "receive COMMAND -1");
     let dying = {
         let mut dying = Shell::start(&directory, "sensors");
         dying.tell("receive COMMAND -1");

@@ -20,7 +20,7 @@ use busway_port::{
 };
 use proptest::prelude::*;
 use support::shared::{SIZE_BYTES, SMALL_BYTES};
-use support::{Shell, directory, store};
+use support::{Shell, Value, directory, store};
 use tempfile::TempDir;
 
 const HOUR_NS: i64 = 3_600_000_000_000;
@@ -34,6 +34,9 @@ const PATIENCE: u8 = 16;
 /// Where the first slot of a register begins with the number of its message, in words: behind the
 /// two lines of the index.
 const FIRST_SLOT_WORD: u64 = 16;
+
+/// The ports of the channel `command`.
+const COMMAND: (&str, &str) = ("COMMAND_OUT", "COMMAND");
 
 /// Who scribbles over a channel.
 struct Vandal {
@@ -66,16 +69,13 @@ impl Vandal {
 
     fn strike(&self, blow: &Blow) {
         let words = self.body_bytes / 8;
-        let offset = self.body + blow.word % words * 8;
-        let mut now = [0; 8];
-        self.file.read_exact_at(&mut now, offset).expect("inside");
-        let value = match blow.value {
-            Value::Anything(value) => value,
-            Value::Moved(by) => u64::from_ne_bytes(now).wrapping_add_signed(by),
-        };
-        self.file
-            .write_all_at(&value.to_ne_bytes(), offset)
-            .expect("inside");
+        blow.value.write(&self.file, self.body + blow.word % words * 8);
+    }
+
+    /// The word number `word` becomes `value`.
+    fn set(&self, word: u64, value: u64) {
+        let value = Value::Anything(value);
+        self.strike(&Blow { word, value });
     }
 }
 
@@ -84,13 +84,6 @@ impl Vandal {
 struct Blow {
     word: u64,
     value: Value,
-}
-
-#[derive(Debug, Clone)]
-enum Value {
-    Anything(u64),
-    /// As much more than it was.
-    Moved(i64),
 }
 
 fn blow() -> impl Strategy<Value = Blow> {
@@ -127,6 +120,24 @@ fn partitions() -> (TempDir, Partition, Partition) {
     let store = store(&directory);
     let [sensors, navigation] = ["sensors", "navigation"].map(|name| store.join(name).expect("a place"));
     (directory, sensors, navigation)
+}
+
+/// The ends of the channel `attitude`.
+fn attitude<'p>(from: &'p Partition, to: &'p Partition) -> (SamplingSource<'p>, SamplingDestination<'p>) {
+    let out = from.sampling_source("ATTITUDE_OUT").expect("configured");
+    let port = to.sampling_destination("ATTITUDE", HOUR_NS);
+    (out, port.expect("configured"))
+}
+
+/// The ends of a queue, by their names.
+fn queue<'p>(
+    from: &'p Partition,
+    to: &'p Partition,
+    (out, port): (&str, &str),
+) -> (QueuingSource<'p>, QueuingDestination<'p>) {
+    let out = from.queuing_source(out, Discipline::Fifo).expect("configured");
+    let port = to.queuing_destination(port, Discipline::Fifo);
+    (out, port.expect("configured"))
 }
 
 /// A buffer longer than any message of the port.
@@ -199,12 +210,7 @@ fn queuing_recovers(out: QueuingSource<'_>, port: QueuingDestination<'_>, longes
 
 fn a_queue_under_blows(channel: &str, ports: (&str, &str), longest: usize, rounds: &[(Vec<Blow>, bool)]) {
     let (directory, sensors, navigation) = partitions();
-    let out = navigation
-        .queuing_source(ports.0, Discipline::Fifo)
-        .expect("configured");
-    let port = sensors
-        .queuing_destination(ports.1, Discipline::Fifo)
-        .expect("configured");
+    let (out, port) = queue(&navigation, &sensors, ports);
     let vandal = Vandal::open(directory.path(), channel);
     for (blows, sends) in rounds {
         blows.iter().for_each(|blow| vandal.strike(blow));
@@ -230,8 +236,7 @@ proptest! {
     #[test]
     fn readers_of_a_register_that_its_source_scribbles_over_are_safe_and_recover(rounds in rounds()) {
         let (directory, sensors, navigation) = partitions();
-        let out = sensors.sampling_source("ATTITUDE_OUT").expect("configured");
-        let port = navigation.sampling_destination("ATTITUDE", HOUR_NS).expect("configured");
+        let (out, port) = attitude(&sensors, &navigation);
         let vandal = Vandal::open(directory.path(), "attitude");
         for (blows, writes) in &rounds {
             blows.iter().for_each(|blow| vandal.strike(blow));
@@ -248,7 +253,7 @@ proptest! {
 
     #[test]
     fn receivers_of_a_ring_that_its_source_scribbles_over_are_safe_and_recover(rounds in rounds()) {
-        a_queue_under_blows("command", ("COMMAND_OUT", "COMMAND"), SIZE_BYTES, &rounds);
+        a_queue_under_blows("command", COMMAND, SIZE_BYTES, &rounds);
     }
 
     #[test]
@@ -260,19 +265,13 @@ proptest! {
 #[test]
 fn an_index_that_jumps_to_the_end_of_its_range_is_left_behind_and_the_last_good_copy_counted() {
     let (directory, sensors, navigation) = partitions();
-    let out = sensors.sampling_source("ATTITUDE_OUT").expect("configured");
-    let port = navigation
-        .sampling_destination("ATTITUDE", HOUR_NS)
-        .expect("configured");
+    let (out, port) = attitude(&sensors, &navigation);
     let vandal = Vandal::open(directory.path(), "attitude");
     let mut bytes = buffer();
     for index in [u64::MAX, 1 << 63, 1 << 48, (1 << 47) + 1, 0] {
         out.write(&[7; 3]).expect("a source port");
         assert_eq!(port.read(&mut bytes).map(|read| read.length), Ok(3));
-        vandal.strike(&Blow {
-            word: 0,
-            value: Value::Anything(index),
-        });
+        vandal.set(0, index);
         let before = navigation.counters("ATTITUDE").expect("configured").last_good;
         let again = port.read(&mut bytes).map(|read| read.length);
         // The index 0 says that nothing was written, which is no reason to forget.
@@ -293,30 +292,20 @@ fn an_index_that_jumps_to_the_end_of_its_range_is_left_behind_and_the_last_good_
 #[test]
 fn a_forged_message_from_far_ahead_is_left_behind_when_the_source_counts_again() {
     let (directory, sensors, navigation) = partitions();
-    let out = sensors.sampling_source("ATTITUDE_OUT").expect("configured");
-    let port = navigation
-        .sampling_destination("ATTITUDE", HOUR_NS)
-        .expect("configured");
+    let (out, port) = attitude(&sensors, &navigation);
     let vandal = Vandal::open(directory.path(), "attitude");
     let mut bytes = buffer();
     // Multiples of the number of slots: the message lies in the first.
     for number in [1 << 20, 1 << 47, 1 << 48] {
         out.write(&[7; 3]).expect("a source port");
-        let [index, slot] = [0, FIRST_SLOT_WORD].map(|word| Blow {
-            word,
-            value: Value::Anything(number),
-        });
-        vandal.strike(&slot);
-        vandal.strike(&index);
+        vandal.set(FIRST_SLOT_WORD, number);
+        vandal.set(0, number);
         let read = port
             .read(&mut bytes)
             .expect("the forged message, or the last good one");
         assert!(is_sound(&bytes, read.length, SIZE_BYTES));
         // The number of the honest messages.
-        vandal.strike(&Blow {
-            word: 0,
-            value: Value::Anything(1),
-        });
+        vandal.set(0, 1);
         sampling_recovers(out, port);
     }
 }
@@ -324,21 +313,13 @@ fn a_forged_message_from_far_ahead_is_left_behind_when_the_source_counts_again()
 #[test]
 fn messages_that_a_source_has_scribbled_over_are_thrown_away_counted_and_told_once() {
     let (directory, sensors, navigation) = partitions();
-    let out = navigation
-        .queuing_source("COMMAND_OUT", Discipline::Fifo)
-        .expect("configured");
-    let port = sensors
-        .queuing_destination("COMMAND", Discipline::Fifo)
-        .expect("configured");
+    let (out, port) = queue(&navigation, &sensors, COMMAND);
     for number in 1..=3 {
         out.send(&[number; 3], 0).expect("room");
     }
     // The commit word of the first message's line, behind the 128 bytes of the writer.
     let vandal = Vandal::open(directory.path(), "command");
-    vandal.strike(&Blow {
-        word: 16,
-        value: Value::Anything(0),
-    });
+    vandal.set(16, 0);
     let mut bytes = buffer();
     assert_eq!(port.receive(&mut bytes, 0), Err(Refusal::NotAvailable));
     assert_eq!(sensors.counters("COMMAND").expect("configured").damaged, 3);
@@ -370,10 +351,7 @@ fn a_gateway_carries_on_behind_messages_that_a_source_has_scribbled_over() {
     assert_eq!(next(), Some((1, 1)));
     // The commit word of the second message's line.
     let vandal = Vandal::open(directory.path(), "command");
-    vandal.strike(&Blow {
-        word: 16 + 8,
-        value: Value::Anything(0),
-    });
+    vandal.set(16 + 8, 0);
     assert_eq!(next(), None, "the first message is under way");
     tap.confirm(1);
     let mut next = || {
@@ -392,16 +370,8 @@ fn a_gateway_carries_on_behind_messages_that_a_source_has_scribbled_over() {
 #[test]
 fn readers_are_safe_beside_a_process_that_scribbles_all_the_time() {
     let (directory, sensors, navigation) = partitions();
-    let out = sensors.sampling_source("ATTITUDE_OUT").expect("configured");
-    let port = navigation
-        .sampling_destination("ATTITUDE", HOUR_NS)
-        .expect("configured");
-    let command = navigation
-        .queuing_source("COMMAND_OUT", Discipline::Fifo)
-        .expect("configured");
-    let queue = sensors
-        .queuing_destination("COMMAND", Discipline::Fifo)
-        .expect("configured");
+    let (out, port) = attitude(&sensors, &navigation);
+    let (command, queue) = queue(&navigation, &sensors, COMMAND);
     let vandals = ["attitude", "command"].map(|channel| Vandal::open(directory.path(), channel));
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -441,38 +411,25 @@ fn readers_are_safe_beside_a_process_that_scribbles_all_the_time() {
 #[test]
 fn a_source_that_is_started_anew_finds_its_scribbled_channel_usable() {
     let directory = directory();
-    let mut navigation = Shell::start(&directory, "navigation");
     let create = format!("create-sampling ATTITUDE 64 destination {HOUR_NS}");
-    assert!(navigation.say(&create).starts_with("NO_ERROR"));
+    let mut navigation = Shell::start_after(&directory, "navigation", &create);
+    let sensors = || Shell::start_after(&directory, "sensors", "create-sampling ATTITUDE_OUT 64 source 1");
     for index in [u64::MAX, 1 << 48, 3, 0] {
-        let mut sensors = Shell::start(&directory, "sensors");
-        assert!(
-            sensors
-                .say("create-sampling ATTITUDE_OUT 64 source 1")
-                .starts_with("NO_ERROR")
-        );
+        let mut source = sensors();
         for _ in 0..5 {
-            assert_eq!(sensors.say("write ATTITUDE_OUT 01"), "NO_ERROR");
+            source.replies("write ATTITUDE_OUT 01", "NO_ERROR");
         }
-        assert_eq!(navigation.say("read ATTITUDE"), "NO_ERROR Valid 01");
-        sensors.kill();
+        navigation.replies("read ATTITUDE", "NO_ERROR Valid 01");
+        source.kill();
         let vandal = Vandal::open(directory.path(), "attitude");
-        vandal.strike(&Blow {
-            word: 0,
-            value: Value::Anything(index),
-        });
-        let mut sensors = Shell::start(&directory, "sensors");
-        assert!(
-            sensors
-                .say("create-sampling ATTITUDE_OUT 64 source 1")
-                .starts_with("NO_ERROR")
-        );
-        assert_eq!(sensors.say("write ATTITUDE_OUT 02"), "NO_ERROR");
+        vandal.set(0, index);
+        let mut source = sensors();
+        source.replies("write ATTITUDE_OUT 02", "NO_ERROR");
         assert_eq!(
             navigation.say("read ATTITUDE"),
             "NO_ERROR Valid 02",
             "index {index}"
         );
-        sensors.kill();
+        source.kill();
     }
 }

@@ -3,6 +3,8 @@
 //! machine.
 #![cfg(not(loom))]
 
+mod support;
+
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -11,6 +13,7 @@ use busway_port::system::{module_of, root_of};
 use busway_port::{Partition, SamplingDestination, Store};
 use busway_system::System;
 use proptest::prelude::*;
+use support::Value;
 use tempfile::TempDir;
 
 const HOUR_NS: i64 = 3_600_000_000_000;
@@ -85,16 +88,7 @@ destinations = ["far/IN"]
     }
 
     fn strike(&self, (word, value): (usize, Value)) {
-        let offset = self.words[word % self.words.len()];
-        let mut now = [0; 8];
-        self.window.read_exact_at(&mut now, offset).expect("inside");
-        let value = match value {
-            Value::Anything(value) => value,
-            Value::Moved(by) => u64::from_ne_bytes(now).wrapping_add_signed(by),
-        };
-        self.window
-            .write_all_at(&value.to_ne_bytes(), offset)
-            .expect("inside");
+        value.write(&self.window, self.words[word % self.words.len()]);
     }
 
     fn input(&self) -> SamplingDestination<'_> {
@@ -116,13 +110,6 @@ fn written(file: &File) -> Vec<u64> {
         "the source writes the window itself"
     );
     written
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Value {
-    Anything(u64),
-    /// As much more than it was.
-    Moved(i64),
 }
 
 fn blow() -> impl Strategy<Value = (usize, Value)> {

@@ -5,32 +5,11 @@ mod contract;
 mod pci_function;
 mod window_file;
 
-use std::any::Any;
-
-use busway_transport::{Link, LinkIdentity};
-use contract::harness::Buffer;
-use contract::{BusUnderTest, Side};
 use window_file::WindowFile;
 
-/// One file, split in two halves, in the place of a resource.
-struct Pci(WindowFile);
-
-impl BusUnderTest for Pci {
-    fn new() -> Self {
-        Pci(WindowFile::of_bus("pci"))
-    }
-
-    fn open(&self, side: Side, identity: LinkIdentity) -> Box<dyn Link<Buffer>> {
-        self.0.open(side, identity)
-    }
-
-    fn attack(&self, victim: Side, seed: u64) {
-        self.0.attack(victim, seed);
-    }
-
-    fn other_version(&self, side: Side) -> Box<dyn Any> {
-        self.0.other_version(side)
-    }
+contract::bus_at_place! {
+    /// One file, split in two halves, in the place of a resource.
+    Pci(WindowFile) = WindowFile::of_bus("pci")
 }
 
 contract::contract_tests!(Pci);

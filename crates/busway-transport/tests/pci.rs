@@ -15,25 +15,9 @@ use dead_link::DeadLink;
 use pci_function::PciFunction;
 use window_file::WindowFile;
 
-/// One file in the place of a resource.
-struct Pci(WindowFile);
-
-impl BusUnderTest for Pci {
-    fn new() -> Self {
-        Pci(WindowFile::of_bus("pci"))
-    }
-
-    fn open(&self, side: Side, identity: LinkIdentity) -> Box<dyn Link<Buffer>> {
-        self.0.open(side, identity)
-    }
-
-    fn attack(&self, victim: Side, seed: u64) {
-        self.0.attack(victim, seed);
-    }
-
-    fn other_version(&self, side: Side) -> Box<dyn std::any::Any> {
-        self.0.other_version(side)
-    }
+contract::bus_at_place! {
+    /// One file in the place of a resource.
+    Pci(WindowFile) = WindowFile::of_bus("pci")
 }
 
 /// Sends and receives until an end fails: the messages delivered, in order.

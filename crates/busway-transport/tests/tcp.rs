@@ -16,7 +16,7 @@ use busway_transport::{
     Sink, Verdict,
 };
 use contract::harness::{Buffer, Collector, PATIENCE, latest, queue};
-use contract::raw::{self, bytes_of, identity};
+use contract::raw::{self, bytes_of, identity, is_up, until, went_down};
 
 type AnyLink = Box<dyn Link<Buffer>>;
 
@@ -54,31 +54,6 @@ fn open(
 /// A link of host `one`, which listens, to `two`.
 fn listening(address: SocketAddr) -> Box<dyn Link<Buffer>> {
     open(&Buses::new(identity("one", 11)), "two", true, address, None).expect("the link opens")
-}
-
-/// Polls a link until an event that `pick` wants.
-fn until<T>(link: &mut dyn Link<Buffer>, mut pick: impl FnMut(LinkEvent<Buffer>) -> Option<T>) -> T {
-    let give_up_at = Instant::now() + PATIENCE;
-    loop {
-        while let Some(event) = link.poll(Instant::now()) {
-            if let Some(found) = pick(event) {
-                return found;
-            }
-        }
-        assert!(Instant::now() < give_up_at, "waited in vain for an event");
-        std::thread::sleep(Duration::from_micros(200));
-    }
-}
-
-fn is_up(event: LinkEvent<Buffer>) -> Option<()> {
-    matches!(event, LinkEvent::Up(_)).then_some(())
-}
-
-fn went_down(event: LinkEvent<Buffer>) -> Option<String> {
-    match event {
-        LinkEvent::Down(why) => Some(why),
-        _ => None,
-    }
 }
 
 /// A peer `two` of session 22 that is a plain socket.

@@ -15,7 +15,7 @@ use busway_transport::{
 };
 use contract::Side;
 use contract::harness::{Buffer, Collector, PATIENCE, queue, sleep_on};
-use contract::raw::{self, bytes_of, identity};
+use contract::raw::{self, bytes_of, identity, is_up, until, went_down};
 use rustix::event::{PollFd, PollFlags};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use tipc_nodes::{Nodes, RawSocket};
@@ -25,31 +25,6 @@ type AnyLink = Box<dyn Link<Buffer>>;
 /// The link of host `one`, which accepts; its peer is a raw socket.
 fn accepting(instance: u32) -> AnyLink {
     tipc_nodes::open(Nodes::get(), Side::One, identity("one", 11), instance, "")
-}
-
-/// Polls a link until an event that `pick` wants.
-fn until<T>(link: &mut dyn Link<Buffer>, mut pick: impl FnMut(LinkEvent<Buffer>) -> Option<T>) -> T {
-    let give_up_at = Instant::now() + PATIENCE;
-    loop {
-        while let Some(event) = link.poll(Instant::now()) {
-            if let Some(found) = pick(event) {
-                return found;
-            }
-        }
-        assert!(Instant::now() < give_up_at, "waited in vain for an event");
-        std::thread::sleep(Duration::from_micros(200));
-    }
-}
-
-fn is_up(event: LinkEvent<Buffer>) -> Option<()> {
-    matches!(event, LinkEvent::Up(_)).then_some(())
-}
-
-fn went_down(event: LinkEvent<Buffer>) -> Option<String> {
-    match event {
-        LinkEvent::Down(why) => Some(why),
-        _ => None,
-    }
 }
 
 fn refused(event: LinkEvent<Buffer>) -> Option<String> {

@@ -1,7 +1,9 @@
 //! What the tests share: a store of their own, and partitions as processes of their own.
 #![allow(dead_code)] // Each test program uses a part of this.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 
@@ -28,6 +30,27 @@ pub fn directory() -> TempDir {
 /// The shared module's store in `directory`.
 pub fn store(directory: &TempDir) -> Store {
     Store::open(directory.path(), shared::module()).expect("open the store")
+}
+
+/// What becomes of a word that a vandal strikes.
+#[derive(Debug, Clone, Copy)]
+pub enum Value {
+    Anything(u64),
+    /// As much more than it was.
+    Moved(i64),
+}
+
+impl Value {
+    /// Writes it into the word at `offset` of `file`.
+    pub fn write(self, file: &File, offset: u64) {
+        let mut now = [0; 8];
+        file.read_exact_at(&mut now, offset).expect("inside");
+        let value = match self {
+            Value::Anything(value) => value,
+            Value::Moved(by) => u64::from_ne_bytes(now).wrapping_add_signed(by),
+        };
+        file.write_all_at(&value.to_ne_bytes(), offset).expect("inside");
+    }
 }
 
 /// Path of an example of this crate, which `cargo test` builds.
@@ -72,6 +95,14 @@ impl Shell {
         let output = BufReader::new(child.stdout.take().expect("its output"));
         let mut shell = Self { child, input, output };
         assert_eq!(shell.reply().as_deref(), Some("joined"));
+        shell
+    }
+
+    /// A process that has created a port by `create`.
+    #[track_caller]
+    pub fn start_after(directory: &TempDir, partition: &str, create: &str) -> Self {
+        let mut shell = Self::start(directory, partition);
+        assert!(shell.say(create).starts_with("NO_ERROR"), "{create}");
         shell
     }
 

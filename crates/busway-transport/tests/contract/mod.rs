@@ -82,6 +82,39 @@ pub trait BusUnderTest: Sized {
     fn clean(&self) {}
 }
 
+/// A bus whose place (a window's file, an address) opens links, attacks and pretends by itself.
+#[allow(unused_macros)] // Not every bus is one.
+macro_rules! bus_at_place {
+    ($(#[$doc:meta])* $visibility:vis $bus:ident($place:ty) = $new:expr) => {
+        $(#[$doc])*
+        $visibility struct $bus($visibility $place);
+
+        impl $crate::contract::BusUnderTest for $bus {
+            fn new() -> Self {
+                $bus($new)
+            }
+
+            fn open(
+                &self,
+                side: $crate::contract::Side,
+                identity: busway_transport::LinkIdentity,
+            ) -> Box<dyn busway_transport::Link<$crate::contract::harness::Buffer>> {
+                self.0.open(side, identity)
+            }
+
+            fn attack(&self, victim: $crate::contract::Side, seed: u64) {
+                self.0.attack(victim, seed);
+            }
+
+            fn other_version(&self, side: $crate::contract::Side) -> Box<dyn std::any::Any> {
+                self.0.other_version(side)
+            }
+        }
+    };
+}
+#[allow(unused_imports)]
+pub(crate) use bus_at_place;
+
 /// One `#[test]` for each test of the contract; with `ignore = "needs …"`, all are ignored.
 macro_rules! contract_tests {
     ($bus:ty $(, ignore = $why:literal)?) => {

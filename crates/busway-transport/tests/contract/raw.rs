@@ -2,10 +2,12 @@
 //! `src/stream/opening.rs`), not by this crate's code. The peer is host `two` of session 22, the
 //! link belongs to host `one` of session 11.
 
-use busway_core::control::{self, Body, ByteOrder, Heartbeat, Hello, PROTOCOL_VERSION};
-use busway_transport::{Direction, LinkIdentity};
+use std::time::{Duration, Instant};
 
-use super::harness::Buffer;
+use busway_core::control::{self, Body, ByteOrder, Heartbeat, Hello, PROTOCOL_VERSION};
+use busway_transport::{Direction, Link, LinkEvent, LinkIdentity};
+
+use super::harness::{Buffer, PATIENCE};
 
 /// Accepts a channel's connection.
 pub const ANSWER: &[u8; 8] = b"BUSC ok\n";
@@ -60,4 +62,29 @@ pub fn opening(direction: Direction, channel: u32, token: &[u8], from: u64, to: 
 /// A message as it crosses the bus.
 pub fn bytes_of(message: &Buffer) -> Vec<u8> {
     [&message.head.encode()[..], &message.user_header, &message.payload].concat()
+}
+
+/// Polls a link until an event that `pick` wants.
+pub fn until<T>(link: &mut dyn Link<Buffer>, mut pick: impl FnMut(LinkEvent<Buffer>) -> Option<T>) -> T {
+    let give_up_at = Instant::now() + PATIENCE;
+    loop {
+        while let Some(event) = link.poll(Instant::now()) {
+            if let Some(found) = pick(event) {
+                return found;
+            }
+        }
+        assert!(Instant::now() < give_up_at, "waited in vain for an event");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+pub fn is_up(event: LinkEvent<Buffer>) -> Option<()> {
+    matches!(event, LinkEvent::Up(_)).then_some(())
+}
+
+pub fn went_down(event: LinkEvent<Buffer>) -> Option<String> {
+    match event {
+        LinkEvent::Down(why) => Some(why),
+        _ => None,
+    }
 }

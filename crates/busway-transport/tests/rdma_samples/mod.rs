@@ -2,43 +2,24 @@
 //! of their own.
 #![allow(dead_code)] // No test binary uses all of it.
 
-use std::any::Any;
 use std::net::SocketAddr;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use busway_transport::{
-    ChannelEnd, ChannelId, Head, Kind, Landing, Link, LinkEvent, LinkIdentity, Message, Receiver, Refused,
-    SegmentId, Sender, Sink, Verdict,
+    ChannelEnd, ChannelId, Head, Kind, Landing, Link, LinkEvent, Message, Receiver, Refused, SegmentId,
+    Sender, Sink, Verdict,
 };
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-use crate::contract::harness::{Buffer, LANE, PATIENCE, fill, identity, is_filled, queue};
-use crate::contract::{BusUnderTest, Side};
+use crate::contract::Side;
+use crate::contract::harness::{LANE, PATIENCE, fill, identity, is_filled, queue};
 use crate::rdma_place::RdmaPlace;
 
 /// The place of a process that a test has started.
 pub const PLACE: &str = "BUSWAY_TEST_PLACE";
 
-pub struct RdmaSend(pub RdmaPlace);
-
-impl BusUnderTest for RdmaSend {
-    fn new() -> Self {
-        RdmaSend(RdmaPlace::new("rdma-send"))
-    }
-
-    fn open(&self, side: Side, identity: LinkIdentity) -> Box<dyn Link<Buffer>> {
-        self.0.open(side, identity)
-    }
-
-    fn attack(&self, victim: Side, seed: u64) {
-        self.0.attack(victim, seed);
-    }
-
-    fn other_version(&self, side: Side) -> Box<dyn Any> {
-        self.0.other_version(side)
-    }
-}
+crate::contract::bus_at_place!(pub RdmaSend(RdmaPlace) = RdmaPlace::new("rdma-send"));
 
 /// Memory that is never given back, so that its name always means it.
 pub fn leaked(len_bytes: usize) -> &'static mut [u8] {

@@ -1,8 +1,11 @@
 //! Two partitions written with the macro of `a653rs`, as for any hypervisor: `ping` counts, over
 //! sampling and over queuing ports, and `pong` sends each number back over a port of the same kind.
 //!
-//! `busway-test-a653rs ping|pong`, with the partition in the environment. `ping` ends when all
-//! numbers have come back.
+//!   BUSWAY_SYSTEM=ping_pong.toml BUSWAY_PARTITION=ping ping_pong ping
+//!   BUSWAY_SYSTEM=ping_pong.toml BUSWAY_PARTITION=pong ping_pong pong
+//!
+//! `ping` ends when all numbers have come back. The end-to-end tests run the same program, on two
+//! hosts.
 #![allow(unsafe_code, static_mut_refs, missing_docs)] // What the macro of a653rs makes has all three.
 
 use std::sync::atomic::{AtomicU32, Ordering};
