@@ -112,6 +112,16 @@ impl ChannelConfig {
     }
 }
 
+impl ChannelConfig {
+    /// A register of a sampling channel outside this host's store, if only such ones have the
+    /// messages' payloads: the source or all destinations are on other hosts.
+    pub(crate) fn payloads_elsewhere(&self) -> Option<&FarMemory> {
+        let is_read_here = !self.destinations.is_empty();
+        let copy = self.copies.first().filter(|_| !is_read_here);
+        self.landing.as_ref().or(copy)
+    }
+}
+
 /// A sampling channel's register in memory that one host writes and another one reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FarMemory {

@@ -121,7 +121,7 @@ impl Observer {
         let (spec, layout) = self.store.channel_file(channel)?;
         let view = spec.open_to_look()?.view()?;
         match layout {
-            ChannelLayout::Sampling(layout) => match &channel.landing {
+            ChannelLayout::Sampling(layout) => match channel.payloads_elsewhere() {
                 Some(far) => self.landed(channel, far, layout.register),
                 None => Ok(Seen::Sampling {
                     window: view.window(),
@@ -147,7 +147,7 @@ impl Observer {
         }
     }
 
-    /// A register that another host's partitions write.
+    /// A register that one host's partitions write in another one's memory.
     fn landed(
         &self,
         channel: &ChannelConfig,

@@ -31,6 +31,15 @@ struct Hosts {
 impl Hosts {
     /// `link` goes into the link's table, `size` is that of the messages.
     fn new(link: &str, size: usize) -> Self {
+        Self::with_destinations(link, size, r#"["near/IN", "far/IN", "far/TOO"]"#)
+    }
+
+    /// Without a destination on the source's host.
+    fn apart(size: usize) -> Self {
+        Self::with_destinations("", size, r#"["far/IN", "far/TOO"]"#)
+    }
+
+    fn with_destinations(link: &str, size: usize, destinations: &str) -> Self {
         let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
         let at = directory.path().display();
         let text = format!(
@@ -62,7 +71,7 @@ ports = [
 [[channel]]
 name = "s"
 source = "source/OUT"
-destinations = ["near/IN", "far/IN", "far/TOO"]
+destinations = {destinations}
 "#
         );
         let system = System::parse(&text, "system.toml".as_ref()).unwrap_or_else(|error| panic!("{error}"));
@@ -267,6 +276,33 @@ fn an_onlooker_sees_what_a_partition_sees_and_makes_nothing() {
 }
 
 #[test]
+fn source_without_destination_at_home_stores_no_payload_and_is_seen_all_the_same() {
+    const SIZE: usize = 8 << 10;
+    let hosts = Hosts::apart(SIZE);
+    let (far, source) = (hosts.join("b", "far"), hosts.join("a", "source"));
+    let port = input(&far, "IN");
+    for round in 1..=9_u8 {
+        let message = vec![round; SIZE - usize::from(round)];
+        out(&source).write(&message).expect("written");
+        let mut buffer = vec![0; SIZE];
+        let read = port.read(&mut buffer).expect("a message");
+        assert_eq!(
+            (&buffer[..read.length], read.validity),
+            (&message[..], Validity::Valid)
+        );
+        let seen = Observer::new(root_of(&hosts.system, "a"), module_of(&hosts.system, "a"))
+            .expect("possible")
+            .port(&PortRef::new("source", "OUT"))
+            .expect("there")
+            .expect("configured");
+        let seen = seen.message().expect("written");
+        assert_eq!((seen.bytes, seen.number), (message, u64::from(round)));
+    }
+    let stored = fs::metadata(root_of(&hosts.system, "a").join("channel-s")).expect("the channel's file");
+    assert!(stored.len() < SIZE as u64, "{} bytes", stored.len());
+}
+
+#[test]
 fn a_window_that_cannot_be_had_is_an_error_that_names_it() {
     let hosts = Hosts::new("", 64);
     fs::create_dir(hosts.directory.path().join("window")).expect("a directory in its place");
@@ -422,8 +458,12 @@ fn the_writer_that_is_killed() {
 
 #[test]
 fn a_writer_killed_at_any_step_leaves_a_whole_message_on_the_other_host() {
-    for step in STEPS {
-        let hosts = Hosts::new("", 64);
+    for (step, has_near) in STEPS.into_iter().flat_map(|step| [(step, true), (step, false)]) {
+        let hosts = if has_near {
+            Hosts::new("", 64)
+        } else {
+            Hosts::apart(64)
+        };
         let (far, source) = (hosts.join("b", "far"), hosts.join("a", "source"));
         let (port, source) = (input(&far, "IN"), out(&source));
         // Several rounds, so that every slot is hit.

@@ -54,13 +54,7 @@ fn connect(store: &Store, reference: &PortRef, area: &Area) -> Result<End, Store
             let body = opened.area()?;
             let copies = copies(channel, layout, &body)?;
             let written = Counting(area).load().writes;
-            End::SamplingSource(Register::new(
-                body,
-                layout.register,
-                channel.clock,
-                copies,
-                written,
-            ))
+            End::SamplingSource(Register::new(body, layout.stored, channel.clock, copies, written))
         }
         (ChannelLayout::Sampling(layout), false) => End::SamplingDestination(match &channel.landing {
             Some(far) => {

@@ -146,7 +146,11 @@ pub(crate) enum ChannelLayout {
 /// A sampling channel's body.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SamplingLayout {
+    /// The register that destinations read.
     pub(crate) register: register::Layout,
+    /// The register in the store. Without a destination at home it has no room for payloads: it
+    /// counts the messages and keeps their times.
+    pub(crate) stored: register::Layout,
     /// Registers in other hosts' memory.
     pub(crate) copies: usize,
     /// Whether the register lies in memory that another host writes: then there is nothing here.
@@ -156,7 +160,7 @@ pub(crate) struct SamplingLayout {
 impl SamplingLayout {
     /// Where [`copies`] begin.
     pub(crate) fn copies_offset(self) -> usize {
-        self.register.required_bytes().next_multiple_of(128)
+        self.stored.required_bytes().next_multiple_of(128)
     }
 
     pub(crate) fn copies_bytes(self) -> usize {
@@ -195,9 +199,18 @@ impl ChannelLayout {
         let max_size_bytes = ports(&channel.source).map_or(1, |port| port.max_size());
         let depth = |reference| ports(reference).and_then(|port| port.kind.max_messages());
         if depth(&channel.source).is_none() {
-            let register = register::Layout::new(channel.slots, max_size_bytes);
+            let register = |max_size_bytes| {
+                let layout = register::Layout::new(channel.slots, max_size_bytes);
+                layout.map_err(|error| size(error.to_string()))
+            };
+            let stored_bytes = if channel.destinations.is_empty() {
+                0
+            } else {
+                max_size_bytes
+            };
             return Ok(Self::Sampling(SamplingLayout {
-                register: register.map_err(|error| size(error.to_string()))?,
+                register: register(max_size_bytes)?,
+                stored: register(stored_bytes)?,
                 copies: channel.copies.len(),
                 has_landing: channel.landing.is_some(),
             }));
