@@ -225,7 +225,9 @@ fn copy(criterion: &mut Criterion) {
         4096,
         16384,
         65536,
+        1 << 18,
         1 << 20,
+        1 << 22,
     ] {
         group.throughput(Throughput::Bytes(size as u64));
         let memory = window(size + LINE_BYTES);

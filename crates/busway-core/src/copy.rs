@@ -19,6 +19,13 @@ pub(crate) const BULK_BYTES: usize = 64;
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
 const STRING_BYTES: usize = 1024;
 
+/// From this length on the loop wins again: the string instruction pays for source and target that
+/// differ in their place within a line, as a user's buffer and the payload of a slot do (measured
+/// on an AMD EPYC, loop against instruction: 6.5 and 8.3 us at 256 KiB, 27 and 25 us at 1 MiB, 159
+/// and 268 us at 4 MiB).
+#[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
+const LONG_BYTES: usize = 256 << 10;
+
 /// Copies `len_bytes` bytes, in no particular order among themselves.
 ///
 /// Ordered against what comes before and after as any load or store is: x86 keeps string and vector
@@ -31,7 +38,7 @@ const STRING_BYTES: usize = 1024;
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
 #[inline]
 pub(crate) unsafe fn bulk(into: *mut u8, from: *const u8, len_bytes: usize) {
-    if len_bytes < STRING_BYTES {
+    if !(STRING_BYTES..LONG_BYTES).contains(&len_bytes) {
         // SAFETY: passed on.
         return unsafe { vectors(into, from, len_bytes) };
     }

@@ -22,7 +22,7 @@ fn what_is_written_in_any_parts_is_read_back_in_any_pieces_on_every_medium() {
         &[0, 1, 9, 70, 130]
     } else {
         &[
-            0, 1, 7, 8, 9, 40, 63, 64, 65, 80, 127, 200, 1023, 1024, 1100, 5000,
+            0, 1, 7, 8, 9, 40, 63, 64, 65, 80, 127, 200, 1023, 1024, 1100, 5000, 262_143, 262_144, 300_001,
         ]
     };
     for medium in [Medium::Coherent, Medium::WriteCombining, Medium::Device] {
