@@ -32,6 +32,7 @@
 
 mod diagnostic;
 mod direct;
+mod execution;
 mod link;
 mod model;
 mod parse;
@@ -47,6 +48,10 @@ use std::path::{Path, PathBuf};
 pub use busway_buses::{BusSettings, HostTable};
 pub use diagnostic::{Diagnostic, Severity, SystemError};
 pub use direct::{FarQueue, FarRegister, PortArea};
+pub use execution::{
+    Execution, Fault, FaultAction, FaultTable, MAX_PRIORITY, MAX_PROCESSORS, MAX_WINDOWS, MIN_WINDOW_NS,
+    Program, SchedulingPolicy, Window,
+};
 pub use link::{Large, Link, LinkBus, LinkOf};
 pub use model::{
     DEFAULT_LANE, GatewayRules, Host, Iceoryx2Domain, KeepRule, Lane, MAX_DEPTH, Policy, ServicePlan,

@@ -26,6 +26,9 @@ pub struct Host {
     /// Whether a gateway runs there; `false` for a real-time core whose programs use Busway's C
     /// headers.
     pub gateway: bool,
+    /// Length in nanoseconds of the major frame, after which the windows of this host's partitions
+    /// repeat; `None`: its partitions run all the time.
+    pub major_frame_ns: Option<u64>,
 }
 
 /// The iceoryx2 domain of a host. With nothing set, it is the one that programs get by default on

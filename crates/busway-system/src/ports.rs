@@ -9,6 +9,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::execution::Execution;
+
 /// Longest name of a partition, port or channel in bytes: ARINC 653's `MAX_NAME_LENGTH`.
 pub const MAX_NAME_BYTES: usize = 32;
 
@@ -30,6 +32,8 @@ pub struct Partition {
     pub host: String,
     /// In the order of the file. Names are unique.
     pub ports: Vec<Port>,
+    /// How its processes run.
+    pub execution: Execution,
 }
 
 /// One port of a partition.

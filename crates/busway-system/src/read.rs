@@ -171,6 +171,11 @@ impl<'a, 'i> Fields<'a, 'i> {
 
     /// A time in nanoseconds, more than 0, written as a text such as `"20ms"`.
     pub(crate) fn duration_ns(&self, field: &str, notes: &mut Notes<'_>) -> Option<u64> {
+        self.time_ns(field, 1, notes)
+    }
+
+    /// A time in nanoseconds, at least `least_ns`, written as a text such as `"20ms"`.
+    pub(crate) fn time_ns(&self, field: &str, least_ns: u64, notes: &mut Notes<'_>) -> Option<u64> {
         let value = self.get(field)?;
         let right = "write for example \"20ms\" or \"2s\"";
         let read = match value.get_ref().as_str() {
@@ -180,7 +185,7 @@ impl<'a, 'i> Fields<'a, 'i> {
                 Ok(duration) => i64::try_from(duration.as_nanos())
                     .ok()
                     .and_then(|ns| u64::try_from(ns).ok())
-                    .filter(|ns| *ns > 0)
+                    .filter(|ns| *ns >= least_ns)
                     .ok_or_else(|| format!("{text:?} is out of range; {right}")),
             },
         };

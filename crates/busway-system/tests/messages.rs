@@ -64,7 +64,9 @@ fn the_source_line_stands_below_with_a_caret() {
 fn columns_count_characters_and_not_bytes() {
     host_a(
         "[host.a]\nstatus = \"ü\"\nx = {\"ä\" = 1}\n",
-        &["s.toml:3:1: host.a.x: unknown key `x`; known here: `iceoryx2`, `status`, `ports` or `gateway`"],
+        &[
+            "s.toml:3:1: host.a.x: unknown key `x`; known here: `iceoryx2`, `status`, `ports`, `gateway` or `major_frame`",
+        ],
     );
     host_a(
         "[host.a]\niceoryx2 = { prefix = \"ü\", root = \"/x\" }\n",

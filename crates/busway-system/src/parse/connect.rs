@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::draft::{Draft, DraftChannel, DraftEnd, DraftPartition, Spot};
 use crate::diagnostic::{Notes, nearest, one_of};
+use crate::execution::Execution;
 use crate::link::Link;
 use crate::model::{Host, Lane};
 use crate::ports::{Channel, Direction, Partition, Port, PortKind, PortRef, WhenFull};
@@ -75,6 +76,8 @@ fn partitions<'a>(
             id: id_of(written, draft, &mut next_id),
             host: host_of(written, hosts, notes).unwrap_or_default(),
             ports: written.ports.iter().map(|port| port.port.clone()).collect(),
+            // Filled by `schedule::apply`.
+            execution: Execution::default(),
         });
     }
     warn_of_shared_ids(draft, notes);

@@ -4,8 +4,12 @@
 //! Contract: its reader has checked and reported each thing by itself; places and keys are kept for
 //! what can only be checked together.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
 use crate::System;
 use crate::diagnostic::{Notes, SourceSpan};
+use crate::execution::{Fault, FaultAction};
 use crate::ports::{Channel, MAX_NAME_BYTES, Port, WhenFull};
 
 /// Everything found in a system file and in the module file that it includes.
@@ -13,6 +17,8 @@ use crate::ports::{Channel, MAX_NAME_BYTES, Port, WhenFull};
 pub(crate) struct Draft {
     pub(crate) partitions: Vec<DraftPartition>,
     pub(crate) channels: Vec<DraftChannel>,
+    /// The major frame of an XML file's schedule, in ns, for hosts that give none themselves.
+    pub(crate) major_frame: Option<(u64, Spot)>,
 }
 
 impl Draft {
@@ -49,6 +55,66 @@ pub(crate) struct DraftPartition {
     pub(crate) id: Option<i32>,
     pub(crate) host: Option<(String, Spot)>,
     pub(crate) ports: Vec<DraftPort>,
+    pub(crate) execution: DraftExecution,
+    pub(crate) spot: Spot,
+}
+
+/// What is written about the execution of a partition.
+#[derive(Debug, Default)]
+pub(crate) struct DraftExecution {
+    pub(crate) command: Option<(Vec<String>, Spot)>,
+    pub(crate) directory: Option<(PathBuf, Spot)>,
+    pub(crate) environment: Option<(BTreeMap<String, String>, Spot)>,
+    pub(crate) processors: Option<(Vec<usize>, Spot)>,
+    pub(crate) policy: Option<(PolicyName, Spot)>,
+    pub(crate) priority: Option<(u8, Spot)>,
+    pub(crate) windows: Vec<DraftWindow>,
+    /// The partition's period in ns, where an XML file says it.
+    pub(crate) period_ns: Option<u64>,
+    /// By [`Fault`]; `None`: the default.
+    pub(crate) on_fault: [Option<FaultAction>; Fault::ALL.len()],
+    pub(crate) restart_limit: Option<u32>,
+}
+
+impl DraftExecution {
+    /// Replaces what `over` says too.
+    pub(crate) fn replace_by(&mut self, over: DraftExecution) {
+        fn replace<T>(own: &mut Option<T>, over: Option<T>) {
+            if over.is_some() {
+                *own = over;
+            }
+        }
+        replace(&mut self.command, over.command);
+        replace(&mut self.directory, over.directory);
+        replace(&mut self.environment, over.environment);
+        replace(&mut self.processors, over.processors);
+        replace(&mut self.policy, over.policy);
+        replace(&mut self.priority, over.priority);
+        replace(&mut self.restart_limit, over.restart_limit);
+        if !over.windows.is_empty() {
+            self.windows = over.windows;
+            self.period_ns = None;
+        }
+        for (own, over) in self.on_fault.iter_mut().zip(over.on_fault) {
+            replace(own, over);
+        }
+    }
+}
+
+/// A scheduling policy without its priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PolicyName {
+    Other,
+    Fifo,
+    RoundRobin,
+}
+
+/// A window as it is written: repeated with `period_ns`, if there is one.
+#[derive(Debug)]
+pub(crate) struct DraftWindow {
+    pub(crate) offset_ns: u64,
+    pub(crate) duration_ns: u64,
+    pub(crate) period_ns: Option<u64>,
     pub(crate) spot: Spot,
 }
 

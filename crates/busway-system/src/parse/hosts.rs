@@ -8,7 +8,7 @@ use crate::diagnostic::Notes;
 use crate::model::{Host, Iceoryx2Domain};
 use crate::read::{Fields, unknown_key};
 
-const KEYS: [&str; 4] = ["iceoryx2", "status", "ports", "gateway"];
+const KEYS: [&str; 5] = ["iceoryx2", "status", "ports", "gateway", "major_frame"];
 const ICEORYX2_KEYS: [&str; 3] = ["config", "root_path", "prefix"];
 
 /// Longest host name in bytes: it crosses the bus in every hello.
@@ -87,12 +87,14 @@ fn one(name: &str, host: Option<&Fields<'_, '_>>, folder: &Path, notes: &mut Not
         status: None,
         ports: None,
         gateway: true,
+        major_frame_ns: None,
     };
     let Some(host) = host else { return read };
     host.only(&KEYS, notes);
     read.status = path(host, "status", "/run/busway/status.json", folder, notes);
     read.ports = path(host, "ports", "/dev/shm/busway-ports", folder, notes);
     read.gateway = host.flag("gateway", notes).unwrap_or(true);
+    read.major_frame_ns = host.duration_ns("major_frame", notes);
     let Some(domain) = host
         .get("iceoryx2")
         .and_then(|it| Fields::of(it, host.key_of("iceoryx2"), notes))

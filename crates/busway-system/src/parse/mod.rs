@@ -5,11 +5,13 @@ mod bus_tables;
 mod connect;
 mod cores;
 pub(crate) mod draft;
+mod execution;
 mod hosts;
 mod links;
 mod module;
 mod partitions;
 mod rules;
+mod schedule;
 mod unused;
 
 use std::path::Path;
@@ -64,7 +66,7 @@ pub(crate) fn system(text: &str, file: &Path, files: &mut Files<'_>) -> Result<S
     };
     root.only(&TABLES, &mut notes);
 
-    let hosts = hosts::read(&root, file, &mut notes);
+    let mut hosts = hosts::read(&root, file, &mut notes);
     let links = links::read(&root, &hosts, &mut notes);
     across::check(&root, &links, &mut notes);
     let gateway = rules::gateway(&root, &mut notes);
@@ -74,7 +76,8 @@ pub(crate) fn system(text: &str, file: &Path, files: &mut Files<'_>) -> Result<S
     let module = module::read(&root, file, files, &mut draft, &mut notes);
     partitions::read(&root, &mut draft, &mut notes);
     rules::check_lanes_are_used(&root, &lanes, &services, &draft, &mut notes);
-    let (partitions, channels) = connect::connect(&draft, &hosts, &links, &lanes, &mut notes);
+    let (mut partitions, channels) = connect::connect(&draft, &hosts, &links, &lanes, &mut notes);
+    schedule::apply(&draft, &mut hosts, &mut partitions, file, &mut notes);
 
     let mut system = System {
         file: file.to_path_buf(),
@@ -107,14 +110,17 @@ fn xml_alone(text: &str, file: &Path, files: &mut Files<'_>) -> Result<System, S
         channel.buses.clear();
         channel.lane = None;
     }
-    let hosts = vec![Host {
+    let mut hosts = vec![Host {
         name: LOCAL_HOST.to_string(),
         iceoryx2: Iceoryx2Domain::default(),
         status: None,
         ports: None,
         gateway: true,
+        major_frame_ns: None,
     }];
-    let (partitions, channels) = connect::connect(&module.draft, &hosts, &[], &[Lane::default()], &mut notes);
+    let (mut partitions, channels) =
+        connect::connect(&module.draft, &hosts, &[], &[Lane::default()], &mut notes);
+    schedule::apply(&module.draft, &mut hosts, &mut partitions, file, &mut notes);
     let warnings = notes.finish()?;
     Ok(System {
         file: file.to_path_buf(),

@@ -1,17 +1,19 @@
 //! `[module]`: an ARINC 653 XML file that belongs to the system, and where its partitions run.
 //!
 //! The XML file is left as it was made for another system; host and bus are named here where it has
-//! no extension elements.
+//! no extension elements, and programs, which no such file names.
 
+use std::ops::Range;
 use std::path::Path;
 use std::rc::Rc;
 
 use super::draft::{Draft, DraftChannel, DraftPartition, Spot};
+use super::execution;
 use crate::diagnostic::{Notes, nearest, one_of};
 use crate::read::Fields;
 use crate::xml::{self, Files};
 
-const KEYS: [&str; 4] = ["name", "xml", "hosts", "buses"];
+const KEYS: [&str; 5] = ["name", "xml", "hosts", "buses", "partition"];
 
 /// The module's name, from here or from the XML file; what the XML file says is added to `draft`.
 pub(super) fn read(
@@ -59,9 +61,35 @@ pub(super) fn read(
             assign(&assigned, field == "hosts", &mut included.draft, notes);
         }
     }
+    if let Some(table) = table
+        .get("partition")
+        .and_then(|it| Fields::of(it, table.key_of("partition"), notes))
+        .filter(|_| is_read)
+    {
+        complete(&table, &mut included.draft, notes);
+    }
+    draft.major_frame = included.draft.major_frame.take();
     draft.partitions.append(&mut included.draft.partitions);
     draft.channels.append(&mut included.draft.channels);
     own_name.or(included.name)
+}
+
+/// `[module.partition.NAME]`: how a partition of the XML file runs; goes over what that file says.
+fn complete(table: &Fields<'_, '_>, draft: &mut Draft, notes: &mut Notes<'_>) {
+    for (name, span, value) in table.entries() {
+        let Some(fields) = Fields::of(value, table.key_of(name), notes) else {
+            continue;
+        };
+        fields.only(&execution::KEYS, notes);
+        let over = execution::read(&fields, notes);
+        match draft.partitions.iter_mut().find(|it| it.name == name) {
+            Some(partition) => partition.execution.replace_by(over),
+            None => {
+                let known = draft.partitions.iter().map(|it| it.name.as_str()).collect();
+                note_unknown("partition", name, known, &span, table.key_of(name), notes);
+            }
+        }
+    }
 }
 
 /// `PARTITION = "HOST"` or `CHANNEL = "BUS"`; goes over what the XML file says.
@@ -98,11 +126,21 @@ fn assign(table: &Fields<'_, '_>, is_hosts: bool, draft: &mut Draft, notes: &mut
             let names = draft.channels.iter().filter_map(|it| it.name.as_ref());
             names.map(|(name, _)| name.as_str()).collect()
         };
-        let mend = match nearest(name, known.iter().copied()) {
-            Some(near) => format!("write `{near}`"),
-            None => format!("it has {}", one_of(known)),
-        };
-        let problem = format!("the module has no {what} {name:?}");
-        notes.error(&span, table.key_of(name), problem, mend);
+        note_unknown(what, name, known, &span, table.key_of(name), notes);
     }
+}
+
+fn note_unknown(
+    what: &str,
+    name: &str,
+    known: Vec<&str>,
+    span: &Range<usize>,
+    key: String,
+    notes: &mut Notes<'_>,
+) {
+    let mend = match nearest(name, known.iter().copied()) {
+        Some(near) => format!("write `{near}`"),
+        None => format!("it has {}", one_of(known)),
+    };
+    notes.error(span, key, format!("the module has no {what} {name:?}"), mend);
 }

@@ -1,5 +1,6 @@
 //! `[[partition]]` and the ports in it, `[[channel]]`.
 
+use super::execution;
 use crate::diagnostic::Notes;
 use crate::parse::draft::{Draft, DraftChannel, DraftEnd, DraftPartition, DraftPort, Spot, check_name};
 use crate::parse::links::bus_list;
@@ -51,7 +52,8 @@ pub(super) fn read(root: &Fields<'_, '_>, draft: &mut Draft, notes: &mut Notes<'
 }
 
 fn partition(table: &Fields<'_, '_>, notes: &mut Notes<'_>) -> Option<DraftPartition> {
-    table.only(&PARTITION_KEYS, notes);
+    let known: Vec<&str> = PARTITION_KEYS.into_iter().chain(execution::KEYS).collect();
+    table.only(&known, notes);
     let mut ports = Vec::new();
     for field in ["ports", "port"] {
         for port_table in table.tables(field, notes) {
@@ -71,6 +73,7 @@ fn partition(table: &Fields<'_, '_>, notes: &mut Notes<'_>) -> Option<DraftParti
         id,
         host,
         ports,
+        execution: execution::read(table, notes),
         spot,
     })
 }
@@ -166,7 +169,7 @@ fn refuse(table: &Fields<'_, '_>, fields: &[&str], owner: &str, notes: &mut Note
     }
 }
 
-fn missing(table: &Fields<'_, '_>, field: &str, example: &str, notes: &mut Notes<'_>) {
+pub(super) fn missing(table: &Fields<'_, '_>, field: &str, example: &str, notes: &mut Notes<'_>) {
     notes.error(
         &table.span,
         &table.key,

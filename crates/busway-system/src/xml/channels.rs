@@ -172,7 +172,7 @@ fn end_of(
 }
 
 /// The name of the partition, which may be given by its identifier alone.
-fn partition_of(
+pub(super) fn partition_of(
     element: &Element<'_>,
     key: &str,
     partitions: &[DraftPartition],

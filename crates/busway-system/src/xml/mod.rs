@@ -10,7 +10,8 @@
 //!   `Definition`, `ARINC653_Ports`, `Queueing_Port`, sizes with `K` and `M`, `Refresh="10ms"`;
 //! - `Partition_Configuration` in the place of `Partition`.
 //!
-//! Schedules, memory and health monitoring are not Busway's: their elements are known and skipped.
+//! The schedule and the tables of the health monitor are for `busway module run`: see [`schedule`]
+//! and [`health`]. Memory is not Busway's: its elements are known and skipped.
 //! Unknown elements and attributes are warnings. The elements of the namespace [`NAMESPACE`] are
 //! Busway's extensions: see [`extension`].
 //!
@@ -21,7 +22,9 @@
 
 mod channels;
 mod extension;
+mod health;
 mod partitions;
+mod schedule;
 mod tree;
 
 use std::path::Path;
@@ -46,14 +49,9 @@ const MAX_FILES: usize = 256;
 const ROOTS: [&str; 2] = ["ARINC_653_Module", "chpok-configuration"];
 
 /// What a module holds that is not about ports.
-const SKIPPED: [&str; 18] = [
-    "System_HM_Table",
-    "Module_HM_Table",
-    "Partition_HM_Table",
+const SKIPPED: [&str; 13] = [
     "MultiPartition_HM_Table",
     "HM_Table",
-    "Module_Schedule",
-    "Schedule",
     "Partition_Memory",
     "Memory_Regions",
     "Memory_Blocks",
@@ -68,11 +66,24 @@ const SKIPPED: [&str; 18] = [
 ];
 
 /// What a module holds that is read.
-const READ: [&str; 4] = [
+const READ: [&str; 7] = [
     "Partition",
     "Partition_Configuration",
     "Partitions",
     "Connection_Table",
+    "Module_Schedule",
+    "Schedule",
+    "Partition_HM_Table",
+];
+
+/// What names partitions, which may stand behind it.
+const READ_LAST: [&str; 6] = [
+    "Connection_Table",
+    "Module_Schedule",
+    "Schedule",
+    "System_HM_Table",
+    "Module_HM_Table",
+    "Partition_HM_Table",
 ];
 
 /// What one XML module says.
@@ -135,12 +146,13 @@ fn module(root: &Element<'_>, notes: &mut Notes<'_>) -> Module {
             .map(|attribute| attribute.value.to_string()),
         draft: Draft::default(),
     };
-    let mut tables = Vec::new();
-    walk_module(root, &mut module.draft, &mut tables, notes);
-    // Channels name partitions that may stand behind them.
-    for table in &tables {
+    let mut last = Vec::new();
+    walk_module(root, &mut module.draft, &mut last, notes);
+    for table in last.iter().filter(|it| it.name() == "Connection_Table") {
         channels::read(table, &mut module.draft, notes);
     }
+    schedule::read(&last, &mut module.draft, notes);
+    health::read(&last, &mut module.draft, notes);
     // After an error they may only have been unreadable.
     if module.draft.partitions.is_empty() && !notes.has_errors() {
         notes.warning_at(
@@ -156,7 +168,7 @@ fn module(root: &Element<'_>, notes: &mut Notes<'_>) -> Module {
 fn walk_module<'a>(
     parent: &Element<'a>,
     draft: &mut Draft,
-    tables: &mut Vec<Element<'a>>,
+    last: &mut Vec<Element<'a>>,
     notes: &mut Notes<'_>,
 ) {
     for child in parent.children() {
@@ -171,7 +183,7 @@ fn walk_module<'a>(
                 }
             }
             "Partitions" => wrapped(&child, draft, notes),
-            "Connection_Table" => tables.push(child),
+            name if READ_LAST.contains(&name) => last.push(child),
             name if SKIPPED.contains(&name) => {}
             _ => unknown(&child, parent.name(), &READ, notes),
         }

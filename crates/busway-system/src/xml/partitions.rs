@@ -1,13 +1,13 @@
 //! `Partition` with its `Sampling_Port`s and `Queuing_Port`s.
 
 use super::tree::{Attribute, Element, number};
-use super::{extension, spot, unknown};
+use super::{extension, health, spot, unknown};
 use crate::diagnostic::{Notes, nearest, one_of};
-use crate::parse::draft::{DraftPartition, DraftPort, Spot, check_name};
+use crate::parse::draft::{DraftExecution, DraftPartition, DraftPort, Spot, check_name};
 use crate::ports::{Direction, Discipline, MAX_MESSAGE_BYTES, MAX_MESSAGES, Port, PortKind};
 
 /// What a partition holds that is not about ports.
-const SKIPPED: [&str; 13] = [
+const SKIPPED: [&str; 12] = [
     "Process",
     "PartitionConfiguration",
     "Memory",
@@ -18,12 +18,17 @@ const SKIPPED: [&str; 13] = [
     "ARINC653_Blackboards",
     "ARINC653_Events",
     "ARINC653_Semaphores",
-    "HM_Table",
     "Error_Handler",
     "PartitionAccess",
 ];
 
-const READ: [&str; 4] = ["Sampling_Port", "Queuing_Port", "ARINC653_Ports", "Definition"];
+const READ: [&str; 5] = [
+    "Sampling_Port",
+    "Queuing_Port",
+    "ARINC653_Ports",
+    "Definition",
+    "HM_Table",
+];
 
 const NAMES: [&str; 2] = ["PartitionName", "Name"];
 const IDENTIFIERS: [&str; 2] = ["PartitionIdentifier", "Identifier"];
@@ -73,6 +78,7 @@ pub(super) fn read(element: &Element<'_>, notes: &mut Notes<'_>) -> Option<Draft
         id,
         host: None,
         ports: Vec::new(),
+        execution: DraftExecution::default(),
         spot: Spot {
             key: format!("{key}/@{}", name.name),
             ..name.spot
@@ -100,6 +106,7 @@ fn walk(
             // One level: ports stand nowhere deeper.
             "ARINC653_Ports" if is_partition => walk(&child, key, partition, false, notes),
             "Definition" if is_partition => {}
+            "HM_Table" if is_partition => health::of_partition(&child, &mut partition.execution, notes),
             name if SKIPPED.contains(&name) => {}
             _ => unknown(&child, key, &READ, notes),
         }
@@ -306,7 +313,7 @@ pub(super) fn seconds_ns(attribute: &Attribute<'_>, notes: &mut Notes<'_>) -> Op
 }
 
 /// JetOS: whole seconds, milliseconds or nanoseconds by their unit; without one, nanoseconds.
-fn refresh_ns(attribute: &Attribute<'_>, notes: &mut Notes<'_>) -> Option<u64> {
+pub(super) fn refresh_ns(attribute: &Attribute<'_>, notes: &mut Notes<'_>) -> Option<u64> {
     let text = attribute.value;
     let units = [
         ("ns", 1),
