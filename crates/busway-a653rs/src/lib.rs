@@ -66,6 +66,7 @@ impl ApexPartitionP4 for Busway {
             start_condition: match status.start_condition {
                 apex::StartCondition::NormalStart => StartCondition::NormalStart,
                 apex::StartCondition::PartitionRestart => StartCondition::PartitionRestart,
+                apex::StartCondition::HmPartitionRestart => StartCondition::HmPartitionRestart,
             },
             ..unknown
         }

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use busway_port::apex::{Refusal, ReturnCode};
+use busway_port::apex::{Refusal, ReturnCode, SystemTime};
 use busway_port::system::{module_of, root_of};
 use busway_port::{JoinError, Partition, Store, StoreError};
 use busway_system::{Severity, System, SystemError};
@@ -26,6 +26,8 @@ const STORE: &str = "BUSWAY_STORE";
 #[derive(Debug)]
 pub(crate) struct Joined {
     pub(crate) partition: Partition,
+    /// Its period and how long it runs in each, in ns, where the system file gives it windows.
+    pub(crate) period_and_duration_ns: Option<(SystemTime, SystemTime)>,
     /// Longest message in bytes of each port; the identifier counts from 1.
     longest_bytes: Vec<usize>,
 }
@@ -210,13 +212,18 @@ fn find(system: Option<&Path>, partition: Option<&str>) -> Result<Joined, JoinFa
             file: file.clone(),
             known: known(),
         })?;
-    let Some(host) = system.partition(&name).map(|partition| &partition.host) else {
+    let Some(configured) = system.partition(&name) else {
         return Err(JoinFailure::UnknownPartition {
             file,
             name,
             known: known(),
         });
     };
+    let host = &configured.host;
+    let frame_ns = system.host(host).and_then(|host| host.major_frame_ns);
+    let execution = &configured.execution;
+    let duration_ns = frame_ns.and_then(|frame_ns| execution.duration_ns(frame_ns));
+    let times_ns = execution.period_ns.zip(duration_ns);
     let root = told(STORE).map_or_else(|| root_of(&system, host), PathBuf::from);
     let store = Store::open(root, module_of(&system, host))?;
     let partition = store.join(&name)?;
@@ -225,6 +232,8 @@ fn find(system: Option<&Path>, partition: Option<&str>) -> Result<Joined, JoinFa
         .partition(&name)
         .map_or(&[][..], |config| &config.ports);
     Ok(Joined {
+        period_and_duration_ns: times_ns
+            .map(|(period, duration)| (period.cast_signed(), duration.cast_signed())),
         longest_bytes: ports.iter().map(busway_port::PortConfig::max_size).collect(),
         partition,
     })

@@ -25,11 +25,13 @@ pub unsafe extern "C" fn GET_PARTITION_STATUS(PARTITION_STATUS: *mut PartitionSt
     // SAFETY: as this function was promised.
     let (place, code) = unsafe { (Out::new(PARTITION_STATUS), Out::new(RETURN_CODE)) };
     answer(&code, || {
-        let status = apex::get_partition_status(&joined()?.partition);
+        let joined = joined()?;
+        let status = apex::get_partition_status(&joined.partition);
+        let (period, duration) = joined.period_and_duration_ns.unwrap_or((INFINITE, INFINITE));
         let cores = thread::available_parallelism().map_or(1, usize::from);
         place.put(PartitionStatus {
-            period: INFINITE,
-            duration: INFINITE,
+            period,
+            duration,
             identifier: identifier(status.identifier),
             lock_level: process::lock_level(),
             operating_mode: status.operating_mode as i32,

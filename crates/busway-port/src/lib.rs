@@ -16,8 +16,8 @@
 //!   files.
 //!
 //! A store knows one host. [`system`] makes its module from the file that describes all hosts,
-//! [`carry`] is how a gateway moves messages between stores, and [`observe`] looks at ports from
-//! outside.
+//! [`carry`] is how a gateway moves messages between stores, [`observe`] looks at ports from
+//! outside, and [`supervise`] is for who starts partitions.
 //!
 //! The reasons are in `docs/decisions/005-ports.md` and `007-ports-across-hosts.md`.
 
@@ -58,6 +58,8 @@ pub mod places;
 mod port;
 #[cfg(not(loom))]
 mod store;
+#[cfg(not(loom))]
+pub mod supervise;
 #[cfg(not(loom))]
 mod sys;
 #[cfg(not(loom))]

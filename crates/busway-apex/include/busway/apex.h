@@ -106,12 +106,12 @@ typedef enum {
     NORMAL_START         = 0,
     PARTITION_RESTART    = 1,
     HM_MODULE_RESTART    = 2, /* never given here */
-    HM_PARTITION_RESTART = 3  /* never given here */
+    HM_PARTITION_RESTART = 3  /* by `busway module run`, after a fault */
 } START_CONDITION_TYPE;
 
 typedef struct {
-    SYSTEM_TIME_TYPE     PERIOD;     /* INFINITE_TIME_VALUE: Linux schedules */
-    SYSTEM_TIME_TYPE     DURATION;   /* INFINITE_TIME_VALUE: Linux schedules */
+    SYSTEM_TIME_TYPE     PERIOD;     /* INFINITE_TIME_VALUE: the system file gives it no window */
+    SYSTEM_TIME_TYPE     DURATION;   /* as PERIOD */
     PARTITION_ID_TYPE    IDENTIFIER;
     LOCK_LEVEL_TYPE      LOCK_LEVEL; /* of the program's processes */
     OPERATING_MODE_TYPE  OPERATING_MODE;
@@ -312,7 +312,8 @@ extern void GET_ERROR_STATUS(
     /* out */ ERROR_STATUS_TYPE *ERROR_STATUS,
     /* out */ RETURN_CODE_TYPE  *RETURN_CODE);
 
-/* Without an error handler, or in it, or outside of a process: a line on standard error, and the program ends with status 1. */
+/* Without an error handler, or in it, or outside of a process: a line on standard error, and the program ends with status 1;
+ * `busway module run` then does what the system file says of `application_error`. */
 extern void RAISE_APPLICATION_ERROR(
     /* in  */ ERROR_CODE_TYPE          ERROR_CODE,
     /* in  */ MESSAGE_ADDR_TYPE        MESSAGE_ADDR,

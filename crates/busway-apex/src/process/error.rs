@@ -2,12 +2,13 @@
 //!
 //! Contract: messages go to standard error, one line each. An error goes to the error handler if
 //! there is one, which runs while the process that raised it waits; without a handler it ends the
-//! program with status 1, as a monitor without a table would stop the partition. Called by C.
+//! program with status 1. A supervisor (`busway module run`) then does what its table says. Called
+//! by C.
 
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 
-use busway_port::apex::{Refusal, ReturnCode};
+use busway_port::apex::{self, Refusal, ReturnCode};
 
 use super::Stop;
 use super::table::{self, EntryPoint, MAX_STACK_BYTES, is_normal};
@@ -177,5 +178,8 @@ fn raise(message: &[u8]) {
         }
     }
     say("application error, which no error handler takes: ", message);
+    if let Ok(joined) = joined() {
+        apex::report_application_error(&joined.partition);
+    }
     std::process::exit(1);
 }

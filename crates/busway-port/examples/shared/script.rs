@@ -122,7 +122,7 @@ fn rest(partition: &Partition, words: &[&str]) -> Reply {
         }
         ["partition-status"] => {
             let status = apex::get_partition_status(partition);
-            let restarted = status.start_condition == StartCondition::PartitionRestart;
+            let restarted = status.start_condition != StartCondition::NormalStart;
             format!(
                 "NO_ERROR {} {:?} {restarted}",
                 status.identifier, status.operating_mode

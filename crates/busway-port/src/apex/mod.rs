@@ -16,8 +16,8 @@ mod sampling;
 mod sampling_extensions;
 
 pub use partition::{
-    OperatingMode, PartitionStatus, StartCondition, get_partition_status, get_time, set_partition_mode,
-    set_process_priority,
+    OperatingMode, PartitionStatus, StartCondition, get_partition_status, get_time, report_application_error,
+    set_partition_mode, set_process_priority,
 };
 pub use queuing::{
     QueuingPortStatus, Received, clear_queuing_port, create_queuing_port, get_queuing_port_id,

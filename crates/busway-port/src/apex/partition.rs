@@ -29,6 +29,20 @@ pub enum StartCondition {
     NormalStart = 0,
     /// A later start.
     PartitionRestart = 1,
+    /// A start by the supervisor of the module, after a fault.
+    HmPartitionRestart = 3,
+}
+
+impl OperatingMode {
+    /// From a word of a partition's file. What is no mode is taken for IDLE.
+    pub(crate) fn from_word(word: u64) -> Self {
+        match word {
+            mode::NORMAL => OperatingMode::Normal,
+            mode::COLD_START => OperatingMode::ColdStart,
+            mode::WARM_START => OperatingMode::WarmStart,
+            _ => OperatingMode::Idle,
+        }
+    }
 }
 
 /// `PARTITION_STATUS_TYPE`. Periods and durations, which need a time schedule, are not here.
@@ -47,16 +61,11 @@ pub struct PartitionStatus {
 pub fn get_partition_status(partition: &Partition) -> PartitionStatus {
     PartitionStatus {
         identifier: partition.identifier(),
-        operating_mode: match partition.mode() {
-            mode::NORMAL => OperatingMode::Normal,
-            mode::COLD_START => OperatingMode::ColdStart,
-            mode::WARM_START => OperatingMode::WarmStart,
-            _ => OperatingMode::Idle,
-        },
-        start_condition: if partition.start_condition() == 0 {
-            StartCondition::NormalStart
-        } else {
-            StartCondition::PartitionRestart
+        operating_mode: OperatingMode::from_word(partition.mode()),
+        start_condition: match partition.start_condition() {
+            0 => StartCondition::NormalStart,
+            3 => StartCondition::HmPartitionRestart,
+            _ => StartCondition::PartitionRestart,
         },
     }
 }
@@ -80,6 +89,12 @@ pub fn set_partition_mode(partition: &Partition, operating_mode: OperatingMode) 
     partition
         .set_mode(operating_mode as u64)
         .map_err(|_| Refusal::NotAvailable)
+}
+
+/// Records for the partition's supervisor that this program ends by an application error that no
+/// error handler took. The caller ends the program.
+pub fn report_application_error(partition: &Partition) {
+    partition.mark_error();
 }
 
 /// GET_TIME: nanoseconds of `CLOCK_MONOTONIC`, the clock of source time stamps inside a host.

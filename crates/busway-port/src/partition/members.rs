@@ -98,9 +98,14 @@ impl Members {
     ///
     /// Threads of this process are not kept apart from each other: what they change is words.
     pub(crate) fn alone(&self, change: impl FnOnce()) -> io::Result<()> {
-        sys::lock_byte(&self.file, JOIN_BYTE)?;
+        Self::apart(&self.file, change)
+    }
+
+    /// As [`alone`](Self::alone), for who is no member: `file` is the partition's.
+    pub(crate) fn apart(file: &File, change: impl FnOnce()) -> io::Result<()> {
+        sys::lock_byte(file, JOIN_BYTE)?;
         change();
-        sys::unlock_byte(&self.file, JOIN_BYTE)
+        sys::unlock_byte(file, JOIN_BYTE)
     }
 }
 

@@ -12,7 +12,7 @@ pub(crate) mod wire;
 
 use std::path::PathBuf;
 
-use crate::config::PortConfig;
+use crate::config::{PartitionConfig, PortConfig};
 use crate::counters::{Counter, Counters, Counting};
 use crate::doorbell::Ringers;
 use crate::lock::{self, Guard};
@@ -127,24 +127,18 @@ pub(crate) enum End {
 
 impl Partition {
     pub(crate) fn join(store: &Store, name: &str) -> Result<Self, JoinError> {
-        let Some(config) = store.module().partition(name) else {
-            let names: Vec<&str> = store
-                .module()
-                .partitions
-                .iter()
-                .map(|known| known.name.as_str())
-                .collect();
-            return Err(JoinError::Unknown {
-                name: name.into(),
-                known: names.join(", "),
-            });
-        };
+        let config = config_of(store, name)?;
         let opened = store.open_partition(config)?;
         crate::fast_clock::prepare();
         let body = opened.area()?;
         let ports = wire::ports(store, config, &body)?;
         let members = Members::join(opened.file, &body, name, |incarnation| {
-            begin_incarnation(&body, &ports, incarnation, mode::COLD_START);
+            // Relaxed: the join lock orders it after the supervisor's store, whose partition had
+            // no process left.
+            let asked = body.word(head::NEXT_START).load(Ordering::Relaxed);
+            body.word(head::NEXT_START).store(0, Ordering::Relaxed);
+            let (mode, condition) = next_start::decode(asked);
+            begin_incarnation(&body, &ports, incarnation, mode, condition);
         })?;
         tracing::info!(partition = name, incarnation = incarnation_of(&body), "joined");
         Ok(Self {
@@ -215,11 +209,19 @@ impl Partition {
     pub(crate) fn set_mode(&self, new: u64) -> std::io::Result<()> {
         self.members.alone(|| {
             if matches!(new, mode::COLD_START | mode::WARM_START) {
-                begin_incarnation(&self.body, &self.ports, self.incarnation() + 1, new);
+                begin_incarnation(&self.body, &self.ports, self.incarnation() + 1, new, None);
             } else {
                 self.body.word(head::MODE).store(new, Ordering::Release);
             }
         })
+    }
+
+    /// Records that this incarnation has raised an application error.
+    pub(crate) fn mark_error(&self) {
+        // Relaxed: its reader looks after the end of the process.
+        self.body
+            .word(head::ERROR_RAISED)
+            .store(self.incarnation(), Ordering::Relaxed);
     }
 
     /// The port with the identifier `id`, if it is created.
@@ -267,14 +269,49 @@ mod start_condition {
     pub(super) const PARTITION_RESTART: u64 = 1;
 }
 
+/// The word by which a supervisor says how the next incarnation starts: the mode in the low 8 bits,
+/// START_CONDITION_TYPE and one in the next 8; 0 says nothing.
+pub(crate) mod next_start {
+    use super::mode;
+
+    pub(crate) fn encode(mode: u64, condition: u64) -> u64 {
+        mode | (condition + 1) << 8
+    }
+
+    /// The mode and the condition. Only a start mode can be asked for.
+    pub(crate) fn decode(word: u64) -> (u64, Option<u64>) {
+        let mode = match word & 0xff {
+            mode::WARM_START => mode::WARM_START,
+            _ => mode::COLD_START,
+        };
+        (mode, (word >> 8 & 0xff).checked_sub(1))
+    }
+}
+
+/// The configuration of the partition called `name`.
+pub(crate) fn config_of<'s>(store: &'s Store, name: &str) -> Result<&'s PartitionConfig, JoinError> {
+    let module = store.module();
+    module.partition(name).ok_or_else(|| {
+        let names: Vec<&str> = module
+            .partitions
+            .iter()
+            .map(|known| known.name.as_str())
+            .collect();
+        JoinError::Unknown {
+            name: name.into(),
+            known: names.join(", "),
+        }
+    })
+}
+
 #[inline]
 fn incarnation_of(body: &Area) -> u64 {
     body.word(head::INCARNATION).load(Ordering::Relaxed)
 }
 
 /// Begins the incarnation number `incarnation`, for the only one who may at the moment. Messages,
-/// positions and counters stay.
-fn begin_incarnation(body: &Area, ports: &[Port], incarnation: u64, mode: u64) {
+/// positions and counters stay. `condition` is what a supervisor says of a restart.
+fn begin_incarnation(body: &Area, ports: &[Port], incarnation: u64, mode: u64, condition: Option<u64>) {
     for port in ports {
         port.waiters().clear();
         port.area.word(port::LAST_VALIDITY).store(0, Ordering::Relaxed);
@@ -282,7 +319,7 @@ fn begin_incarnation(body: &Area, ports: &[Port], incarnation: u64, mode: u64) {
     let condition = if incarnation == 1 {
         start_condition::NORMAL_START
     } else {
-        start_condition::PARTITION_RESTART
+        condition.unwrap_or(start_condition::PARTITION_RESTART)
     };
     body.word(head::START_CONDITION)
         .store(condition, Ordering::Relaxed);

@@ -16,7 +16,7 @@ use crate::waiters::WAITER_WORDS;
 pub(crate) const MAX_MEMBERS: usize = 64;
 
 /// The head of a partition's body. Written by the processes of the partition; everything but `MODE`
-/// under the join lock.
+/// and `ERROR_RAISED` under the join lock.
 pub(crate) mod head {
     use super::MAX_MEMBERS;
 
@@ -26,6 +26,11 @@ pub(crate) mod head {
     pub(crate) const MODE: usize = 8;
     /// `START_CONDITION_TYPE` of this incarnation.
     pub(crate) const START_CONDITION: usize = 16;
+    /// u64, the incarnation that has raised an application error last; 0 before the first.
+    pub(crate) const ERROR_RAISED: usize = 24;
+    /// u64, how the next incarnation starts (module `next_start`); 0: as a cold start. Written by
+    /// the supervisor, and back to 0 by the process that begins the incarnation.
+    pub(crate) const NEXT_START: usize = 32;
     /// In a partition that stands for another host: what is known of its clock (module
     /// `peer_clock`). Written by the gateway.
     pub(crate) const PEER_CLOCK: usize = 64;
