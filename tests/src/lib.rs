@@ -7,6 +7,7 @@
 //! * [`fan`]: one publisher, several hosts over udp.
 //! * [`own_network`]: a network in which nobody else sends.
 //! * [`outage`]: two links, one of them out of order.
+//! * [`module`]: partitions under `busway module run`.
 //! * [`ports`]: ARINC 653 partitions on those hosts.
 //! * [`port_fan`]: the same with one ARINC 653 port.
 //! * [`quiet`]: when nothing is under way between ports any more.
@@ -23,6 +24,7 @@
 #![allow(missing_docs)]
 
 pub mod fan;
+pub mod module;
 pub mod outage;
 pub mod own_network;
 pub mod port_fan;

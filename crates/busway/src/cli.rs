@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{bench, check, completions, demo, doctor, gateway, man, port, worker};
+use crate::commands::{bench, check, completions, demo, doctor, gateway, man, module, port, worker};
 use crate::logging::Level;
 
 /// Publish/subscribe and ports across the buses of one product
@@ -28,6 +28,7 @@ Examples:
   busway demo                                  two hosts on this machine, for a few seconds
   busway check system.toml                     check the file, show what each host will do
   busway gateway --host vision system.toml     carry the services and ports of this host
+  busway module run system.toml --host control the partitions of this host, on their schedule
   busway port list --system system.toml        the ARINC 653 ports on this machine
   busway doctor                                what spoils real-time latency here, and the fix
 
@@ -38,6 +39,7 @@ Exit status: 0 success, 1 failure, 2 wrong command line or system file";
 pub enum Command {
     Gateway(gateway::Args),
     Port(port::Args),
+    Module(module::Args),
     Check(check::Args),
     Demo(demo::Args),
     Bench(Box<bench::Args>),

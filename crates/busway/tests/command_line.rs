@@ -474,3 +474,43 @@ fn completions_contain_every_subcommand() {
         assert!(text(&output.stdout).contains("gateway"), "{shell}");
     }
 }
+
+#[test]
+fn check_prints_programs_faults_and_schedule_of_partitions() {
+    let output = busway(&["check", &example("module.toml")]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let said = text(&output.stdout);
+    for expected in [
+        "    runs     ./sensors in /opt/control, CPU 1, SCHED_FIFO 50\n",
+        "; shutdown after memory_violation\n",
+        "schedule of control, major frame 40 ms\n",
+        "     20 ms to 25 ms    sensors    CPU 1, SCHED_FIFO 50\n",
+        "     25 ms to 40 ms    navigation CPU 1\n",
+    ] {
+        assert!(said.contains(expected), "{expected:?} is not in\n{said}");
+    }
+    let said = busway(&["check", "--json", &example("module.toml")]).stdout;
+    let json: serde_json::Value = serde_json::from_slice(&said).expect("one object");
+    assert_eq!(json["hosts"][0]["major_frame_ns"], 40_000_000);
+    let execution = &json["partitions"][0]["execution"];
+    assert_eq!(
+        execution["policy"],
+        serde_json::json!({ "name": "fifo", "priority": 50 })
+    );
+    assert_eq!(execution["on_fault"]["memory_violation"], "shutdown");
+}
+
+#[test]
+fn module_without_a_program_or_host_says_what_to_add() {
+    let system = file("no-program.toml", "[host.a]\n[[partition]]\nname = \"p\"\n");
+    let output = busway(&["module", "run", system.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("no partition of host \"a\" has a program; add command = [\"./program\"]"),
+        "{said}"
+    );
+    let output = busway(&["module", "run", &example("ports.toml")]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("--host: "), "{output:?}");
+}

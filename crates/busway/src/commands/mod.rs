@@ -12,6 +12,7 @@ pub mod demo;
 pub mod doctor;
 pub mod gateway;
 pub mod man;
+pub mod module;
 pub mod port;
 pub mod worker;
 
@@ -23,6 +24,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => completions::run(&args),
+        Command::Module(args) => module::run(&args),
         Command::Port(args) => port::run(&args),
         Command::Man(args) => man::run(&args),
         Command::BenchWorker(args) => Ok(worker::run(&args)),

@@ -4,6 +4,7 @@ mod here;
 mod ports;
 mod ports_text;
 mod report;
+mod schedule_text;
 mod text;
 
 use std::io::Write;

@@ -9,6 +9,7 @@ use busway_system::{
 };
 
 use super::ports::{ChannelReport, End, RouteReport, SlotsReport};
+use super::schedule_text::write_execution;
 use super::text::bytes_text;
 
 pub fn write_partitions(partitions: &[&Partition], to: &mut String) -> std::fmt::Result {
@@ -22,6 +23,7 @@ pub fn write_partitions(partitions: &[&Partition], to: &mut String) -> std::fmt:
             "  {:<10} {} on {}",
             partition.name, partition.id, partition.host
         )?;
+        write_execution(&partition.execution, to)?;
         let width = partition.ports.iter().map(|port| port.name.chars().count()).max();
         for port in &partition.ports {
             writeln!(

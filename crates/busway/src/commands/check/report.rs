@@ -63,6 +63,9 @@ pub struct HostReport<'a> {
     pub iceoryx2: &'a Iceoryx2Domain,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<&'a PathBuf>,
+    /// After which the windows of its partitions repeat.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub major_frame_ns: Option<u64>,
     pub links: Vec<LinkReport>,
     /// Groups to which it sends once what goes to several hosts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -201,6 +204,7 @@ impl<'a> HostReport<'a> {
             gateway: host.gateway,
             iceoryx2: &host.iceoryx2,
             status: host.status.as_ref(),
+            major_frame_ns: host.major_frame_ns,
             links: system.links_of(&host.name).map(LinkReport::new).collect(),
             multicast: groups(system, host),
         }

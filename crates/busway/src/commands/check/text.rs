@@ -4,11 +4,11 @@ use std::fmt::Write;
 
 use busway_system::{KeepRule, Lane, Large, Pattern, Policy, ServiceRule, Wait};
 
-use super::ports_text;
 use super::report::{
     About, BusReport, ConversationReport, GroupReport, HostReport, NetworkReport, Report, RuleReport,
     WindowReport, WindowsReport,
 };
+use super::{ports_text, schedule_text};
 
 /// The whole text, with its last line end.
 pub fn of(report: &Report<'_>) -> String {
@@ -72,6 +72,7 @@ fn write(report: &Report<'_>, to: &mut String) -> std::fmt::Result {
         lane_text(default)
     )?;
     ports_text::write_partitions(&report.partitions, to)?;
+    schedule_text::write_schedules(&report.hosts, &report.partitions, to)?;
     ports_text::write_channels(&report.channels, to)?;
     for finding in report.here.iter().flatten() {
         match &finding.problem {
