@@ -17,6 +17,15 @@ use crate::wait::eventually;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Task {
     Write,
+    /// As `Write`, with this pause in µs between two messages.
+    WriteEvery {
+        gap_us: u64,
+    },
+    /// Reads new messages of a sampling port; reports a [`Seen`] a line.
+    Watch {
+        refresh_period_ns: i64,
+        gap_us: u64,
+    },
     WriteTime,
     Flood,
     /// Reads the sampling ports `IN` of all [`TORTURE_BYTES`] without a pause, in two threads.
@@ -28,6 +37,21 @@ pub enum Task {
         from: u64,
         to: u64,
     },
+}
+
+/// What [`Task::Watch`] has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// Number of the newest message.
+    pub last: u64,
+    /// New messages read.
+    pub new: u64,
+    /// Of those, the ones that were no newer than one before.
+    pub repeated: u64,
+    /// Looks that found the newest message older than the refresh period.
+    pub stale: u64,
+    /// Looks that found it valid.
+    pub valid: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

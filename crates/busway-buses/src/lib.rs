@@ -72,6 +72,15 @@ macro_rules! buses {
             false
         }
 
+        /// Whether the sender of a sampling channel can write the register in the other host's port
+        /// store over the bus of this name.
+        pub fn writes_registers(bus: &str) -> bool {
+            $($(#[cfg($cfg)])? if bus == <$bus as Bus>::NAME {
+                return <$bus as Bus>::WRITES_REGISTERS;
+            })+
+            false
+        }
+
         /// Whether a link over the bus of this name needs memory that both hosts map.
         pub fn needs_window(bus: &str) -> bool {
             $($(#[cfg($cfg)])? if bus == <$bus as Bus>::NAME {

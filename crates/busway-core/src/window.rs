@@ -112,6 +112,13 @@ impl Window {
         self.len_bytes
     }
 
+    /// Where it begins, for a device that is to access the memory too.
+    #[cfg(not(loom))]
+    #[must_use]
+    pub fn address(&self) -> *mut u8 {
+        self.base.as_ptr().cast()
+    }
+
     /// Which ordering the mapping needs.
     #[must_use]
     pub fn medium(&self) -> Medium {

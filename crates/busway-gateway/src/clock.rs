@@ -76,9 +76,10 @@ impl Estimator {
         }
     }
 
-    /// The peer may be another one now, or have restarted.
+    /// The peer may be another one now, or have restarted. Lanes that have the old estimate keep
+    /// it.
     pub fn reset(&mut self) {
-        self.kept.clear();
+        *self = Estimator::default();
     }
 }
 
@@ -106,6 +107,12 @@ impl SharedOffset {
         self.version.store(version + 2, Ordering::Release);
     }
 
+    /// Whether there is an estimate.
+    pub fn is_set(&self) -> bool {
+        // Acquire: partner is the release store in `set`.
+        self.version.load(Ordering::Acquire) != 0
+    }
+
     /// The estimate.
     pub fn get(&self) -> PeerClock {
         loop {
@@ -131,6 +138,9 @@ pub enum Wire {
     Tai,
     /// `CLOCK_MONOTONIC` of the sender, whose offset is estimated.
     Estimated(Arc<SharedOffset>),
+    /// `CLOCK_MONOTONIC` of the receiver, to whose host the sender writes by itself; the sender
+    /// estimates the offset.
+    Receivers(Arc<SharedOffset>),
 }
 
 impl Wire {
@@ -142,9 +152,28 @@ impl Wire {
         }
     }
 
+    /// For a link with this clock, to a register that programs of the receiving host read.
+    pub fn to_peer(clock: Clock, estimator: &Estimator) -> Wire {
+        match clock {
+            Clock::Ptp => Wire::Tai,
+            Clock::Estimated => Wire::Receivers(estimator.shared()),
+        }
+    }
+
+    /// Whether stamps can leave: not before the first estimate that they need.
+    pub fn is_known(&self) -> bool {
+        match self {
+            Wire::Receivers(shared) => shared.is_set(),
+            Wire::Tai | Wire::Estimated(_) => true,
+        }
+    }
+
     /// Whether stamps leave in the same clock as over `other`.
     pub fn leaves_like(&self, other: &Wire) -> bool {
-        std::mem::discriminant(self) == std::mem::discriminant(other)
+        match (self, other) {
+            (Wire::Receivers(own), Wire::Receivers(other)) => Arc::ptr_eq(own, other),
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
     }
 
     /// A stamp of this host's `CLOCK_MONOTONIC`, as it crosses.
@@ -152,6 +181,7 @@ impl Wire {
         match self {
             Wire::Tai => time_ns.saturating_add(tai_minus_monotonic_ns()) as u64,
             Wire::Estimated(_) => time_ns as u64,
+            Wire::Receivers(shared) => shared.get().to_peer_ns(time_ns, monotonic_ns()) as u64,
         }
     }
 
@@ -163,6 +193,7 @@ impl Wire {
         let local_ns = match self {
             Wire::Tai => time_ns.saturating_sub(tai_minus_monotonic_ns()),
             Wire::Estimated(shared) => shared.get().to_local_ns(time_ns, now_ns),
+            Wire::Receivers(_) => time_ns,
         };
         local_ns.min(now_ns)
     }

@@ -19,6 +19,8 @@
 //!
 //! Nothing here waits, allocates (after `open`) or logs. Called by the gateway's lanes.
 
+mod landing;
+
 use std::sync::Arc;
 
 use busway_core::ring::Position;
@@ -294,8 +296,10 @@ impl PortReceiver {
             held,
         };
         let lock = receiver.held.lock();
-        if let End::QueuingSource(writers) = &receiver.held.port().end {
-            receiver.settle(writers);
+        match &receiver.held.port().end {
+            End::QueuingSource(writers) => receiver.settle(writers),
+            End::SamplingSource(register) => receiver.held.settle_landed(register),
+            _ => {}
         }
         drop(lock);
         Some(receiver)
@@ -357,7 +361,7 @@ impl PortReceiver {
                 if skipped > 0 {
                     self.held.count(Counter::Overwritten, skipped);
                 }
-                register.write_at(message, carried.time_ns)
+                register.write_at(message, register.clock().of_monotonic_ns(carried.time_ns))
             }
             End::QueuingSource(writers) => {
                 self.tell_lost(writers, before, carried);
@@ -391,7 +395,9 @@ impl PortReceiver {
             // count here.
             let before = carried.sequence.saturating_sub(1);
             let told = if before == 0 { 0 } else { carried.lost };
-            self.held.store(port::INTENT, 0);
+            if matches!(self.held.port().end, End::QueuingSource(_)) {
+                self.held.store(port::INTENT, 0);
+            }
             self.held.store(port::LOST_TOLD, told);
             self.held.store(port::DELIVERED, before);
             self.held

@@ -83,6 +83,9 @@ pub struct ChannelConfig {
     pub landing: Option<FarMemory>,
     /// Slots of a sampling channel's register, 3 ..= 4096. Not looked at for a queuing channel.
     pub slots: usize,
+    /// Whether messages of a sampling channel carry a checksum: a device that another host drives
+    /// may write the register, in any order.
+    pub is_checked: bool,
     /// What happens to a message for a full queue. Ignored for a sampling channel.
     pub when_full: WhenFull,
     /// Clock of the source time stamps.
@@ -106,6 +109,7 @@ impl ChannelConfig {
             copies: Vec::new(),
             landing: None,
             slots: 4,
+            is_checked: false,
             when_full,
             clock: Clock::Monotonic,
         }
@@ -160,6 +164,14 @@ impl Clock {
         };
         let time = rustix::time::clock_gettime(clock);
         time.tv_sec * 1_000_000_000 + time.tv_nsec
+    }
+
+    /// A time of `CLOCK_MONOTONIC` in ns of this clock.
+    pub(crate) fn of_monotonic_ns(self, time_ns: i64) -> i64 {
+        match self {
+            Clock::Monotonic => time_ns,
+            Clock::Tai => time_ns.saturating_add(crate::peer_clock::tai_minus_monotonic_ns()),
+        }
     }
 
     /// A time of this clock in ns of `CLOCK_MONOTONIC`, which is what GET_TIME returns; 0 if it was

@@ -53,6 +53,14 @@ impl PeerClock {
             .saturating_sub(self.offset_ns)
             .saturating_sub(self.error_at_ns(now_ns))
     }
+
+    /// A stamp of our clock in the other host's at `now_ns` of ours, set back by the error.
+    #[must_use]
+    pub fn to_peer_ns(&self, time_ns: i64, now_ns: i64) -> i64 {
+        time_ns
+            .saturating_add(self.offset_ns)
+            .saturating_sub(self.error_at_ns(now_ns))
+    }
 }
 
 /// Writes the estimate into a partition's head. One writer at a time.

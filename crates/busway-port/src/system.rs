@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use busway_buses::writes_registers;
 use busway_core::ring;
 use busway_system::{self as file, BusSettings, Carrier, Hop, System, Way};
 use busway_transport::contract::Access;
@@ -55,6 +56,35 @@ pub struct Crossing {
     pub fallbacks: Vec<Hop>,
     /// Index in [`System::lanes`] of the lane that moves the messages.
     pub lane: usize,
+}
+
+impl Crossing {
+    /// The buses that the messages may take, the best first.
+    pub fn hops(&self) -> impl Iterator<Item = Hop> + '_ {
+        let best = Hop {
+            link: self.link,
+            bus: self.bus,
+            clock: self.clock,
+        };
+        std::iter::once(best).chain(self.fallbacks.iter().copied())
+    }
+
+    /// How the hosts compare times where the source's gateway writes the register in the other
+    /// host's store itself; `None` where none of the buses can.
+    #[must_use]
+    pub fn register_clock(&self) -> Option<file::Clock> {
+        let mut hops = self.hops();
+        let may = self.kind.is_sampling() && self.carrier == Carrier::Gateways;
+        hops.find(|hop| may && writes_registers(hop.bus))
+            .map(|hop| hop.clock)
+    }
+
+    /// Whether the source's gateway writes the register in the other host's store itself while the
+    /// messages take this bus. All such buses of a channel compare times alike.
+    #[must_use]
+    pub fn writes_register(&self, hop: &Hop) -> bool {
+        writes_registers(hop.bus) && self.register_clock() == Some(hop.clock)
+    }
 }
 
 /// Where the queue of a channel between a core, on which no gateway runs, and another host lies, as
@@ -240,6 +270,7 @@ fn channel_of(system: &System, host: &str, index: usize, channel: &file::Channel
     let here = channel.destinations.iter().copied().filter(is_here);
     let mut destinations: Vec<PortRef> = here.map(|at| name_of(system, at)).collect();
     let (mut copies, mut landing) = (Vec::new(), None);
+    let (mut is_checked, mut clock) = (false, Clock::Monotonic);
     let far = |crossing: &Crossing| match crossing.carrier {
         Carrier::Partition => far_memory(system, host, index, channel, crossing),
         Carrier::Gateways | Carrier::Core => None,
@@ -255,6 +286,10 @@ fn channel_of(system: &System, host: &str, index: usize, channel: &file::Channel
     } else {
         let crossing = crossings.into_iter().next()?;
         landing = far(&crossing);
+        is_checked = has_checked_register(system, host, &crossing);
+        if crossing.register_clock() == Some(file::Clock::Ptp) {
+            clock = Clock::Tai;
+        }
         crossing.port
     };
     Some(ChannelConfig {
@@ -264,10 +299,24 @@ fn channel_of(system: &System, host: &str, index: usize, channel: &file::Channel
         copies,
         landing,
         slots: channel.slots.map_or(4, |slots| slots as usize),
+        is_checked,
         when_full: channel.when_full.unwrap_or(WhenFull::Wait),
-        // Stamps of another host are brought to this clock when they arrive.
-        clock: Clock::Monotonic,
+        // Stamps of another host are brought to this clock when they arrive, or before.
+        clock,
     })
+}
+
+/// Whether a device of this host places messages of a crossing in a register that needs checksums.
+fn has_checked_register(system: &System, host: &str, crossing: &Crossing) -> bool {
+    let checks = |hop: Hop| {
+        let mut links = system.links_of(host);
+        let link = links.find(|link| link.index == hop.link);
+        let mut buses = link.into_iter().flat_map(|link| link.buses);
+        buses.any(|bus| bus.name() == hop.bus && bus.checks_registers())
+    };
+    crossing
+        .hops()
+        .any(|hop| crossing.writes_register(&hop) && checks(hop))
 }
 
 /// The other hosts that a channel joins with `host`, once each.

@@ -4,6 +4,7 @@
 #[allow(unused_macros, unused_imports)] // The macro is for the contract suites.
 mod contract;
 mod rdma_place;
+mod rdma_register;
 mod rdma_samples;
 
 use std::time::{Duration, Instant};

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use busway_port::apex::{OperatingMode, Refusal, get_time, set_partition_mode};
+use busway_port::apex::{OperatingMode, Refusal, Updated, Validity, get_time, set_partition_mode};
 use busway_port::{Discipline, Partition};
-use busway_tests::ports::{TORTURE_BYTES, Task, Work, join, torture_words};
+use busway_tests::ports::{Seen, TORTURE_BYTES, Task, Work, join, torture_words};
 
 const REPORT: Duration = Duration::from_millis(20);
 
@@ -29,7 +29,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     };
     match work.task {
-        Task::Write => {
+        Task::Write | Task::WriteEvery { .. } => {
+            let gap_us = match work.task {
+                Task::WriteEvery { gap_us } => gap_us,
+                _ => 1000,
+            };
             let port = partition.sampling_source(&work.port)?;
             set_partition_mode(&partition, OperatingMode::Normal)?;
             for number in 1_u64.. {
@@ -38,9 +42,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 }
                 port.write(&number.to_le_bytes())?;
                 report(number, false);
-                std::thread::sleep(Duration::from_millis(1));
+                std::thread::sleep(Duration::from_micros(gap_us));
             }
         }
+        Task::Watch {
+            refresh_period_ns,
+            gap_us,
+        } => watch(&partition, &work.port, refresh_period_ns, gap_us, &stop)?,
         Task::WriteTime => {
             let port = partition.sampling_source(&work.port)?;
             while !stop.load(Ordering::Relaxed) {
@@ -68,6 +76,41 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 std::thread::sleep(REPORT);
             }
         }
+    }
+    Ok(())
+}
+
+fn watch(
+    partition: &Partition,
+    port: &str,
+    refresh_period_ns: i64,
+    gap_us: u64,
+    stop: &AtomicBool,
+) -> Result<(), Refusal> {
+    let port = partition.sampling_destination(port, refresh_period_ns)?;
+    set_partition_mode(partition, OperatingMode::Normal)?;
+    let mut seen = Seen::default();
+    let mut reported = Instant::now();
+    let mut buffer = [0; 8];
+    while !stop.load(Ordering::Relaxed) {
+        let updated = port.read_updated(&mut buffer)?.updated;
+        if updated == Updated::NewMessage {
+            let number = u64::from_le_bytes(buffer);
+            seen.repeated += u64::from(number <= seen.last);
+            seen.last = number;
+            seen.new += 1;
+        }
+        if updated != Updated::EmptyPort {
+            match port.read(&mut buffer)?.validity {
+                Validity::Valid => seen.valid += 1,
+                Validity::Invalid => seen.stale += 1,
+            }
+        }
+        if reported.elapsed() >= REPORT {
+            println!("{}", serde_json::to_string(&seen).expect("plain data"));
+            reported = Instant::now();
+        }
+        std::thread::sleep(Duration::from_micros(gap_us));
     }
     Ok(())
 }

@@ -7,14 +7,19 @@ use std::collections::HashSet;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use busway_transport::{ChannelId, ChannelSpec, Direction, Link, LinkEvent, WaitFor};
+use busway_buses::Buses;
+use busway_system::System;
+use busway_transport::{
+    ChannelId, ChannelSpec, Direction, LandingRegister, Link, LinkEvent, LinkIdentity, SourceNumbers, WaitFor,
+};
 
 use super::lanes::Lanes;
+use crate::GatewayError;
 use crate::control::Fact;
 use crate::control::link::LinkProfile;
 use crate::iox::sample::Outgoing;
 use crate::lane::{ChannelKey, Lane, LaneCommand};
-use crate::protocol::ControlMessage;
+use crate::protocol::{self, ControlMessage};
 
 /// One link over one bus.
 pub struct OpenLink {
@@ -29,8 +34,36 @@ pub struct OpenLink {
 pub struct Links(Vec<OpenLink>);
 
 impl Links {
-    /// Adds a link.
-    pub fn push(&mut self, profile: LinkProfile, link: Box<dyn Link<Outgoing>>) {
+    /// The links of a host, all of them down.
+    ///
+    /// # Errors
+    /// One can't be opened.
+    pub fn open(system: &System, host: &str, session: u64) -> Result<Links, GatewayError> {
+        let buses = Buses::new(LinkIdentity {
+            host: host.to_string(),
+            session,
+            application: protocol::application(),
+        });
+        let mut links = Links::default();
+        for link in system.links_of(host).filter(|link| !system.is_core(&link.peer)) {
+            for bus in &link.buses {
+                let opened = buses.open(bus, &link.peer).map_err(|error| GatewayError::Link {
+                    bus: bus.name(),
+                    peer: link.peer.clone(),
+                    reason: error.to_string(),
+                })?;
+                let profile = LinkProfile {
+                    number: link.index,
+                    peer: link.peer.clone(),
+                    bus: opened.bus(),
+                };
+                links.push(profile, opened);
+            }
+        }
+        Ok(links)
+    }
+
+    fn push(&mut self, profile: LinkProfile, link: Box<dyn Link<Outgoing>>) {
         self.0.push(OpenLink {
             profile,
             link,
@@ -103,6 +136,33 @@ impl Links {
     ) -> Result<(), String> {
         let link = &mut self.0[key.link].link;
         link.open_sender(ChannelId(key.channel), spec, landing, lane)
+            .map_err(|error| error.to_string())
+    }
+
+    /// Lets the peer write a register of this host's port store.
+    ///
+    /// # Errors
+    /// Why the bus can't, in words.
+    pub fn open_register(&mut self, key: ChannelKey, register: LandingRegister) -> Result<Vec<u8>, String> {
+        let link = &mut self.0[key.link].link;
+        link.open_register(ChannelId(key.channel), register)
+            .map_err(|error| error.to_string())
+    }
+
+    /// Opens a sending end towards a register of the peer's port store.
+    ///
+    /// # Errors
+    /// Why the bus can't, in words.
+    pub fn open_register_sender(
+        &mut self,
+        key: ChannelKey,
+        spec: &ChannelSpec,
+        landing: &[u8],
+        lane: u32,
+        source: SourceNumbers,
+    ) -> Result<(), String> {
+        let link = &mut self.0[key.link].link;
+        link.open_register_sender(ChannelId(key.channel), spec, landing, lane, source)
             .map_err(|error| error.to_string())
     }
 

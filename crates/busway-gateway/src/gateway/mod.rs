@@ -7,12 +7,14 @@
 //! * [`links`]: links to peers.
 //! * [`lanes`]: the threads that move data.
 //! * [`services`]: the gateway's parts in iceoryx2 services.
+//! * [`landed`]: channels that the sending gateway writes into the receiving host's port store.
 //! * [`ports`], [`clocks`]: channels of ARINC 653 ports, and the peers' clocks.
 //! * [`cores`]: queues to and from real-time cores, which have no gateway.
 //! * [`status`]: what the status file says of links and services.
 
 mod clocks;
 mod cores;
+mod landed;
 mod lanes;
 mod links;
 mod ports;
@@ -25,9 +27,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use busway_buses::Buses;
 use busway_system::System;
-use busway_transport::{ChannelEnd, Direction, LinkEvent, LinkIdentity};
+use busway_transport::{ChannelEnd, Direction, LinkEvent};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::catalog::Catalog;
@@ -35,7 +36,6 @@ use crate::clock::{measured, monotonic_ns};
 use crate::control::endpoint::Endpoint;
 use crate::control::fact::LocalEvents;
 use crate::control::flow::Flow;
-use crate::control::link::LinkProfile;
 use crate::control::{Action, Core, Fact, LocalService};
 use crate::iox::domain;
 use crate::iox::sample::Outgoing;
@@ -45,7 +45,7 @@ use crate::lane::wait::{doorbell, silence};
 use crate::lane::{ChannelKey, FlowId, InboundCommand, OutboundCommand, Report, ReportSender};
 use crate::protocol::ControlMessage;
 use crate::status::{Status, StatusFile};
-use crate::{GatewayError, Options, protocol};
+use crate::{GatewayError, Options};
 use cores::Cores;
 use lanes::Lanes;
 use links::Links;
@@ -102,7 +102,7 @@ impl<'a> Gateway<'a> {
         let janitor =
             Janitor::start(node.clone(), report_sender.doorbell.clone()).map_err(GatewayError::Thread)?;
         let lanes = Lanes::start(&system.lanes, report_sender.clone()).map_err(GatewayError::Thread)?;
-        let links = open_links(system, host, session)?;
+        let links = Links::open(system, host, session)?;
         let mut core = Core::new(system, host, links.profiles(), now);
         let ports = Ports::new(system, host, session, &links.profiles(), &mut core)?;
         let cores = Cores::new(system, host, session)?;
@@ -144,6 +144,9 @@ impl<'a> Gateway<'a> {
             self.poll_links(now);
             self.poll_catalog(now);
             self.take_reports(now);
+            for ended in self.ports.ended(&self.core) {
+                self.fact(Fact::Lane(ended), now);
+            }
             self.cores.look(now, self.lanes.all());
             self.tick(now);
             while self.core.is_dirty() {
@@ -278,7 +281,12 @@ impl<'a> Gateway<'a> {
                     failure,
                     ..
                 } => self.cores.end_reported(number, failure),
-                report => self.fact(Fact::Lane(report), now),
+                report => {
+                    if let Report::SenderEnded { flow, key, .. } = report {
+                        self.ports.sender_ended(flow, key);
+                    }
+                    self.fact(Fact::Lane(report), now);
+                }
             }
         }
     }
@@ -388,14 +396,17 @@ impl<'a> Gateway<'a> {
             ..
         } = self;
         let is_port = |flow: FlowId| matches!(flow, FlowId::Port(_));
+        let core = &self.core;
+        let is_up = |key: ChannelKey| {
+            core.key(key.link, key.channel) == key && core.links()[key.link].up_since.is_some()
+        };
         match action {
             Action::OpenReceiver { flow, key, spec } => {
-                let lane = if is_port(flow) {
-                    ports.lane(flow)
+                let result = if is_port(flow) {
+                    ports.open_receiver(flow, key, &spec, links)
                 } else {
-                    services.inbound_lane(flow)
+                    links.open_receiver(key, &spec, services.inbound_lane(flow))
                 };
-                let result = links.open_receiver(key, &spec, lane);
                 return Some(Fact::ReceiverOpened { key, result });
             }
             Action::OpenSender {
@@ -404,12 +415,11 @@ impl<'a> Gateway<'a> {
                 spec,
                 landing,
             } => {
-                let lane = if is_port(flow) {
-                    ports.lane(flow)
+                let result = if is_port(flow) {
+                    ports.open_sender((flow, key), &spec, &landing, links, lanes)
                 } else {
-                    services.outbound_lane(flow)
+                    links.open_sender(key, &spec, &landing, services.outbound_lane(flow))
                 };
-                let result = links.open_sender(key, &spec, &landing, lane);
                 return Some(Fact::SenderOpened { key, result });
             }
             Action::CloseChannel { direction, key } => {
@@ -452,8 +462,13 @@ impl<'a> Gateway<'a> {
                 }
                 _ => {}
             },
-            Action::EndSender { flow, .. } | Action::EndReceiver { flow, .. } if is_port(flow) => {
-                ports.end(flow, lanes);
+            Action::EndSender { flow, key, .. } if is_port(flow) => {
+                ports.end_sender(flow, key, is_up(key), lanes);
+            }
+            Action::EndReceiver { flow, key } if is_port(flow) => {
+                let has_ended = ports.end_receiver(flow, key, is_up(key), lanes);
+                let failure = None;
+                return has_ended.then_some(Fact::Lane(Report::ReceiverEnded { flow, key, failure }));
             }
             Action::EndSender { flow, key, ending } => services.end_sender(flow, key, ending, lanes),
             Action::EndReceiver { flow, key } => {
@@ -471,18 +486,14 @@ impl<'a> Gateway<'a> {
         let Some(mut file) = self.status.take() else {
             return;
         };
+        let ports = self.ports.status(&self.core).into_iter();
         let status = Status {
             host: self.host.clone(),
             pid: std::process::id(),
             session: self.session,
             links: status::links(&self.core),
             services: status::services(&self.core, &self.services),
-            ports: self
-                .ports
-                .status(&self.core)
-                .into_iter()
-                .chain(self.cores.status())
-                .collect(),
+            ports: ports.chain(self.cores.status()).collect(),
         };
         file.write(&status, is_last);
         self.status = Some(file);
@@ -490,7 +501,10 @@ impl<'a> Gateway<'a> {
 
     fn wait(&self, now: Instant) {
         let mut until = self.catalog.next_look();
-        let ticks = self.core.needs_tick() || !self.ports.clocks.is_empty() || self.lanes.are_ending();
+        let ticks = self.core.needs_tick()
+            || !self.ports.clocks.is_empty()
+            || self.lanes.are_ending()
+            || self.ports.has_landed();
         if ticks {
             until = until.min(self.next_tick);
         }
@@ -542,31 +556,6 @@ fn settings_of<'a>(system: &'a System, host: &str) -> Result<&'a busway_system::
         });
     }
     Ok(settings)
-}
-
-fn open_links(system: &System, host: &str, session: u64) -> Result<Links, GatewayError> {
-    let buses = Buses::new(LinkIdentity {
-        host: host.to_string(),
-        session,
-        application: protocol::application(),
-    });
-    let mut links = Links::default();
-    for link in system.links_of(host).filter(|link| !system.is_core(&link.peer)) {
-        for bus in &link.buses {
-            let opened = buses.open(bus, &link.peer).map_err(|error| GatewayError::Link {
-                bus: bus.name(),
-                peer: link.peer.clone(),
-                reason: error.to_string(),
-            })?;
-            let profile = LinkProfile {
-                number: link.index,
-                peer: link.peer.clone(),
-                bus: opened.bus(),
-            };
-            links.push(profile, opened);
-        }
-    }
-    Ok(links)
 }
 
 /// Channels, doorbells and watched processes take a descriptor each: allow as many as the system

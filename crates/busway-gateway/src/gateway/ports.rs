@@ -5,7 +5,7 @@
 //! counters, and the ends that its lane moves messages through. Called by [`super`], on the control
 //! thread alone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use busway_port::carry::{PortReceiver, PortSource};
@@ -15,6 +15,7 @@ use busway_system::{Carrier, Clock, Hop, System};
 use busway_transport::{ChannelEnd, ChannelSpec, HEAD_BYTES, Keep};
 
 use super::clocks::Clocks;
+use super::landed::{Ended, Landed};
 use super::lanes::Lanes;
 use super::links::Links;
 use crate::GatewayError;
@@ -24,10 +25,10 @@ use crate::control::endpoint::Endpoint;
 use crate::control::flow::{Flow, InPhase, OutPhase};
 use crate::control::link::LinkProfile;
 use crate::control::port::{PortEndpoint, PortRoute};
-use crate::counters::{PortCounters, add};
+use crate::counters::{PortCounters, PortSnapshot, add};
 use crate::iox::sample::Outgoing;
 use crate::lane::port::{InboundPort, OutboundPort};
-use crate::lane::{ChannelKey, FlowId, LaneCommand, PortCommand, PortEnd};
+use crate::lane::{ChannelKey, FlowId, LaneCommand, PortCommand, PortEnd, Report};
 use crate::status::PortStatus;
 
 /// The most unacknowledged messages; the queues themselves may be deeper.
@@ -38,9 +39,25 @@ struct PortChannel {
     crossing: Crossing,
     /// The gateway's place in the store.
     partition: Arc<Partition>,
-    /// How the clocks are compared over each of its routes, with the link.
-    clocks: Vec<(usize, Clock)>,
+    routes: Vec<Route>,
     counters: Arc<PortCounters>,
+}
+
+/// A link that can carry a channel.
+struct Route {
+    link: usize,
+    /// How the clocks are compared.
+    clock: Clock,
+    /// The source's gateway writes the register in the other host's store.
+    writes_register: bool,
+}
+
+impl Route {
+    /// Whether this host must know the offset of the other host's clock. Whoever writes the
+    /// register stamps by the clock of the host that reads it.
+    fn needs_clock(&self, leaves: bool) -> bool {
+        self.clock == Clock::Estimated && leaves == self.writes_register
+    }
 }
 
 /// See the module.
@@ -48,6 +65,10 @@ pub struct Ports {
     channels: Vec<PortChannel>,
     /// Offsets of the peers' clocks.
     pub clocks: Clocks,
+    /// Ends of channels that write the other host's store.
+    landed: Landed,
+    /// Ports whose register a bus has, and whose sender has not connected.
+    landing_ports: HashMap<FlowId, PortReceiver>,
     session: u64,
 }
 
@@ -67,6 +88,8 @@ impl Ports {
         let mut ports = Ports {
             channels: Vec::new(),
             clocks: Clocks::new(),
+            landed: Landed::default(),
+            landing_ports: HashMap::new(),
             session,
         };
         let mut crossings = crossings_of(system, host);
@@ -100,12 +123,12 @@ impl Ports {
     }
 
     fn add(&mut self, crossing: Crossing, partition: Arc<Partition>, links: &[LinkProfile], core: &mut Core) {
-        let clocks = routes_of(&crossing, links);
-        for &(link, _) in clocks.iter().filter(|(_, clock)| *clock == Clock::Estimated) {
-            if crossing.carrier == Carrier::Partition {
-                self.clocks.need_for(link, &partition);
-            } else if !crossing.leaves {
-                self.clocks.need(link);
+        let routes = routes_of(&crossing, links);
+        for route in &routes {
+            if crossing.carrier == Carrier::Partition && route.clock == Clock::Estimated {
+                self.clocks.need_for(route.link, &partition);
+            } else if crossing.carrier == Carrier::Gateways && route.needs_clock(crossing.leaves) {
+                self.clocks.need(route.link);
             }
         }
         if crossing.carrier != Carrier::Gateways {
@@ -116,15 +139,15 @@ impl Ports {
             // comes first.
             PortSource::claim(&partition, &crossing.port.port, self.session);
         }
-        let route = |&(link, clock): &(usize, Clock)| PortRoute {
-            link,
-            needs_clock: clock == Clock::Estimated && !crossing.leaves,
+        let route = |route: &Route| PortRoute {
+            link: route.link,
+            needs_clock: route.needs_clock(crossing.leaves),
         };
         let endpoint = PortEndpoint {
             peer: crossing.peer.clone(),
             leaves: crossing.leaves,
             spec: spec_of(&crossing),
-            routes: clocks.iter().map(route).collect(),
+            routes: routes.iter().map(route).collect(),
             clocks_known: BTreeSet::new(),
             at: 0,
         };
@@ -132,16 +155,13 @@ impl Ports {
         self.channels.push(PortChannel {
             crossing,
             partition,
-            clocks,
+            routes,
             counters: Arc::default(),
         });
     }
 
     fn of(&self, flow: FlowId) -> Option<&PortChannel> {
-        match flow {
-            FlowId::Port(number) => self.channels.get(number as usize),
-            FlowId::Service(_) | FlowId::Core(_) => None,
-        }
+        channel_of(&self.channels, flow)
     }
 
     /// The number of the lane that moves the messages of a channel.
@@ -151,19 +171,27 @@ impl Ports {
 
     /// Gives the lane an end of a channel.
     pub fn add_end(
-        &self,
+        &mut self,
         flow: FlowId,
         key: ChannelKey,
         end: ChannelEnd<Outgoing>,
         links: &mut Links,
         lanes: &Lanes,
     ) {
-        let Some(channel) = self.of(flow) else { return };
+        let Some(channel) = channel_of(&self.channels, flow) else {
+            return;
+        };
         let no_clock = Estimator::default();
         let estimator = self.clocks.of(key.link).unwrap_or(&no_clock);
-        let clock = channel.clocks.iter().find(|(link, _)| *link == key.link);
-        let clock = clock.map_or(channel.crossing.clock, |(_, clock)| *clock);
-        let wire = Wire::new(clock, estimator);
+        let route = channel.route_over(key.link);
+        let wire = match route {
+            Some(route) if route.writes_register => Wire::to_peer(route.clock, estimator),
+            route => {
+                let clock = route.map_or(channel.crossing.clock, |route| route.clock);
+                Wire::new(clock, estimator)
+            }
+        };
+        let writes_register = route.is_some_and(|route| route.writes_register);
         let (partition, name) = (&channel.partition, &channel.crossing.port.port);
         let counters = channel.counters.clone();
         let number = channel.crossing.lane;
@@ -178,6 +206,13 @@ impl Ports {
                     )))
                 })
             }
+            ChannelEnd::Receiver(receiver) if writes_register => {
+                add(&channel.counters.opened, 1);
+                if let Some(port) = self.landing_ports.remove(&flow) {
+                    self.landed.add(flow, key, receiver, port);
+                }
+                return;
+            }
             ChannelEnd::Receiver(receiver) => {
                 links.set_doorbell(key.link, lane, number as u32, receiver.wait_for());
                 PortReceiver::open(partition, name).map(|port| {
@@ -191,6 +226,121 @@ impl Ports {
             flow,
             command: PortCommand::Add(made),
         });
+    }
+
+    /// Whether the channel writes a register of the receiving host's store over this link.
+    pub fn writes_register(&self, flow: FlowId, link: usize) -> bool {
+        let route = self.of(flow).and_then(|channel| channel.route_over(link));
+        route.is_some_and(|route| route.writes_register)
+    }
+
+    /// Opens the receiving end of a channel: it gets this host's register, or a landing place of
+    /// its bus.
+    ///
+    /// # Errors
+    /// Why the bus can't, in words.
+    pub fn open_receiver(
+        &mut self,
+        flow: FlowId,
+        key: ChannelKey,
+        spec: &ChannelSpec,
+        links: &mut Links,
+    ) -> Result<Vec<u8>, String> {
+        self.drop_landed(flow);
+        if !self.writes_register(flow, key.link) {
+            return links.open_receiver(key, spec, self.lane(flow));
+        }
+        let port = self.of(flow).and_then(PortChannel::receiver);
+        let port = port.ok_or("the store has no such port")?;
+        let register = port.landing().ok_or("the register is damaged beyond repair")?;
+        self.landing_ports.insert(flow, port);
+        links.open_register(key, register)
+    }
+
+    /// Opens the sending end of a channel.
+    ///
+    /// # Errors
+    /// Why the bus can't, in words.
+    pub fn open_sender(
+        &mut self,
+        (flow, key): (FlowId, ChannelKey),
+        spec: &ChannelSpec,
+        landing: &[u8],
+        links: &mut Links,
+        lanes: &Lanes,
+    ) -> Result<(), String> {
+        if self.landed.take_sender(flow) {
+            self.end(flow, lanes);
+        }
+        let lane = self.lane(flow);
+        if !self.writes_register(flow, key.link) {
+            return links.open_sender(key, spec, landing, lane);
+        }
+        let numbers = self.of(flow).and_then(|channel| {
+            PortSource::numbers(&channel.partition, &channel.crossing.port.port, self.session)
+        });
+        let numbers = numbers.ok_or("the store has no such port")?;
+        links.open_register_sender(key, spec, landing, lane, numbers)
+    }
+
+    /// Ends a sending end, unless it goes on without its conversation.
+    pub fn end_sender(&mut self, flow: FlowId, key: ChannelKey, is_link_up: bool, lanes: &Lanes) {
+        if !is_link_up && self.writes_register(flow, key.link) {
+            self.landed.detach_sender(flow, key);
+        } else {
+            self.end(flow, lanes);
+        }
+    }
+
+    /// Ends a receiving end, unless it goes on without its conversation. Returns whether it has
+    /// ended; else its lane reports.
+    pub fn end_receiver(&mut self, flow: FlowId, key: ChannelKey, is_link_up: bool, lanes: &Lanes) -> bool {
+        if !self.landed.has(flow, key) {
+            self.end(flow, lanes);
+            return false;
+        }
+        if is_link_up {
+            self.drop_landed(flow);
+        } else {
+            self.landed.detach(flow);
+        }
+        is_link_up
+    }
+
+    /// A lane has dropped a sending end.
+    pub fn sender_ended(&mut self, flow: FlowId, key: ChannelKey) {
+        self.landed.sender_ended(flow, key);
+    }
+
+    /// Looks for receiving ends that have ended by themselves. A channel that this side is leaving
+    /// ends with its sender: that is no failure.
+    pub fn ended(&mut self, core: &Core) -> Vec<Report> {
+        let is_left = |ended: &Ended| {
+            let flow = core.flow(ended.flow);
+            let channel = flow.and_then(|flow| flow.inbound.get(&ended.key));
+            channel.is_some_and(|channel| channel.phase == InPhase::Closing)
+        };
+        let failed = self.landed.look().into_iter().filter(|ended| !is_left(ended));
+        failed
+            .map(|ended| Report::ReceiverEnded {
+                flow: ended.flow,
+                key: ended.key,
+                failure: Some(ended.failure.to_string()),
+            })
+            .collect()
+    }
+
+    /// Whether receiving ends must be looked at now and then.
+    pub fn has_landed(&self) -> bool {
+        !self.landed.is_empty()
+    }
+
+    /// The other host can write this channel's register no more.
+    fn drop_landed(&mut self, flow: FlowId) {
+        self.landing_ports.remove(&flow);
+        if let (Some(written), Some(channel)) = (self.landed.remove(flow), self.of(flow)) {
+            add(&channel.counters.received, written);
+        }
     }
 
     /// Ends the end that the lane has, if it has one.
@@ -212,18 +362,25 @@ impl Ports {
                 let link = route_taken(flow);
                 let estimator = link.and_then(|link| self.clocks.of(link));
                 let best = estimator.and_then(|estimator| estimator.best(now_ns));
+                let counters = channel.counters.snapshot();
                 PortStatus {
                     channel: channel.crossing.channel.clone(),
                     peer: channel.crossing.peer.clone(),
                     leaves: channel.crossing.leaves,
                     bus: link.map_or("", |link| core.links()[link].profile.bus).to_string(),
-                    open: is_open(flow),
+                    open: is_open(flow) || self.landed.is_detached(flow.id),
                     core: None,
                     complaint: flow.complaint.clone(),
                     clock_error_ns: best
-                        .filter(|_| !channel.crossing.leaves)
+                        .filter(|_| {
+                            let route = link.and_then(|link| channel.route_over(link));
+                            route.is_some_and(|route| route.needs_clock(channel.crossing.leaves))
+                        })
                         .map(|best| best.error_at_ns(now_ns)),
-                    counters: channel.counters.snapshot(),
+                    counters: PortSnapshot {
+                        received: counters.received + self.landed.written(flow.id),
+                        ..counters
+                    },
                 }
             })
             .collect()
@@ -245,21 +402,38 @@ fn route_taken(flow: &Flow) -> Option<usize> {
     }
 }
 
-/// The links that can carry a crossing, the best first, and how clocks are compared over each.
-fn routes_of(crossing: &Crossing, links: &[LinkProfile]) -> Vec<(usize, Clock)> {
-    let best = Hop {
-        link: crossing.link,
-        bus: crossing.bus,
-        clock: crossing.clock,
-    };
-    let route = |hop: &Hop| {
+/// The links that can carry a crossing, the best first.
+fn routes_of(crossing: &Crossing, links: &[LinkProfile]) -> Vec<Route> {
+    let route = |hop: Hop| {
         let link = links
             .iter()
             .position(|link| link.number == hop.link && link.bus == hop.bus)
             .expect("a route takes this host's links");
-        (link, hop.clock)
+        Route {
+            link,
+            clock: hop.clock,
+            writes_register: crossing.writes_register(&hop),
+        }
     };
-    [best].iter().chain(&crossing.fallbacks).map(route).collect()
+    crossing.hops().map(route).collect()
+}
+
+fn channel_of(channels: &[PortChannel], flow: FlowId) -> Option<&PortChannel> {
+    match flow {
+        FlowId::Port(number) => channels.get(number as usize),
+        FlowId::Service(_) | FlowId::Core(_) => None,
+    }
+}
+
+impl PortChannel {
+    fn route_over(&self, link: usize) -> Option<&Route> {
+        self.routes.iter().find(|route| route.link == link)
+    }
+
+    /// The port that gets its messages here.
+    fn receiver(&self) -> Option<PortReceiver> {
+        PortReceiver::open(&self.partition, &self.crossing.port.port)
+    }
 }
 
 fn spec_of(crossing: &Crossing) -> ChannelSpec {

@@ -11,6 +11,7 @@ use busway_core::Window;
 use busway_core::register::{
     Corrupt, Layout, ReadError, ReadOutcome, RegisterReader, RegisterWriter, Sample,
 };
+use busway_transport::contract::PortMemory;
 
 use super::far::{FarOrigin, FarWriter, Origin, is_since};
 use crate::config::Clock;
@@ -33,6 +34,10 @@ const ROUNDS: u32 = 64;
 /// their session: a larger one was not counted.
 const MOST_MESSAGES: u64 = 1 << 47;
 
+/// Bytes that a reader finds wrong in a row before it takes a register with checksums for damaged:
+/// what a device places out of order is whole within a few looks.
+const PATIENCE_BYTES: u64 = 4096;
+
 /// How far a writer that finds an impossible number continues behind the last that it knows: more
 /// than other processes of the partition, which it does not know of, can have written and not
 /// counted.
@@ -43,7 +48,7 @@ const SAFE_DISTANCE: u64 = 4096;
 pub(crate) struct Register {
     window: Window,
     /// Keeps the memory behind `window`.
-    _area: Area,
+    area: Area,
     layout: Layout,
     clock: Clock,
     /// The same channel's registers in other hosts' memory.
@@ -65,7 +70,7 @@ impl Register {
     ) -> Self {
         Self {
             window: area.window(),
-            _area: area,
+            area,
             layout,
             clock,
             copies,
@@ -83,23 +88,10 @@ impl Register {
     /// As [`write`](Self::write), with the source time `time_ns` of this channel's clock.
     #[inline]
     pub(crate) fn write_at(&self, message: &[u8], time_ns: i64) -> bool {
-        let Ok(latest) = self.layout.latest(&self.window) else {
+        let Some((latest, _)) = self.possible_latest() else {
             return false;
         };
-        let known = self.known.load(Ordering::Relaxed);
-        let is_possible = (known..=START + MOST_MESSAGES).contains(&latest);
-        // A process of this partition has scribbled over the register: no reader would take a
-        // number behind an impossible one.
-        let latest = if is_possible {
-            latest
-        } else {
-            known + SAFE_DISTANCE
-        };
-        let mut memory = Steps(self.window.clone());
-        // Readers count on the index to be one behind before a slot is written.
-        if !is_possible && self.layout.prepare(&mut memory, latest).is_err() {
-            return false;
-        }
+        let memory = Steps(self.window.clone());
         let Ok(mut writer) = RegisterWriter::resume(memory, self.layout, START, latest) else {
             return false;
         };
@@ -119,6 +111,51 @@ impl Register {
             is_written &= copy.write(message, time_ns, latest);
         }
         is_written
+    }
+
+    /// Sequence of the newest message, and whether the register said so itself. An impossible one
+    /// is replaced in the register. For the holder of the port's lock.
+    #[inline]
+    fn possible_latest(&self) -> Option<(u64, bool)> {
+        let latest = self.layout.latest(&self.window).ok()?;
+        let known = self.known.load(Ordering::Relaxed);
+        if (known..=START + MOST_MESSAGES).contains(&latest) {
+            return Some((latest, true));
+        }
+        // A process of this partition, or another host, has scribbled over the register: no reader
+        // would take a number behind an impossible one.
+        let latest = known + SAFE_DISTANCE;
+        // Readers count on the index to be one behind before a slot is written.
+        let mut memory = Steps(self.window.clone());
+        self.layout.prepare(&mut memory, latest).ok()?;
+        Some((latest, false))
+    }
+
+    /// The register for another writer that takes over: its memory and shape. For the holder of
+    /// the port's lock.
+    pub(crate) fn hand_over(&self) -> (PortMemory, Layout) {
+        let len_bytes = self.layout.required_bytes();
+        let area = self.area.part(0, len_bytes);
+        (PortMemory::new(area.window(), area), self.layout)
+    }
+
+    /// Takes over from another writer: sequence of the newest message, and of the newest one that
+    /// is whole; the second is `None` if the other writer broke the protocol. For the holder of the
+    /// port's lock.
+    pub(crate) fn take_over(&self) -> Option<(u64, Option<u64>)> {
+        let (latest, is_possible) = self.possible_latest()?;
+        self.known.store(latest, Ordering::Relaxed);
+        if latest == START || !is_possible {
+            return Some((latest, is_possible.then_some(latest)));
+        }
+        let is_whole = peek(&self.window, self.layout, START).is_some_and(|found| found.sequence == latest);
+        // Bytes of the newest one never arrived; its source sends it again.
+        Some((latest, Some(if is_whole { latest } else { latest - 1 })))
+    }
+
+    /// Sequence of the newest message, as the register says.
+    pub(crate) fn newest_sequence(&self) -> Option<u64> {
+        self.layout.latest(&self.window).ok()
     }
 
     /// Source time of the latest message in ns, if there is one.
@@ -417,17 +454,31 @@ fn count_retries(reader: &RegisterReader, before: u64, counting: &Counting<'_>) 
 }
 
 fn reader(window: &Window, layout: Layout, session: u64) -> RegisterReader {
-    RegisterReader::new(window.clone(), layout, session)
-        .expect("the memory was made, or checked, to be as long as this layout")
+    let reader = RegisterReader::new(window.clone(), layout, session)
+        .expect("the memory was made, or checked, to be as long as this layout");
+    let patience_bytes = if layout.has_checksum() { PATIENCE_BYTES } else { 0 };
+    reader.with_patience_bytes(patience_bytes)
 }
 
 /// The header of the latest message; `None` before the first, or if the writer overtakes every
 /// attempt.
 fn peek(window: &Window, layout: Layout, session: u64) -> Option<Sample> {
     let mut reader = reader(window, layout, session);
+    let mut chunk = [0; 256];
     for _ in 0..ROUNDS * 17 {
-        let attempt = reader.begin().ok()??;
+        let mut attempt = reader.begin().ok()??;
         let sample = attempt.sample();
+        // The checksum is of all bytes.
+        let mut copied_bytes = if layout.has_checksum() {
+            0
+        } else {
+            sample.len_bytes
+        };
+        while copied_bytes < sample.len_bytes {
+            let piece = &mut chunk[..(sample.len_bytes - copied_bytes).min(256)];
+            attempt.copy(copied_bytes, piece).ok()?;
+            copied_bytes += piece.len();
+        }
         if attempt.validate().ok()? {
             return Some(sample);
         }

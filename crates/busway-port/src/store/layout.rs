@@ -79,6 +79,12 @@ pub(crate) mod port {
     pub(crate) const INTENT: usize = 232;
     /// See [`INTENT`].
     pub(crate) const INTENT_LINE: usize = 240;
+    /// Sampling, in the place of [`INTENT`]: u64, number of the newest message when the other host
+    /// began to write the register itself.
+    pub(crate) const LANDED_NUMBER: usize = INTENT;
+    /// Sampling: u64, the register's sequence at that time, and 1; 0 while this host's gateway
+    /// writes the register.
+    pub(crate) const LANDED_AFTER: usize = INTENT_LINE;
     /// u64, one more counter. Any process of the partition adds.
     pub(crate) const DAMAGED: usize = 248;
     /// u64 a member place: sampling messages read by the processes that have had the place. Only
@@ -204,9 +210,14 @@ impl ChannelLayout {
         let max_size_bytes = ports(&channel.source).map_or(1, |port| port.max_size());
         let depth = |reference| ports(reference).and_then(|port| port.kind.max_messages());
         if depth(&channel.source).is_none() {
-            let register = |max_size_bytes| {
-                let layout = register::Layout::new(channel.slots, max_size_bytes);
-                layout.map_err(|error| size(error.to_string()))
+            let register = |max_size_bytes| -> Result<register::Layout, StoreError> {
+                let layout = register::Layout::new(channel.slots, max_size_bytes)
+                    .map_err(|error| size(error.to_string()))?;
+                Ok(if channel.is_checked {
+                    layout.with_checksum()
+                } else {
+                    layout
+                })
             };
             let stored_bytes = if channel.destinations.is_empty() {
                 0

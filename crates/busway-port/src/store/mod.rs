@@ -163,7 +163,12 @@ fn describe_channel(module: &Module, channel: &ChannelConfig) -> String {
     if let Some((_, source)) = module.port(&channel.source) {
         text += &format!("{} of {} bytes\n", source.kind.name(), source.max_size_bytes);
         match source.kind {
-            PortKind::Sampling { .. } => text += &format!("slots {}\n", channel.slots),
+            PortKind::Sampling { .. } => {
+                text += &format!("slots {}\n", channel.slots);
+                if channel.is_checked {
+                    text += "with checksums\n";
+                }
+            }
             PortKind::Queuing { .. } => text += &format!("when full {:?}\n", channel.when_full),
         }
     }

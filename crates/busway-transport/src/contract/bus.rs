@@ -25,6 +25,10 @@ pub trait Bus: Sized + 'static {
     /// implement [`LinkSettings::port_place`].
     const IS_ONE_SIDED: bool = false;
 
+    /// Whether the sender of a sampling channel can write the register in the other host's port
+    /// store: then its links have [`Link::open_register`].
+    const WRITES_REGISTERS: bool = false;
+
     /// Whether a link needs memory that both hosts map: [`Site::window`].
     const NEEDS_WINDOW: bool = false;
 
@@ -110,6 +114,13 @@ pub trait LinkSettings: Debug {
     /// The memory that was set aside; `None` if none was.
     fn port_place(&self, _access: Access) -> Option<PortPlace> {
         None
+    }
+
+    /// Whether messages in a register that the peer's device writes carry a checksum, since the
+    /// device may place their bytes in any order. Means nothing unless
+    /// [`Bus::WRITES_REGISTERS`].
+    fn checks_registers(&self) -> bool {
+        true
     }
 
     /// Silence after which a core, a host without a conversation, counts as stopped. Means nothing

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use super::channel::ChannelEnd;
 use super::message::Message;
+#[cfg(not(loom))]
+use super::register::{LandingRegister, SourceNumbers};
 
 /// Names a channel within one link and one direction. The receiver chooses it, once in a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -100,6 +102,12 @@ pub enum OpenError {
     /// No resources for one more channel.
     #[error("no room for one more channel: {0}")]
     NoRoom(String),
+    /// The bus can't write a register of the port store.
+    #[error("a sender over {bus} cannot write the port store: open an ordinary channel")]
+    NoRegister {
+        /// Name of the bus.
+        bus: &'static str,
+    },
     /// The system refused.
     #[error(transparent)]
     Io(#[from] std::io::Error),
@@ -172,6 +180,38 @@ pub trait Link<M: Message>: Send {
         landing: &[u8],
         lane: u32,
     ) -> Result<(), OpenError>;
+
+    /// As [`open_receiver`](Self::open_receiver), for a sampling channel whose sender writes
+    /// `register` itself. The receiving end delivers nothing: its `poll` fails once the peer can
+    /// write no more, and it may be polled on any thread. It lives on when the link goes down,
+    /// until it is dropped. Only where [`Bus::WRITES_REGISTERS`](super::Bus::WRITES_REGISTERS).
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    #[cfg(not(loom))]
+    fn open_register(&mut self, channel: ChannelId, register: LandingRegister) -> Result<Vec<u8>, OpenError> {
+        let _ = (channel, register);
+        Err(OpenError::NoRegister { bus: self.bus() })
+    }
+
+    /// As [`open_sender`](Self::open_sender), towards a landing place of
+    /// [`open_register`](Self::open_register). `source` has the numbers of the messages to come.
+    /// The sender lives on when the link goes down, until it is dropped or the peer drops its end.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    #[cfg(not(loom))]
+    fn open_register_sender(
+        &mut self,
+        channel: ChannelId,
+        spec: &ChannelSpec,
+        landing: &[u8],
+        lane: u32,
+        source: SourceNumbers,
+    ) -> Result<(), OpenError> {
+        let _ = (channel, spec, landing, lane, source);
+        Err(OpenError::NoRegister { bus: self.bus() })
+    }
 
     /// Forgets a channel; its ends are simply dropped. The landing place of a receiver may then be
     /// used again, so call this only after the peer has closed its sender (it says so over the

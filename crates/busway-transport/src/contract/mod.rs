@@ -15,6 +15,8 @@ mod message;
 mod needs;
 #[cfg(not(loom))]
 mod one_sided;
+#[cfg(not(loom))]
+mod register;
 mod sender_group;
 #[cfg(not(loom))]
 mod settings;
@@ -39,6 +41,8 @@ pub use message::{HEAD_BYTES, Head, Kind, Message, SegmentId};
 pub use needs::{FileUse, Finding, WindowUse};
 #[cfg(not(loom))]
 pub use one_sided::{Access, MapError, PortMemory, PortPlace};
+#[cfg(not(loom))]
+pub use register::{BeginWriting, LandingRegister, SourceNumbers};
 pub use sender_group::SenderGroup;
 #[cfg(not(loom))]
 pub use settings::{SettingError, Site, Tables, duration, optional_duration, validate_heartbeat};

@@ -134,6 +134,12 @@ impl PortMemory {
         }
     }
 
+    /// All of it, for as long as this or a clone lives.
+    #[must_use]
+    pub fn window(&self) -> &Window {
+        &self.window
+    }
+
     /// The part of `len_bytes` bytes at `offset_bytes`, for as long as this or a clone lives;
     /// `None` if it lies outside.
     #[must_use]

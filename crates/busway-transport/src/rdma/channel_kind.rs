@@ -16,7 +16,7 @@ use super::error::RdmaError;
 use super::lane::Lane;
 use super::queue_pair::QueuePair;
 use super::settings::LinkSettings;
-use crate::contract::{ChannelSpec, Message, Receiver, Sender};
+use crate::contract::{ChannelSpec, LandingRegister, Message, OpenError, Receiver, Sender, SourceNumbers};
 use crate::session::mailbox::DroppedSenders;
 
 /// A receiver whose connection can be accepted.
@@ -27,6 +27,8 @@ pub struct Accepted {
     pub pair: Arc<QueuePair>,
     /// For the sender, at most [`super::cm::PRIVATE_BYTES`] bytes.
     pub answer: Vec<u8>,
+    /// The end of the conversation does not end it.
+    pub outlives_conversation: bool,
 }
 
 /// Makes a sending end of the receiver's answer.
@@ -40,6 +42,8 @@ pub struct Asking<M: Message> {
     pub pair: Arc<QueuePair>,
     /// For the receiver, at most [`super::landing::REQUEST_BYTES`] bytes.
     pub request: Vec<u8>,
+    /// The end of the conversation does not end it.
+    pub outlives_conversation: bool,
 }
 
 /// See the module.
@@ -62,6 +66,19 @@ pub trait ChannelKind: Sized + Send + 'static {
         lane: &Arc<Lane>,
     ) -> Result<(Self::Prepared, Vec<u8>), RdmaError>;
 
+    /// Registers a register of the port store for a sender that writes it itself; returns its
+    /// description for the sender.
+    ///
+    /// # Errors
+    /// The kind has no such channels, or the memory can't be registered.
+    fn prepare_register(
+        device: &Arc<Device>,
+        register: LandingRegister,
+    ) -> Result<(Self::Prepared, Vec<u8>), OpenError> {
+        let _ = (device, register);
+        Err(OpenError::NoRegister { bus: Self::NAME })
+    }
+
     /// Makes the receiving end for a sender that connects with this (hostile) request.
     ///
     /// # Errors
@@ -74,7 +91,8 @@ pub trait ChannelKind: Sized + Send + 'static {
     ) -> Result<Accepted, String>;
 
     /// Checks the description that a peer gave of its landing place, for a sender that `lane` will
-    /// poll and that follows `settings`.
+    /// poll and that follows `settings`. With a `source` it is a register of the peer's port store
+    /// ([`prepare_register`](Self::prepare_register)).
     ///
     /// # Errors
     /// In words: what is wrong with it.
@@ -82,6 +100,7 @@ pub trait ChannelKind: Sized + Send + 'static {
         description: &[u8],
         settings: &LinkSettings,
         lane: &Arc<Lane>,
+        source: Option<SourceNumbers>,
     ) -> Result<Self::CheckedLanding, String>;
 
     /// Makes the sending end towards that place, over an id whose route is resolved.

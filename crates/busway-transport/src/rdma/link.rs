@@ -29,7 +29,8 @@ use super::opens::{Context, Done, Opens};
 use super::settings::LinkSettings;
 use crate::contract::LinkSettings as _;
 use crate::contract::{
-    ChannelId, ChannelSpec, Direction, Doorbell, LINGER, Link, LinkEvent, LinkIdentity, Message, OpenError,
+    ChannelId, ChannelSpec, Direction, Doorbell, LINGER, LandingRegister, Link, LinkEvent, LinkIdentity,
+    Message, OpenError, SourceNumbers,
 };
 use crate::session::landing::Landing;
 use crate::session::mailbox::{DroppedSenders, Linger};
@@ -170,7 +171,7 @@ impl<F: ChannelKind, M: Message> RdmaLink<F, M> {
                 LinkEvent::Up(hello) => self.peer_session = Some(hello.session),
                 LinkEvent::Down(why) => {
                     self.peer_session = None;
-                    self.opens.void(&format!("the link went down: {why}"));
+                    self.opens.end_conversation(&format!("the link went down: {why}"));
                 }
                 _ => {}
             }
@@ -263,6 +264,9 @@ impl<F: ChannelKind, M: Message> RdmaLink<F, M> {
                 self.device_removed(now);
                 continue;
             }
+            if event.request.is_none() && self.opens.event_of_open(&event) {
+                continue;
+            }
             let (Some(ready), Some(peer_session)) = (&self.ready, self.peer_session) else {
                 if let Some(id) = event.request.take() {
                     id.reject();
@@ -309,6 +313,53 @@ impl<F: ChannelKind, M: Message> RdmaLink<F, M> {
                 self.lingering.push((sender, now + LINGER));
             }
         }
+    }
+
+    /// Waits for the sender of a landing place; returns its description for the peer.
+    fn expect(
+        &mut self,
+        channel: ChannelId,
+        port: u16,
+        (prepared, description): (F::Prepared, Vec<u8>),
+    ) -> Vec<u8> {
+        let landing = Landing {
+            address: SocketAddr::new(self.address, port),
+            token: crate::session::token::draw_token(),
+            description,
+        };
+        self.opens.expect(channel, landing.token, prepared);
+        landing.encode(MAGIC)
+    }
+
+    /// Begins to connect a sender to the peer's landing place.
+    fn dial(
+        &mut self,
+        channel: ChannelId,
+        spec: &ChannelSpec,
+        landing: &[u8],
+        lane: u32,
+        source: Option<SourceNumbers>,
+    ) -> Result<(), OpenError> {
+        let (Some(ready), Some(events), Some(peer_session)) = (&self.ready, &self.events, self.peer_session)
+        else {
+            return Err(OpenError::Down);
+        };
+        let landing = Landing::decode(landing, MAGIC).map_err(OpenError::BadLanding)?;
+        let lane = self.lanes.lane(lane)?;
+        let place =
+            F::judge(&landing.description, &self.settings, &lane, source).map_err(OpenError::BadLanding)?;
+        let context = Context {
+            events,
+            device: &ready.device,
+            dropped: &self.dropped,
+            session: self.identity.session,
+            peer_session,
+            now: Instant::now(),
+        };
+        self.opens
+            .dial(channel, spec, &landing, place, self.address, &context)?;
+        self.ring_for_events();
+        Ok(())
     }
 
     /// Makes the link's descriptor readable, so that its user fetches the event.
@@ -374,14 +425,18 @@ impl<F: ChannelKind, M: Message> Link<M> for RdmaLink<F, M> {
             return Err(OpenError::Down);
         };
         let lane = self.lanes.lane(lane)?;
-        let (prepared, description) = F::prepare(&ready.device, spec, &lane)?;
-        let landing = Landing {
-            address: SocketAddr::new(self.address, ready.listener.port()),
-            token: crate::session::token::draw_token(),
-            description,
+        let prepared = F::prepare(&ready.device, spec, &lane)?;
+        let port = ready.listener.port();
+        Ok(self.expect(channel, port, prepared))
+    }
+
+    fn open_register(&mut self, channel: ChannelId, register: LandingRegister) -> Result<Vec<u8>, OpenError> {
+        let (Some(ready), Some(_)) = (&self.ready, self.peer_session) else {
+            return Err(OpenError::Down);
         };
-        self.opens.expect(channel, landing.token, prepared);
-        Ok(landing.encode(MAGIC))
+        let prepared = F::prepare_register(&ready.device, register)?;
+        let port = ready.listener.port();
+        Ok(self.expect(channel, port, prepared))
     }
 
     fn open_sender(
@@ -391,25 +446,18 @@ impl<F: ChannelKind, M: Message> Link<M> for RdmaLink<F, M> {
         landing: &[u8],
         lane: u32,
     ) -> Result<(), OpenError> {
-        let (Some(ready), Some(events), Some(peer_session)) = (&self.ready, &self.events, self.peer_session)
-        else {
-            return Err(OpenError::Down);
-        };
-        let landing = Landing::decode(landing, MAGIC).map_err(OpenError::BadLanding)?;
-        let lane = self.lanes.lane(lane)?;
-        let place = F::judge(&landing.description, &self.settings, &lane).map_err(OpenError::BadLanding)?;
-        let context = Context {
-            events,
-            device: &ready.device,
-            dropped: &self.dropped,
-            session: self.identity.session,
-            peer_session,
-            now: Instant::now(),
-        };
-        self.opens
-            .dial(channel, spec, &landing, place, self.address, &context)?;
-        self.ring_for_events();
-        Ok(())
+        self.dial(channel, spec, landing, lane, None)
+    }
+
+    fn open_register_sender(
+        &mut self,
+        channel: ChannelId,
+        spec: &ChannelSpec,
+        landing: &[u8],
+        lane: u32,
+        source: SourceNumbers,
+    ) -> Result<(), OpenError> {
+        self.dial(channel, spec, landing, lane, Some(source))
     }
 
     fn close(&mut self, direction: Direction, channel: ChannelId) {

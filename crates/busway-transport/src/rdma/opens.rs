@@ -62,9 +62,32 @@ enum Stage<F: ChannelKind, M: Message> {
     /// The address or the route is being looked for.
     Resolving(CmId, Target<F>),
     /// The receiver was asked.
-    Asked(Finish<M>, Arc<QueuePair>),
+    Asked(Finish<M>, Established),
     /// The sender was accepted and has not confirmed.
-    Accepted(Box<dyn Receiver>, Arc<QueuePair>),
+    Accepted(Box<dyn Receiver>, Established),
+}
+
+/// The queue pair of a channel, for the time when it is open.
+struct Established {
+    pair: Arc<QueuePair>,
+    /// The end of the conversation does not end it.
+    outlives: bool,
+}
+
+/// An open channel.
+struct Live {
+    key: Key,
+    pair: Weak<QueuePair>,
+    /// The end of the conversation does not end it; then `key` may be another conversation's.
+    outlives: bool,
+}
+
+impl Live {
+    fn disconnect(&self, why: &str) {
+        if let Some(pair) = self.pair.upgrade() {
+            pair.disconnect(why);
+        }
+    }
 }
 
 struct Opening<F: ChannelKind, M: Message> {
@@ -78,7 +101,7 @@ pub(super) struct Opens<F: ChannelKind, M: Message> {
     expected: HashMap<u64, Expected<F>>,
     /// By the number of their id.
     opening: HashMap<u64, Opening<F, M>>,
-    live: HashMap<u64, (Key, Weak<QueuePair>)>,
+    live: HashMap<u64, Live>,
     /// The last number given to an id.
     last_number: u64,
 }
@@ -181,7 +204,13 @@ impl<F: ChannelKind, M: Message> Opens<F, M> {
                 let opening = Opening {
                     key,
                     give_up_at: context.now + GIVE_UP_AFTER,
-                    stage: Stage::Accepted(accepted.receiver, accepted.pair),
+                    stage: Stage::Accepted(
+                        accepted.receiver,
+                        Established {
+                            pair: accepted.pair,
+                            outlives: accepted.outlives_conversation,
+                        },
+                    ),
                 };
                 self.opening.insert(number, opening);
                 None
@@ -191,14 +220,29 @@ impl<F: ChannelKind, M: Message> Opens<F, M> {
         }
     }
 
+    /// Takes an event of an open channel; whether it was one.
+    pub(super) fn event_of_open(&self, event: &CmEvent) -> bool {
+        let Some(live) = self.live.get(&event.context) else {
+            return false;
+        };
+        if matches!(event.kind, CmEventKind::Disconnected) {
+            live.disconnect("the peer closed the connection, or its process has ended");
+        }
+        true
+    }
+
+    fn opened(&mut self, number: u64, key: Key, established: &Established) {
+        let live = Live {
+            key,
+            pair: Arc::downgrade(&established.pair),
+            outlives: established.outlives,
+        };
+        self.live.insert(number, live);
+    }
+
     /// Continues the opening that the event belongs to.
     pub(super) fn event(&mut self, event: &CmEvent, context: &Context<'_>) -> Option<Done<M>> {
-        if let Some((_, pair)) = self.live.get(&event.context) {
-            if matches!(event.kind, CmEventKind::Disconnected)
-                && let Some(pair) = pair.upgrade()
-            {
-                pair.disconnect("the peer closed the connection, or its process has ended");
-            }
+        if self.event_of_open(event) {
             return None;
         }
         let Opening {
@@ -225,12 +269,12 @@ impl<F: ChannelKind, M: Message> Opens<F, M> {
             (Stage::Asked(finish, pair), CmEventKind::Established) => {
                 let sender = finish(&event.data);
                 if sender.is_ok() {
-                    self.live.insert(event.context, (key, Arc::downgrade(&pair)));
+                    self.opened(event.context, key, &pair);
                 }
                 return Some((key, sender.map(ChannelEnd::Sender)));
             }
             (Stage::Accepted(receiver, pair), CmEventKind::Established) => {
-                self.live.insert(event.context, (key, Arc::downgrade(&pair)));
+                self.opened(event.context, key, &pair);
                 return Some((key, Ok(ChannelEnd::Receiver(receiver))));
             }
             (_, CmEventKind::Failed(why)) => Err(format!("{why}{}", event.reason())),
@@ -254,7 +298,7 @@ impl<F: ChannelKind, M: Message> Opens<F, M> {
 
     /// Abandons what is late, and removes ends that were dropped.
     pub(super) fn tick(&mut self, now: Instant) -> Vec<Done<M>> {
-        self.live.retain(|_, (_, pair)| pair.strong_count() > 0);
+        self.live.retain(|_, live| live.pair.strong_count() > 0);
         let late = self.opening.extract_if(|_, opening| now >= opening.give_up_at);
         late.map(|(_, opening)| {
             let what = match opening.stage {
@@ -279,19 +323,26 @@ impl<F: ChannelKind, M: Message> Opens<F, M> {
         }
         self.opening.retain(|_, opening| opening.key != key);
         self.live
-            .retain(|_, (live, pair)| *live != key && pair.strong_count() > 0);
+            .retain(|_, live| (live.outlives || live.key != key) && live.pair.strong_count() > 0);
     }
 
     /// Ends everything. Ends in use drain what has arrived and then fail for this reason.
     pub(super) fn void(&mut self, why: &str) {
-        for (_, pair) in self.live.values() {
-            if let Some(pair) = pair.upgrade() {
-                pair.disconnect(why);
+        self.live.values().for_each(|live| live.disconnect(why));
+        self.live.clear();
+        self.end_conversation(why);
+    }
+
+    /// As [`void`](Self::void), but for open channels that outlive the conversation.
+    pub(super) fn end_conversation(&mut self, why: &str) {
+        self.live.retain(|_, live| {
+            if !live.outlives {
+                live.disconnect(why);
             }
-        }
+            live.outlives
+        });
         self.expected.clear();
         self.opening.clear();
-        self.live.clear();
     }
 }
 
@@ -325,7 +376,13 @@ fn ask<F: ChannelKind, M: Message>(
         .id()
         .connect(&request.encode(), context.device.ack_timeout());
     match connecting {
-        Ok(()) => Ok(Stage::Asked(asking.finish, asking.pair)),
+        Ok(()) => Ok(Stage::Asked(
+            asking.finish,
+            Established {
+                pair: asking.pair,
+                outlives: asking.outlives_conversation,
+            },
+        )),
         Err(error) if error.is_address_in_use() => Err(Unasked::PortInUse(error.to_string())),
         Err(error) => Err(Unasked::Failed(error.to_string())),
     }

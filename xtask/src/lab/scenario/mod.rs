@@ -2,6 +2,7 @@
 
 mod failover;
 mod faulty_wire;
+mod one_sided;
 mod parts;
 mod pci;
 mod preempt_rt;
@@ -66,6 +67,7 @@ pub const ALL: &[Scenario] = &[
     Scenario::new("iwarp", "RDMA over iWARP: the same", rdma::iwarp),
     Scenario::new("pci", "PCI windows: the same, shared and a window each way, with doorbells and without; with this host; a reset, a dead link", pci::run),
     Scenario::new("preempt-rt", "a PREEMPT_RT kernel with an isolated processor: the contract and gateways over TCP", preempt_rt::run),
+    Scenario::new("one-sided", "sampling ports over RDMA, RoCE and iWARP: written into the other guest's port store, with its gateway stopped, killed, the wire cut", one_sided::run),
     Scenario::new("failover", "TCP and another bus, TIPC, RDMA or a PCI window, in one link: either is cut under load and comes back, in both orders", failover::run),
     Scenario::new("faulty-wire", "a wire that cuts, delays, loses, duplicates and reorders: what arrives over each bus", faulty_wire::run).timed(),
     Scenario::new("speed", "channels beside the kernel's own tools, in the same guests: ratios of latency and throughput", speed::run).by_name_only().timed(),

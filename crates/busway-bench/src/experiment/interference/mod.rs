@@ -15,7 +15,7 @@
 
 mod measure;
 
-use busway_buses::{BUS_NAMES, is_one_sided};
+use busway_buses::{BUS_NAMES, is_one_sided, writes_registers};
 
 use crate::BenchError;
 use crate::conditions::Pin;
@@ -170,7 +170,7 @@ fn kinds(technologies: &[Description]) -> String {
         Stage::Ports {
             bus: Some(bus),
             queuing: false,
-        } if is_one_sided(bus) => "one-sided",
+        } if is_one_sided(bus) || writes_registers(bus) => "one-sided",
         Stage::Ports { .. } | Stage::Link(_) | Stage::Gateways(_) | Stage::Tunnel => "two-sided",
         Stage::Bare if technology::of(&one.name).is_some_and(|it| it.reach == Reach::Network) => "sockets",
         Stage::Bare => "within a host",

@@ -4,7 +4,7 @@
 //! Contract: a line has one number, box, colour and name in all figures. At most [`SHOWN`] are
 //! chosen at first, and every other one is a click away. Called by the page and the figures.
 
-use busway_buses::{BUS_NAMES, is_one_sided};
+use busway_buses::{BUS_NAMES, is_one_sided, writes_registers};
 use maud::{Markup, html};
 
 use super::chart::swatch;
@@ -121,7 +121,7 @@ pub(super) fn paper<'a, 'b>(lines: &'b [Choice<'a>]) -> Vec<(&'static str, &'b S
     for line in lines {
         let key = &line.series.key;
         let kind = match key.technology.strip_prefix("sampling-") {
-            Some(bus) if is_one_sided(bus) => "one-sided",
+            Some(bus) if is_one_sided(bus) || writes_registers(bus) => "one-sided",
             Some(_) => "two-sided",
             None if key.technology == "tcp" => "sockets",
             None => continue,

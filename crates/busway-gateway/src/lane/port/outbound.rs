@@ -129,7 +129,7 @@ impl OutboundPort {
             WaitFor::Doorbell => self.awaits_acknowledgement() && self.credit_looks < CREDIT_LOOKS,
             WaitFor::Poll => self.awaits_credit(),
         };
-        credits_are || self.tap.doorbell().is_none()
+        credits_are || !self.wire.is_known() || self.tap.doorbell().is_none()
     }
 
     /// Rings when a message waits.
@@ -192,7 +192,8 @@ impl OutboundPort {
     /// # Errors
     /// The channel has failed; the queue still has every message that was not acknowledged.
     pub fn flush(&mut self) -> Result<(), ChannelError> {
-        if self.touched || self.waiting || self.starved || self.sender.outstanding() > 0 {
+        let has_news = self.touched || self.waiting || self.starved || self.sender.outstanding() > 0;
+        if has_news || self.sender.needs_flush() {
             self.touched = false;
             self.waiting = self.sender.flush()? == Flushed::Waiting;
         }
@@ -211,6 +212,9 @@ impl OutboundPort {
     /// The next message, in the buffer that another channel has read it into or else in a free one.
     fn next(&mut self, pool: &mut BufferPool, is_shared: bool) -> Option<Outgoing> {
         self.starved = true;
+        if !self.wire.is_known() {
+            return None;
+        }
         let free = pool.free()?;
         // Of shared memory it holds at most as many buffers as it contributes.
         let has_share = !is_shared || self.sender.outstanding() < self.buffers as u64;

@@ -30,7 +30,7 @@ use super::error::RdmaError;
 use super::lane::Lane;
 use super::queue_pair::{Capacity, QueuePair};
 use super::settings::{HostSettings, LinkSettings};
-use crate::contract::{self, ChannelSpec, Keep, Link, LinkIdentity, Message, OpenError, Site};
+use crate::contract::{self, ChannelSpec, Keep, Link, LinkIdentity, Message, OpenError, Site, SourceNumbers};
 use crate::session::mailbox::DroppedSenders;
 use layout::Layout;
 use receiver::SendReceiver;
@@ -126,6 +126,7 @@ impl ChannelKind for SendChannels {
             receiver: Box::new(receiver),
             pair,
             answer: Vec::new(),
+            outlives_conversation: false,
         })
     }
 
@@ -133,7 +134,14 @@ impl ChannelKind for SendChannels {
         description: &[u8],
         settings: &LinkSettings,
         lane: &Arc<Lane>,
+        source: Option<SourceNumbers>,
     ) -> Result<CheckedLanding, String> {
+        if source.is_some() {
+            return Err(format!(
+                "a register, which a sender over {} can't write",
+                Self::NAME
+            ));
+        }
         Ok(CheckedLanding {
             layout: Layout::decode(description)?,
             zero_copy_from_bytes: usize::try_from(settings.local.zero_copy_from).unwrap_or(usize::MAX),
@@ -167,6 +175,7 @@ impl ChannelKind for SendChannels {
             finish: Box::new(|_| Ok(Box::new(sender))),
             pair,
             request: Vec::new(),
+            outlives_conversation: false,
         })
     }
 }

@@ -18,8 +18,11 @@ use super::place::{
     LandingMemory, ONE_WRITE_BYTES, RECEIVER_BELL_AT, SENDER_BELL_AT, SENDER_BYTES, decode_request,
     encode_request,
 };
+use super::register::{self, CheckedRegister, PreparedRegister};
 use super::wake::WakeState;
-use crate::contract::{ChannelSpec, Keep, Message, Receiver, Sender, WaitFor};
+use crate::contract::{
+    ChannelSpec, Keep, LandingRegister, Message, OpenError, Receiver, Sender, SourceNumbers, WaitFor,
+};
 use crate::rdma::channel_kind::{Accepted, Asking, ChannelKind};
 use crate::rdma::cm::CmId;
 use crate::rdma::device::{Access, Device, Region};
@@ -88,7 +91,15 @@ impl Checking for Never {
 }
 
 /// A landing place without a sender.
-pub(super) struct Prepared {
+pub(super) enum Prepared {
+    /// Of its own.
+    Own(Box<PreparedPlace>),
+    /// The register of a port.
+    Register(Box<PreparedRegister>),
+}
+
+/// Memory of its own without a sender.
+pub(super) struct PreparedPlace {
     region: Region,
     place: LandingMemory,
     parts: Parts,
@@ -98,7 +109,16 @@ pub(super) struct Prepared {
 
 /// A landing place to which a sender may connect.
 #[derive(Clone)]
-pub(super) struct CheckedLanding {
+pub(super) enum CheckedLanding {
+    /// Of its own.
+    Own(CheckedPlace),
+    /// The register of a port.
+    Register(CheckedRegister),
+}
+
+/// Memory of its own to which a sender may connect.
+#[derive(Clone)]
+pub(super) struct CheckedPlace {
     place: LandingMemory,
     parts: Parts,
     lane: Arc<Lane>,
@@ -135,14 +155,22 @@ impl<C: Checking> ChannelKind for WriteChannels<C> {
             // Inside: the region was made for the parts.
             let _ = register.map(|mut register| layout.prepare(&mut register, place.tag));
         }
-        let prepared = Prepared {
+        let prepared = PreparedPlace {
             region,
             place,
             parts,
             keep: spec.keep,
             lane: Arc::clone(lane),
         };
-        Ok((prepared, place.encode()))
+        Ok((Prepared::Own(Box::new(prepared)), place.encode()))
+    }
+
+    fn prepare_register(
+        device: &Arc<Device>,
+        register: LandingRegister,
+    ) -> Result<(Prepared, Vec<u8>), OpenError> {
+        let (prepared, description) = register::prepare(device, register)?;
+        Ok((Prepared::Register(Box::new(prepared)), description))
     }
 
     fn accept(
@@ -151,8 +179,12 @@ impl<C: Checking> ChannelKind for WriteChannels<C> {
         id: CmId,
         request: &[u8],
     ) -> Result<Accepted, String> {
+        let prepared = match prepared {
+            Prepared::Own(prepared) => *prepared,
+            Prepared::Register(prepared) => return register::accept(*prepared, device, id, request),
+        };
         let far = decode_request(request)?;
-        let Prepared {
+        let PreparedPlace {
             region,
             place,
             parts,
@@ -210,6 +242,7 @@ impl<C: Checking> ChannelKind for WriteChannels<C> {
             receiver,
             pair,
             answer: Vec::new(),
+            outlives_conversation: false,
         })
     }
 
@@ -217,13 +250,17 @@ impl<C: Checking> ChannelKind for WriteChannels<C> {
         description: &[u8],
         _settings: &LinkSettings,
         lane: &Arc<Lane>,
+        source: Option<SourceNumbers>,
     ) -> Result<CheckedLanding, String> {
+        if let Some(source) = source {
+            return register::judge(description, source, lane).map(CheckedLanding::Register);
+        }
         let (place, parts) = LandingMemory::decode(description)?;
-        Ok(CheckedLanding {
+        Ok(CheckedLanding::Own(CheckedPlace {
             place,
             parts,
             lane: Arc::clone(lane),
-        })
+        }))
     }
 
     fn connect<M: Message>(
@@ -233,7 +270,10 @@ impl<C: Checking> ChannelKind for WriteChannels<C> {
         spec: &ChannelSpec,
         dropped: &Arc<DroppedSenders>,
     ) -> Result<Asking<M>, String> {
-        let CheckedLanding { place, parts, lane } = judged;
+        let CheckedPlace { place, parts, lane } = match judged {
+            CheckedLanding::Own(judged) => judged,
+            CheckedLanding::Register(checked) => return register::connect(checked, device, id),
+        };
         let pair = Arc::new(QueuePair::new(id, device, CAPACITY).map_err(text)?);
         let own = Region::new(device, SENDER_BYTES, Access::RemoteReadWrite).map_err(text)?;
         let request = encode_request(own.address(), own.remote_key());
@@ -289,6 +329,7 @@ impl<C: Checking> ChannelKind for WriteChannels<C> {
             }),
             pair,
             request,
+            outlives_conversation: false,
         })
     }
 }
@@ -304,23 +345,25 @@ fn window_of(region: &Region) -> Window {
 
 /// A staging area in which four of the longest writes find room.
 fn staging_bytes(parts: &Parts) -> usize {
-    let register_bytes = parts
-        .register
-        .map_or(0, |(layout, _)| 4 * (layout.max_size_bytes() + ENTRY_BYTES));
-    let ring_bytes = 4 * (parts.ring.max_size_bytes() + ENTRY_BYTES);
-    register_bytes.max(ring_bytes).max(LEAST_STAGING_BYTES)
+    let register_bytes = parts.register.map_or(0, |(layout, _)| layout.max_size_bytes());
+    staging_for(register_bytes.max(parts.ring.max_size_bytes()))
+}
+
+/// A staging area in which four messages of this length find room.
+pub(super) fn staging_for(max_size_bytes: usize) -> usize {
+    (4 * (max_size_bytes + ENTRY_BYTES)).max(LEAST_STAGING_BYTES)
 }
 
 /// The part of `window` at `at`.
-fn part(window: &Window, at: usize, bytes: usize) -> Result<Window, String> {
+pub(super) fn part(window: &Window, at: usize, bytes: usize) -> Result<Window, String> {
     window.sub(at, bytes).map_err(text)
 }
 
-fn text(error: impl std::fmt::Display) -> String {
+pub(super) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-fn refused(error: PostError) -> String {
+pub(super) fn refused(error: PostError) -> String {
     match error {
         PostError::Full => "the device takes fewer RECVs than it was asked for".into(),
         PostError::Failed(error) => error.to_string(),

@@ -2,15 +2,17 @@
 //!
 //! A sender writes ring lines, payload and register slots into registered memory of the receiver;
 //! the receiver writes credits into registered memory of the sender. Each reads its own memory
-//! only, and a sampling channel needs no software at the receiver. The link is that of all RDMA
-//! buses (`super::link`), the channel ends are those of all remote-write buses
-//! (`crate::remote_write`).
+//! only. The link is that of all RDMA buses (`super::link`), the channel ends are those of all
+//! remote-write buses (`crate::remote_write`). A sampling channel of ports needs no software at the
+//! receiver: its sender writes the register in the port store (`register`).
 //!
 //! | module     | what it does                                       | runs on        |
 //! |------------|----------------------------------------------------|----------------|
 //! | `place`    | how each end describes its memory to the other     | control thread |
 //! | `channels` | makes the ends                                     | control thread |
 //! | `pipe`     | a queue pair as far memory                         | lanes          |
+//! | `register` | makes the ends of a channel into the port store    | control thread |
+//! | `register_sender` | the end that writes it                      | lanes          |
 //! | `wake`     | the wake-up protocol between the two ends          | lanes          |
 //! | `waker`    | carries that protocol out over a pipe              | lanes          |
 //! | `access`   | what the remote-write ends ask of a bus            | lanes          |
@@ -26,12 +28,14 @@ mod access;
 mod channels;
 mod pipe;
 mod place;
+mod register;
+mod register_sender;
 pub mod settings;
 mod wake;
 mod waker;
 
 use crate::contract::{self, Link, LinkIdentity, Message, OpenError, Site};
-use channels::{Always, ByTransport, Never, WriteChannels};
+use channels::{Always, ByTransport, Never, WriteChannels, part, refused, staging_for, text};
 use settings::{HostSettings, LinkSettings};
 
 /// The bus.
@@ -39,6 +43,7 @@ pub struct RdmaWrite;
 
 impl contract::Bus for RdmaWrite {
     const NAME: &'static str = "rdma-write";
+    const WRITES_REGISTERS: bool = true;
 
     type HostSettings = HostSettings;
     type LinkSettings = LinkSettings;
@@ -79,4 +84,6 @@ impl contract::Bus for RdmaWrite {
 pub(crate) fn decode_place(bytes: &[u8]) {
     let _ = place::LandingMemory::decode(bytes);
     let _ = place::decode_request(bytes);
+    let _ = register::RegisterPlace::decode(bytes);
+    let _ = register::decode_request(bytes, Default::default());
 }

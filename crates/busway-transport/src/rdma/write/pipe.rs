@@ -453,6 +453,14 @@ impl Pipe {
         }
     }
 
+    /// Posts what has room; what completes from then on makes the descriptor readable.
+    pub(super) fn wake_with_next_completion(&mut self) {
+        while self.arm() {
+            self.reap();
+            self.post();
+        }
+    }
+
     /// The completion channel's descriptor.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.completions.pair().completion_queue().fd()

@@ -66,6 +66,10 @@ impl contract::LinkSettings for LinkSettings {
     fn validate(&self) -> Result<(), SettingError> {
         self.link.validate()
     }
+
+    fn checks_registers(&self) -> bool {
+        self.checked != Some(false)
+    }
 }
 
 #[cfg(test)]

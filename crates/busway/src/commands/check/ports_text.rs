@@ -127,6 +127,9 @@ fn way_text(route: &RouteReport<'_>, is_sampling: bool) -> String {
             bus, carrier, clock, ..
         } => {
             let said = match carrier {
+                Carrier::Gateways if is_sampling && registry::writes_registers(bus) => {
+                    "written by the source's gateway into the other host's ports"
+                }
                 Carrier::Partition => "written by the source's partition into the other host's memory",
                 Carrier::Gateways => "moved by the gateways",
                 Carrier::Core => "moved by one gateway, through a ring that the core's program uses",
@@ -138,6 +141,8 @@ fn way_text(route: &RouteReport<'_>, is_sampling: bool) -> String {
             let is_short = is_sampling && *carrier == Carrier::Gateways && registry::is_one_sided(bus);
             let why = if is_short {
                 ", for want of room in the window"
+            } else if is_sampling && registry::writes_registers(bus) {
+                ", whose queue pairs only gateways have"
             } else {
                 ""
             };

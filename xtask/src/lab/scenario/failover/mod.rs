@@ -4,7 +4,7 @@
 //! is measured, and has no bound.
 
 mod cut;
-mod hosts;
+pub(super) mod hosts;
 mod table;
 
 use std::sync::atomic::AtomicBool;
