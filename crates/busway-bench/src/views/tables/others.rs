@@ -67,7 +67,7 @@ fn maxima(entry: &Entry<'_>, detail: Detail) -> Table {
 }
 
 pub(super) fn gateway(set: &Set<'_>, detail: Detail) -> Vec<Table> {
-    let mut tables = Vec::new();
+    let mut tables = vec![throughput::p3com(set)];
     for bytes in sizes(set, detail) {
         tables.push(Table {
             published: None,

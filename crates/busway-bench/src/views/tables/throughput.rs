@@ -103,7 +103,7 @@ fn explained(mut table: Table) -> Table {
     table
 }
 
-fn p3com(set: &Set<'_>) -> Table {
+pub(super) fn p3com(set: &Set<'_>) -> Table {
     let megabits = |row: &Row, bytes| {
         let rate = row.bytes_per_s.filter(|_| row.payload_bytes == bytes)?;
         Some(units::digits(rate * 8.0 / 1e6))
