@@ -1,5 +1,5 @@
-//! A module under `busway module run`: its system file, the supervisor, what it reports, and what it
-//! leaves.
+//! A module under `busway module run`: its system file, the supervisor, what it reports, and what
+//! it leaves.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -31,7 +31,8 @@ pub struct Life {
 
 impl Module {
     /// `host` are keys of the host, `partitions` the rest of the file. In it, `RUN(` stands for the
-    /// beginning of a command that runs the test's program, as in `command = RUN("exit", "x", "3"]`.
+    /// beginning of a command that runs the test's program, as in `command = RUN("exit", "x",
+    /// "3"]`.
     pub fn new(host: &str, partitions: &str) -> Module {
         let directory = tempfile::tempdir_in("/dev/shm").expect("make a directory");
         let program = beside_the_test("busway-test-partition");

@@ -6,8 +6,9 @@
 //! partition. Called by the supervisor and the scheduling threads; reading the state of a group and
 //! changing it does not allocate.
 //!
-//! Only core files of cgroup v2 are needed (`cgroup.procs`, `cgroup.freeze`, `cgroup.events`), which
-//! exist without any controller; `cgroup.kill` and the controller `cpuset` are used where they are.
+//! Only core files of cgroup v2 are needed (`cgroup.procs`, `cgroup.freeze`, `cgroup.events`),
+//! which exist without any controller; `cgroup.kill` and the controller `cpuset` are used where
+//! they are.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

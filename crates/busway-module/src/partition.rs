@@ -15,7 +15,9 @@ use crate::cgroup::Group;
 use crate::program::{Event, Keeper, fault_of};
 use crate::restarts::Restarts;
 use crate::status::{FaultCounts, State};
-use crate::supervisor::grace;
+
+/// How long partitions may take to end when asked, before they are killed.
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(crate) struct Managed {
@@ -76,7 +78,8 @@ impl Managed {
             incarnation_before: file.incarnation(),
             file,
             on_fault: partition.execution.on_fault,
-            grace: grace(major_frame_ns),
+            // It reads the request in its next window.
+            grace: GRACE + Duration::from_nanos(major_frame_ns.unwrap_or(0)),
             phase: Phase::Starting,
             pid: None,
             restarts: Restarts::new(partition.execution.restart_limit),

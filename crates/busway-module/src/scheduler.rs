@@ -1,11 +1,11 @@
 //! The scheduling threads: each keeps the partitions of one timeline in their windows.
 //!
-//! Contract: at the end of a window the thread freezes its partition and waits until the kernel says
-//! that it is frozen; only then it thaws the next one. So two partitions never run at once on a
-//! processor that both may use. A partition that cannot be frozen takes the time of the next window,
-//! and if it takes all of it, that window is lost and counted. Frame `n` begins at `n` times its
-//! length on `CLOCK_MONOTONIC`, so that programs can compute where they are. Called by the
-//! supervisor.
+//! Contract: at the end of a window the thread freezes its partition and waits until the kernel
+//! says that it is frozen; only then it thaws the next one. So two partitions never run at once on
+//! a processor that both may use. A partition that cannot be frozen takes the time of the next
+//! window, and if it takes all of it, that window is lost and counted. Frame `n` begins at `n`
+//! times its length on `CLOCK_MONOTONIC`, so that programs can compute where they are. Called by
+//! the supervisor.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -16,7 +16,7 @@ use rustix::thread::{ClockId, clock_nanosleep_absolute};
 use rustix::time::{Timespec, clock_gettime};
 
 use crate::cgroup::Group;
-use crate::status::WindowTimes;
+use crate::status::{OVERRUN_NS, WindowTimes};
 use crate::sys::{self, SUPERVISOR_PRIORITY};
 use crate::timeline::{Step, Timeline};
 
@@ -26,8 +26,6 @@ const STOP_INTERVAL_NS: u64 = 50_000_000;
 /// notification too, but at most once in 10 ms.
 const FIRST_PAUSE_NS: u64 = 10_000;
 const LONGEST_PAUSE_NS: u64 = 200_000;
-/// Freezing that takes longer is an overrun.
-pub(crate) const OVERRUN_NS: u64 = 1_000_000;
 
 /// A partition under the scheduler.
 #[derive(Debug)]
@@ -113,7 +111,8 @@ pub(crate) fn now_ns() -> u64 {
 struct Thread<'a> {
     partitions: &'a [Scheduled],
     stop: &'a AtomicBool,
-    /// Partitions that were asked to freeze and are not frozen yet, and when they were asked, in ns.
+    /// Partitions that were asked to freeze and are not frozen yet, and when they were asked, in
+    /// ns.
     leaving: Vec<(usize, u64)>,
 }
 

@@ -10,8 +10,8 @@ use busway_system::Fault;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::scheduler::OVERRUN_NS;
-
+/// Freezing that takes longer is an overrun.
+pub(crate) const OVERRUN_NS: u64 = 1_000_000;
 const LONGEST_TIME_NS: u64 = 10_000_000_000;
 
 /// The whole status.

@@ -17,7 +17,7 @@ use busway_port::system::{module_of, root_of};
 use busway_system::{Execution, Partition, Program, SchedulingPolicy, System};
 
 use crate::cgroup::{self, ModuleGroup};
-use crate::partition::{Managed, Phase};
+use crate::partition::{GRACE, Managed, Phase};
 use crate::program::{self, Event, Keeper, Launch};
 use crate::scheduler::{Scheduled, Scheduler};
 use crate::status::{self, End, PartitionStatus, Status, WindowTimes};
@@ -26,8 +26,6 @@ use crate::{ModuleError, Options};
 
 const TICK: Duration = Duration::from_millis(10);
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-/// How long partitions may take to end when asked, before they are killed.
-const GRACE: Duration = Duration::from_secs(2);
 /// How long killed processes may take to go, before they are left behind with a warning.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -325,9 +323,4 @@ fn group_name(root: &Path) -> String {
     // Names of directories have at most 255 bytes; the end tells modules apart.
     let start = escaped.len().saturating_sub(200);
     format!("busway-module{}", &escaped[start..])
-}
-
-/// How long a partition that set the mode IDLE may take to end by itself.
-pub(crate) fn grace(major_frame_ns: Option<u64>) -> Duration {
-    GRACE + Duration::from_nanos(major_frame_ns.unwrap_or(0))
 }

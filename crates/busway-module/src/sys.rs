@@ -1,7 +1,7 @@
 //! System calls that rustix has no word for: scheduling policies and the timer slack.
 //!
-//! Contract: each function changes the calling thread only. Called by the scheduling threads, by the
-//! check of rights, and in the child between fork and exec, so nothing here allocates.
+//! Contract: each function changes the calling thread only. Called by the scheduling threads, by
+//! the check of rights, and in the child between fork and exec, so nothing here allocates.
 #![allow(unsafe_code)] // sched_setscheduler and prctl have no safe wrapper in our libraries.
 
 use std::io;

@@ -2,9 +2,9 @@
 //! AIR), `Schedule` with `Slot` (JetOS).
 //!
 //! Contract: gives partitions their windows and the draft its major frame. Of several module
-//! schedules the one with `InitialModuleSchedule="true"` counts, else the first: a Linux module does
-//! not change its schedule. AIR's `WindowConfiguration Cores=".."` names processors; Busway gives a
-//! partition the same ones in all its windows.
+//! schedules the one with `InitialModuleSchedule="true"` counts, else the first: a Linux module
+//! does not change its schedule. AIR's `WindowConfiguration Cores=".."` names processors; Busway
+//! gives a partition the same ones in all its windows.
 
 use super::channels::partition_of;
 use super::partitions::{refresh_ns, seconds_ns};
