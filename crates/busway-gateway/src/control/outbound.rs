@@ -207,8 +207,18 @@ impl Flow {
     /// The lane or the bus has dropped this host's end.
     pub fn sender_ended(&mut self, key: ChannelKey, failure: Option<String>, shared: &mut Shared) {
         if let Some(channel) = self.outbound.get(&key) {
-            // The peer has reported why itself.
             let peer_failed = channel.phase == OutPhase::Failed;
+            // Whoever noticed first: only this host knows why its own end failed.
+            if let Some(failure) = failure
+                .as_ref()
+                .filter(|_| peer_failed || !self.endpoint.backs_off_alone())
+            {
+                let (what, peer) = (self.endpoint.describe(&self.name), &channel.peer);
+                shared.act(Action::Warn(format!(
+                    "{what}: channel to {peer:?} failed: {failure}"
+                )));
+            }
+            // The peer has reported why its end failed.
             let failure = failure.filter(|_| !peer_failed);
             self.sender_gone(key, failure, peer_failed, shared);
         }

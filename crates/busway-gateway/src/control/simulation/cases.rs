@@ -186,11 +186,15 @@ impl<'a> Pair<'a> {
     }
 
     fn sender_ended(&mut self, key: ChannelKey) {
+        self.sender_ended_with(key, None);
+    }
+
+    fn sender_ended_with(&mut self, key: ChannelKey, failure: Option<String>) {
         let report = Report::SenderEnded {
             flow: FLOW,
             key,
             unacknowledged: 0,
-            failure: None,
+            failure,
         };
         self.fact(SENDER, Fact::Lane(report));
     }
@@ -393,4 +397,25 @@ fn receiving_end_refused_while_its_sender_opens_keeps_the_subscriber() {
     pair.end_ready(RECEIVER, Direction::Receive, key, Err("no queue pair".into()));
     assert!(!pair.has_asked(SENDER, &DROP_SUBSCRIBER));
     assert_eq!(pair.inbound().1, InPhase::Opening);
+}
+
+#[test]
+fn sender_logs_why_it_failed_also_where_receiver_noticed_first() {
+    let failure = "work on the queue pair failed: remote invalid request error (9)";
+    let warned = |pair: &Pair<'_>| {
+        let asked = pair.asked[SENDER].iter();
+        asked
+            .filter(|it| matches!(it, Action::Warn(text) if text.contains(failure)))
+            .count()
+    };
+    for receiver_notices_first in [false, true] {
+        let system = system();
+        let mut pair = wanted(&system, 1);
+        let key = pair.finish_opening();
+        if receiver_notices_first {
+            pair.receiver_ended(key, Some("the queue pair broke".into()));
+        }
+        pair.sender_ended_with(key, Some(failure.into()));
+        assert_eq!(warned(&pair), 1, "{receiver_notices_first}");
+    }
 }
