@@ -489,7 +489,7 @@ fn registered(region: &Region, offset: usize, len_bytes: usize) -> Result<sys::i
 fn foreign(registration: &Registration, bytes: &[u8]) -> Result<sys::ibv_sge, PostError> {
     match u32::try_from(bytes.len()) {
         Ok(length) if registration.has(bytes) => Ok(sys::ibv_sge {
-            addr: bytes.as_ptr().expose_provenance() as u64,
+            addr: registration.device_address(bytes),
             length,
             lkey: registration.local_key(),
         }),
