@@ -13,6 +13,7 @@
 //! * [`quiet`]: when nothing is under way between ports any more.
 //! * [`stream`]: messages from one host to another, and what the gateways count of them.
 //! * [`mod@wait`]: waiting for something, with a deadline that only guards against hanging.
+//! * [`window`]: a window that the machine has once.
 //! * [`skip`]: saying that a test can't run here.
 //!
 //! The programs under test are `src/bin/busway-test-program.rs` (Rust), `python/program.py` (the
@@ -36,30 +37,56 @@ pub mod role;
 pub mod skip;
 pub mod stream;
 pub mod wait;
+pub mod window;
 
 use iceoryx2::prelude::ServiceName;
 
 pub use rig::{Bus, Rig};
 pub use wait::{eventually, holds_for};
 
-/// Makes, for each test function that takes a [`Bus`], a module with one test for each bus.
+/// Makes, for each test function that takes a [`Bus`], a module with one test for each bus that every
+/// machine has.
 #[macro_export]
 macro_rules! on_each_bus {
     ($($name:ident),* $(,)?) => {
         $(mod $name {
+            $crate::buses_of_every_machine!($name);
+        })*
+    };
+}
+
+/// The same, and one for the bus that `BUSWAY_BUS` names, whichever of the registry: for what the
+/// lab's guests run.
+#[macro_export]
+macro_rules! on_each_and_named_bus {
+    ($($name:ident),* $(,)?) => {
+        $(mod $name {
+            $crate::buses_of_every_machine!($name);
             #[test]
-            fn over_memory() {
-                super::$name($crate::Bus::Memory);
-            }
-            #[test]
-            fn over_tcp() {
-                super::$name($crate::Bus::Tcp);
-            }
-            #[test]
-            fn over_udp() {
-                super::$name($crate::Bus::Udp);
+            #[ignore = "needs TIPC, RDMA or a PCI window: cargo xtask lab runs it"]
+            fn over_named_bus() {
+                super::$name($crate::Bus::named());
             }
         })*
+    };
+}
+
+/// For the two above.
+#[macro_export]
+macro_rules! buses_of_every_machine {
+    ($name:ident) => {
+        #[test]
+        fn over_memory() {
+            super::$name($crate::Bus::Memory);
+        }
+        #[test]
+        fn over_tcp() {
+            super::$name($crate::Bus::Tcp);
+        }
+        #[test]
+        fn over_udp() {
+            super::$name($crate::Bus::Udp);
+        }
     };
 }
 

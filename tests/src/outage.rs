@@ -2,15 +2,18 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use busway_buses::needs_window;
+
 use crate::rig::{Bus, Rig};
 use crate::skip::skipped;
 use crate::wait::eventually;
+use crate::window::overwrite;
 
 /// Offset in a window of the writer's conversation number (`busway-transport`, `memory/layout.rs`).
 const CONVERSATION_AT: u64 = 40;
@@ -25,8 +28,16 @@ const LENGTH_IN_LINE: u64 = 8;
 /// chooses by itself.
 const LINES: u64 = 1_024;
 
+/// Variables with the lines of shell that take the named bus from host 1, and give it back.
+const CUT: &str = "BUSWAY_CUT";
+const MEND: &str = "BUSWAY_MEND";
+
 pub enum Outage {
     Cable,
+    /// The lines of `BUSWAY_CUT` took the device, or what there is.
+    Device,
+    /// A firewall drops all TCP of this port.
+    Connections(u16),
     /// A firewall keeps datagrams out of host 1, and nothing else.
     Datagrams,
     /// Somebody overwrites both headers of the window all the time. The gateways mend them, so the
@@ -38,28 +49,42 @@ pub enum Outage {
 
 impl Outage {
     pub fn begin(rig: &Rig, link: usize, bus: Bus) -> Outage {
-        let outage = match bus {
-            Bus::Tcp | Bus::Udp => {
-                rig.hosts.set_cable(0, 1, false).expect("a cable");
-                Outage::Cable
-            }
-            Bus::Memory => Outage::of_headers(rig, link, Duration::from_micros(200)),
+        let outage = if needs_window(bus.name()) {
+            Outage::of_headers(rig, link, Duration::from_micros(200))
+        } else {
+            Outage::of_network(rig, link, bus)
         };
         outage.until_noticed(rig, bus)
     }
 
+    fn of_network(rig: &Rig, link: usize, bus: Bus) -> Outage {
+        let has_named = rig.buses.iter().any(|bus| matches!(bus, Bus::Named(_)));
+        match bus {
+            Bus::Named(_) => {
+                shell(rig, CUT);
+                Outage::Device
+            }
+            // The named bus may be on the same cable.
+            Bus::Tcp if has_named => {
+                let port = rig.addresses[link].expect("TCP has one").port();
+                rig.hosts.set_connections(0, port, false).expect("root");
+                Outage::Connections(port)
+            }
+            _ => {
+                rig.hosts.set_cable(0, 1, false).expect("a cable");
+                Outage::Cable
+            }
+        }
+    }
+
     fn of_headers(rig: &Rig, link: usize, period: Duration) -> Outage {
-        let window = window(rig, link);
+        let overwrite_both = headers(rig, link);
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let vandal = std::thread::spawn(move || {
             // Relaxed: a flag on its own.
             while !stopped.load(Ordering::Relaxed) {
-                for start in [0, WINDOW_BYTES] {
-                    window
-                        .write_all_at(&[0; 8], start + CONVERSATION_AT)
-                        .expect("written");
-                }
+                overwrite_both();
                 std::thread::sleep(period);
             }
         });
@@ -86,10 +111,8 @@ impl Outage {
 
     pub fn from_the_start(rig: &Rig, link: usize, bus: Bus) -> Outage {
         match bus {
-            Bus::Tcp | Bus::Udp => {
-                rig.hosts.set_cable(0, 1, false).expect("a cable");
-                Outage::Cable
-            }
+            Bus::Tcp | Bus::Udp => Outage::of_network(rig, link, bus),
+            Bus::Named(_) => Outage::begin(rig, link, bus),
             Bus::Memory => {
                 let path = rig.hosts.shared.join(format!("window{link}"));
                 std::fs::create_dir(&path).expect("the directory is ours");
@@ -109,6 +132,8 @@ impl Outage {
         match self {
             Outage::NoWindow(path) => std::fs::remove_dir(path).expect("it is empty"),
             Outage::Cable => rig.hosts.set_cable(0, 1, true).expect("a cable"),
+            Outage::Device => shell(rig, MEND),
+            Outage::Connections(port) => rig.hosts.set_connections(0, port, true).expect("root"),
             Outage::Datagrams => rig.hosts.set_datagrams(1, 0, true).expect("namespaces"),
             Outage::Headers(stop, vandal) => {
                 stop.store(true, Ordering::Relaxed);
@@ -122,7 +147,16 @@ pub fn other(bus: Bus) -> Bus {
     match bus {
         Bus::Memory => Bus::Tcp,
         Bus::Tcp | Bus::Udp => Bus::Memory,
+        Bus::Named(_) => Bus::Tcp,
     }
+}
+
+/// Runs the lines of this variable on host 1.
+fn shell(rig: &Rig, variable: &str) {
+    let lines = std::env::var(variable).unwrap_or_else(|_| panic!("{variable} says how to cut the bus"));
+    let mut command = rig.hosts.hosts[1].command(Path::new("/bin/sh")).expect("a shell");
+    let status = command.args(["-ec", &lines]).status().expect("a shell");
+    assert!(status.success(), "{variable}={lines:?}: {status}");
 }
 
 /// How often a link is cut under load; continuous integration has time for a few, `BUSWAY_CUTS=100`
@@ -163,6 +197,26 @@ pub fn overwrite_lengths(rig: &Rig) {
         let at = WINDOW_BYTES + LANDING_AT + line * LINE_BYTES + LENGTH_IN_LINE;
         window.write_all_at(&[0xff; 8], at).expect("written");
     }
+}
+
+/// Overwrites the headers of the link's two windows.
+fn headers(rig: &Rig, link: usize) -> Box<dyn Fn() + Send> {
+    if let Some(given) = rig.windows.first() {
+        let written = given.written();
+        return Box::new(move || {
+            for (memory, _) in &written {
+                overwrite(memory, CONVERSATION_AT as usize, &[0; 8]);
+            }
+        });
+    }
+    let window = window(rig, link);
+    Box::new(move || {
+        for start in [0, WINDOW_BYTES] {
+            window
+                .write_all_at(&[0; 8], start + CONVERSATION_AT)
+                .expect("written");
+        }
+    })
 }
 
 fn window(rig: &Rig, link: usize) -> File {

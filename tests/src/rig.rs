@@ -9,8 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use busway_bench::BenchError;
-use busway_bench::hosts::{Hosts, Isolation};
-use busway_buses::link_lines;
+use busway_bench::hosts::{Hosts, Isolation, own_address};
+use busway_buses::{BUS_NAMES, link_lines, needs_window};
 use busway_transport::contract::Site;
 use iceoryx2::config::Config;
 use iceoryx2::prelude::*;
@@ -20,22 +20,44 @@ use serde::Deserialize;
 use crate::program::Program;
 use crate::role::{Role, Runner};
 use crate::wait::eventually;
+use crate::window::GivenWindow;
 
 const WINDOW_MIB: u32 = 64;
+/// More than a rig has links.
+const PORTS_OF_A_RIG: u16 = 16;
+
+/// The variable that names the bus of the tests that end in `over_named_bus`.
+const NAMED: &str = "BUSWAY_BUS";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bus {
     Memory,
     Tcp,
     Udp,
+    /// Another one of the registry: see [`Bus::named`].
+    Named(&'static str),
 }
 
 impl Bus {
+    /// The bus that `BUSWAY_BUS` names.
+    ///
+    /// # Panics
+    /// It names none of this build.
+    pub fn named() -> Bus {
+        let name = std::env::var(NAMED).unwrap_or_default();
+        let known = BUS_NAMES.iter().find(|known| **known == name);
+        let known = known.unwrap_or_else(|| panic!("{NAMED}={name:?} is none of {}", BUS_NAMES.join(", ")));
+        let on_every_machine = [Bus::Memory, Bus::Tcp, Bus::Udp];
+        let found = on_every_machine.into_iter().find(|bus| bus.name() == *known);
+        found.unwrap_or(Bus::Named(known))
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Bus::Memory => "memory",
             Bus::Tcp => "tcp",
             Bus::Udp => "udp",
+            Bus::Named(name) => name,
         }
     }
 }
@@ -93,12 +115,15 @@ impl ServiceStatus {
 
 #[derive(Debug)]
 pub struct Rig {
-    // Dropped in this order: programs first, then the directories.
+    // Dropped in this order: programs first, then the directories, then the right to the window.
     gateways: Vec<Option<Program>>,
     pub system: PathBuf,
     pub hosts: Hosts,
+    /// The bus of each link, and where its host that accepts listens.
+    pub buses: Vec<Bus>,
     pub addresses: Vec<Option<SocketAddr>>,
     binary: PathBuf,
+    pub windows: Vec<GivenWindow>,
 }
 
 impl Rig {
@@ -157,6 +182,7 @@ impl Rig {
         let mut text = String::new();
         let mut addresses = Vec::new();
         let mut tables = Vec::new();
+        let mut windows = Vec::new();
         for host in &hosts.hosts {
             let _ = writeln!(
                 text,
@@ -175,8 +201,14 @@ impl Rig {
                 addresses: [free(*b, *a, number + links.len()), free(*a, *b, number)],
                 window: (&hosts.shared.join(format!("window{number}")), WINDOW_MIB),
             };
-            tables.push((*a, *b, bus.name(), link_lines(bus.name(), &site)));
-            let address = (*bus != Bus::Memory).then_some(site.addresses[1]);
+            let given = GivenWindow::of(bus.name());
+            let lines = match &given {
+                Some(window) => window.lines([name_a, name_b]),
+                None => link_lines(bus.name(), &site),
+            };
+            windows.extend(given);
+            tables.push((*a, *b, bus.name(), lines));
+            let address = (!needs_window(bus.name())).then_some(site.addresses[1]);
             addresses.push(address);
         }
         for link in
@@ -200,8 +232,10 @@ impl Rig {
             gateways,
             system,
             hosts,
+            buses: links.iter().map(|(_, _, bus)| *bus).collect(),
             addresses,
             binary: busway_binary(),
+            windows,
         }
     }
 
@@ -343,7 +377,12 @@ impl Drop for Rig {
     }
 }
 
+/// Hosts with a network each. Where the environment names the address of a device that only this
+/// machine's own network has, they are domains: what can be cut there is the device.
 fn isolated_hosts() -> Result<Hosts, String> {
+    if own_address() != Ipv4Addr::LOCALHOST {
+        return Ok(Hosts::domains(&["a", "b"]).expect("domains need nothing"));
+    }
     match Hosts::isolated(&["a", "b"]) {
         Ok(hosts) => Ok(hosts),
         Err(BenchError::Needs(what)) => Err(what),
@@ -381,6 +420,8 @@ fn listening_place(hosts: &Hosts, reached_by: IpAddr, number: usize) -> SocketAd
     match (hosts.isolation, reached_by) {
         (Isolation::Namespaces, _) => SocketAddr::new(reached_by, port),
         (Isolation::Domains, IpAddr::V4(Ipv4Addr::LOCALHOST)) => {
+            // The port differs too: TIPC has only that for a name, one for the whole machine.
+            let port = port + PORTS_OF_A_RIG * (number_of(&hosts.shared) % 1_000) as u16;
             SocketAddr::new(own_loopback(&hosts.shared), port)
         }
         // An address that others use as well: of an RDMA device, say.
@@ -393,18 +434,15 @@ fn listening_place(hosts: &Hosts, reached_by: IpAddr, number: usize) -> SocketAd
 
 /// An address of the loopback interface that no other rig uses, of this process or of another one.
 fn own_loopback(shared: &Path) -> IpAddr {
-    // The directory is named busway-PROCESS-NUMBER. Addresses of the buses' own tests have the
-    // third number's high bit set.
-    let name = shared
-        .file_name()
-        .and_then(|name| name.to_str())
-        .unwrap_or_default();
-    let number: u64 = name
-        .rsplit('-')
-        .next()
-        .and_then(|it| it.parse().ok())
-        .expect("numbered");
+    // Addresses of the buses' own tests have the third number's high bit set.
     let process = std::process::id().to_be_bytes();
-    let last = 1 + (number % 254) as u8;
+    let last = 1 + (number_of(shared) % 254) as u8;
     Ipv4Addr::new(127, process[3], process[2] & 0x7f, last).into()
+}
+
+/// The number of a rig in this process: its directory is named busway-PROCESS-NUMBER.
+fn number_of(shared: &Path) -> u64 {
+    let name = shared.file_name().and_then(|name| name.to_str());
+    let number = name.and_then(|name| name.rsplit('-').next());
+    number.and_then(|it| it.parse().ok()).expect("numbered")
 }

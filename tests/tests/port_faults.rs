@@ -3,19 +3,23 @@
 
 use std::time::Duration;
 
+use busway_buses::is_one_sided;
 use busway_port::apex::{Validity, get_queuing_port_status, get_time};
 use busway_port::{PortRef, SamplingDestination};
 use busway_system::System;
+use busway_tests::outage::{Outage as LinkOutage, start};
 use busway_tests::ports::{
     TORTURE_BYTES, Task, join, next_is, normal, queue_in, queue_out, read, receive, run,
 };
 use busway_tests::skip::skipped;
-use busway_tests::{Bus, Rig, eventually, holds_for, on_each_bus};
+use busway_tests::{Bus, Rig, eventually, holds_for, on_each_and_named_bus};
 use rustix::process::Signal;
 
-on_each_bus!(
+on_each_and_named_bus!(
     queue_of_killed_source_delivers_sent_messages_and_continues,
     eight_readers_of_fast_remote_writer_read_whole_messages_in_order,
+    sampling_port_without_gateway_keeps_message_and_says_how_old_it_is,
+    ports_recover_after_cut_link,
 );
 
 const REFRESH_NS: i64 = 700_000_000;
@@ -51,7 +55,6 @@ destinations = ["sink/QUEUE"]
 enum Outage {
     Killed(usize),
     Stopped(usize),
-    Cable,
 }
 
 const OUTAGES: [Outage; 4] = [
@@ -66,7 +69,6 @@ impl Outage {
         match self {
             Outage::Killed(host) => rig.gateway(host).kill(),
             Outage::Stopped(host) => rig.gateway(host).signal(Signal::STOP),
-            Outage::Cable => rig.hosts.set_cable(0, 1, false).expect("a cable"),
         }
     }
 
@@ -74,7 +76,6 @@ impl Outage {
         match self {
             Outage::Killed(host) => rig.start_gateway(host),
             Outage::Stopped(host) => rig.gateway(host).signal(Signal::CONT),
-            Outage::Cable => rig.hosts.set_cable(0, 1, true).expect("a cable"),
         }
     }
 }
@@ -97,20 +98,11 @@ fn valid(port: SamplingDestination<'_>, after_ns: i64, when: &str) -> i64 {
     written_ns
 }
 
-/// Lets an outage begin while a source writes, does `meanwhile`, and lets it end when the other
-/// host has noticed.
-fn goes_invalid_and_comes_back(
-    rig: &mut Rig,
-    outage: Outage,
-    near: SamplingDestination<'_>,
-    far: SamplingDestination<'_>,
-    meanwhile: impl FnOnce(),
-) {
-    valid(far, get_time(), &format!("before {outage:?}"));
-    outage.begin(rig);
+/// A valid message before an outage that has just begun turns stale and stays, while the source's
+/// own host goes on.
+fn goes_stale(near: SamplingDestination<'_>, far: SamplingDestination<'_>, when: &str) {
     let cut_ns = get_time();
-    meanwhile();
-    eventually(&format!("the message goes stale: {outage:?}"), || {
+    eventually(&format!("the message goes stale: {when}"), || {
         look(far).filter(|(_, validity)| *validity == Validity::Invalid)
     });
     holds_for(
@@ -118,39 +110,40 @@ fn goes_invalid_and_comes_back(
         "the stale message is returned",
         || look(far).is_some_and(|(_, validity)| validity == Validity::Invalid),
     );
-    valid(
-        near,
-        cut_ns,
-        &format!("on the source's own host during {outage:?}"),
-    );
-    outage.end(rig);
-    valid(far, get_time(), &format!("after {outage:?}"));
+    valid(near, cut_ns, &format!("on the source's own host during {when}"));
 }
 
-#[test]
-fn message_bus_port_turns_invalid_and_keeps_message_without_gateway() {
-    let mut rig = Rig::pair_with(Bus::Tcp, PORTS);
+/// Without a gateway: over a bus whose messages the gateways carry, the last one turns stale; over
+/// a one-sided bus the source goes on writing, and queues wait.
+fn sampling_port_without_gateway_keeps_message_and_says_how_old_it_is(bus: Bus) {
+    let mut rig = Rig::pair_with(bus, PORTS);
+    if is_one_sided(bus.name()) {
+        return stays_valid_without_gateways(&mut rig);
+    }
     let (sink, near) = (join(&rig.system, "sink"), join(&rig.system, "near"));
     let far = sink.sampling_destination("IN", REFRESH_NS).expect("configured");
     let near = near.sampling_destination("IN", REFRESH_NS).expect("configured");
     let _source = run(&rig, 0, "source", "OUT", Task::WriteTime);
     for outage in OUTAGES {
-        goes_invalid_and_comes_back(&mut rig, outage, near, far, || {});
+        let when = format!("{outage:?}");
+        valid(far, get_time(), &format!("before {when}"));
+        outage.begin(&mut rig);
+        goes_stale(near, far, &when);
+        outage.end(&mut rig);
+        valid(far, get_time(), &format!("after {when}"));
     }
 }
 
-#[test]
-fn one_sided_port_stays_valid_without_gateways_and_queues_wait() {
-    let mut rig = Rig::pair_with(Bus::Memory, PORTS);
+fn stays_valid_without_gateways(rig: &mut Rig) {
     let (source, sink) = (join(&rig.system, "source"), join(&rig.system, "sink"));
     let far = sink.sampling_destination("IN", REFRESH_NS).expect("configured");
     let out = queue_out(&source, "QUEUE");
     let queue = queue_in(&sink, "QUEUE");
     normal(&sink);
-    let _writer = run(&rig, 0, "source", "OUT", Task::WriteTime);
+    let _writer = run(rig, 0, "source", "OUT", Task::WriteTime);
     let mut sent = 0_u64;
     for outage in OUTAGES {
-        outage.begin(&mut rig);
+        outage.begin(rig);
         valid(
             far,
             get_time() + REFRESH_NS,
@@ -159,7 +152,7 @@ fn one_sided_port_stays_valid_without_gateways_and_queues_wait() {
         for message in sent + 1..=sent + 4 {
             out.send(&message.to_le_bytes(), 0).expect("room on this side");
         }
-        outage.end(&mut rig);
+        outage.end(rig);
         for message in sent + 1..=sent + 4 {
             next_is(queue, message);
         }
@@ -202,13 +195,12 @@ fn queue_of_killed_source_delivers_sent_messages_and_continues(bus: Bus) {
     }
 }
 
-#[test]
-fn ports_recover_after_cut_cable() {
-    let mut rig = match Rig::isolated_pair(Bus::Tcp, PORTS) {
+fn ports_recover_after_cut_link(bus: Bus) {
+    let mut rig = match Rig::isolated_pair(bus, PORTS) {
         Ok(rig) => rig,
         Err(what) => return skipped(&what),
     };
-    rig.start_gateways();
+    start(&mut rig);
     let (sink, near) = (join(&rig.system, "sink"), join(&rig.system, "near"));
     let far = sink.sampling_destination("IN", REFRESH_NS).expect("configured");
     let near = near.sampling_destination("IN", REFRESH_NS).expect("configured");
@@ -229,12 +221,20 @@ fn ports_recover_after_cut_cable() {
         assert_eq!(next, (received, false));
         received
     };
-    for _ in 0..2 {
+    for round in 0..2 {
         // Some cross before the cut, the others wait for its end: as many as there is room for on
         // this side.
         fill(sent + 1..=sent + 2);
         next();
-        goes_invalid_and_comes_back(&mut rig, Outage::Cable, near, far, || fill(sent + 3..=sent + 5));
+        valid(far, get_time(), &format!("before cut {round}"));
+        let outage = LinkOutage::begin(&rig, 0, bus);
+        fill(sent + 3..=sent + 5);
+        // What a source writes into the other host's memory itself needs no link.
+        if !is_one_sided(bus.name()) {
+            goes_stale(near, far, &format!("cut {round}"));
+        }
+        outage.end(&rig);
+        valid(far, get_time(), &format!("after cut {round}"));
         sent += 5;
         while next() < sent {}
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use busway_port::system::crossings_of;
 use busway_system::{Carrier, System};
 use busway_tests::ports::{join, normal, queue_in, queue_out, read, receive};
-use busway_tests::{Bus, Rig, eventually, on_each_bus};
+use busway_tests::{Bus, Rig, eventually, on_each_and_named_bus};
 
-on_each_bus!(
+on_each_and_named_bus!(
     single_message_wakes_idle_gateway,
     room_in_full_queue_wakes_waiting_gateway,
 );

@@ -31,6 +31,10 @@ use crate::BenchError;
 /// Where the directory lies that all hosts see: memory, and short enough for socket names.
 const SHARED_ROOT: &str = "/dev/shm";
 
+/// Numbers of protocols for `ip`, which has no names where `/etc/protocols` is missing.
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isolation {
     Namespaces,
@@ -189,21 +193,41 @@ impl Hosts {
     /// As [`set_cable`](Self::set_cable).
     pub fn set_datagrams(&self, a: usize, b: usize, pass: bool) -> Result<(), BenchError> {
         self.need_namespaces()?;
+        let dropped = format!("iif {} ipproto {UDP}", interface(b));
+        self.set_dropped(a, &[dropped], pass)
+    }
+
+    /// Has a firewall drop without a word what host `a` sends and receives over TCP from or to this
+    /// port (`false`), or let it pass again. Where the hosts are domains, that is all of this
+    /// machine.
+    ///
+    /// # Errors
+    ///
+    /// `ip` fails, without root for example.
+    pub fn set_connections(&self, a: usize, port: u16, pass: bool) -> Result<(), BenchError> {
+        let dropped = ["sport", "dport"].map(|end| format!("ipproto {TCP} {end} {port}"));
+        self.set_dropped(a, &dropped, pass)
+    }
+
+    fn set_dropped(&self, a: usize, dropped: &[String], pass: bool) -> Result<(), BenchError> {
         let rule = |words: &str| {
             let words: Vec<&str> = ["rule"].into_iter().chain(words.split(' ')).collect();
             self.hosts[a].ip(&words)
         };
-        let drop = format!("pref 1 iif {} ipproto udp blackhole", interface(b));
         // The table of the host's own addresses comes first otherwise.
         if pass {
             rule("add pref 0 lookup local")?;
             rule("del pref 2")?;
-            rule(&format!("del {drop}"))
-        } else {
-            rule(&format!("add {drop}"))?;
-            rule("add pref 2 lookup local")?;
-            rule("del pref 0")
         }
+        let word = if pass { "del" } else { "add" };
+        for what in dropped {
+            rule(&format!("{word} pref 1 {what} blackhole"))?;
+        }
+        if !pass {
+            rule("add pref 2 lookup local")?;
+            rule("del pref 0")?;
+        }
+        Ok(())
     }
 
     fn need_namespaces(&self) -> Result<(), BenchError> {

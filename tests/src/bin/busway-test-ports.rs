@@ -1,11 +1,13 @@
 //! A partition's program: does one [`Work`], its argument, until its standard input is closed.
-//! Reports on standard output what it has written.
+//! Reports on standard output what it has written. With `buses` it only says which buses this build
+//! has.
 
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use busway_buses::BUS_NAMES;
 use busway_port::apex::{OperatingMode, Refusal, Updated, Validity, get_time, set_partition_mode};
 use busway_port::{Discipline, Partition};
 use busway_tests::ports::{Seen, TORTURE_BYTES, Task, Work, join, torture_words};
@@ -13,7 +15,12 @@ use busway_tests::ports::{Seen, TORTURE_BYTES, Task, Work, join, torture_words};
 const REPORT: Duration = Duration::from_millis(20);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let work: Work = serde_json::from_str(&std::env::args().nth(1).ok_or("the work is missing")?)?;
+    let word = std::env::args().nth(1).ok_or("the work is missing")?;
+    if word == "buses" {
+        println!("{}", serde_json::to_string(BUS_NAMES)?);
+        return Ok(());
+    }
+    let work: Work = serde_json::from_str(&word)?;
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
     std::thread::spawn(move || {

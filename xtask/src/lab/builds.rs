@@ -15,6 +15,7 @@ use super::store::workspace;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Set {
     TransportTests,
+    PortTests,
     Programs,
 }
 
@@ -26,6 +27,10 @@ impl Set {
             Set::TransportTests => {
                 "test --workspace --no-run --test contract_* --test tipc --test rdma --test rdma_alone \
                  --test pci --test udp"
+            }
+            Set::PortTests => {
+                "test --workspace --no-run --test port_conformance --test ports --test port_faults \
+                 --test port_waking --test failover_ports --test zero_copy"
             }
             Set::Programs => "build --workspace --bins --examples",
         }

@@ -11,10 +11,11 @@ use super::guest::{Guest, Plan};
 use super::window::{Window, address};
 
 const LIMIT: Duration = Duration::from_secs(60);
+const CARD: &str = "eth0";
 /// Where a guest has the window: function 0000:00:10.0; with doorbells also 0000:00:11.0, so that
 /// one guest can ring itself.
 pub const WINDOW_SLOT: u8 = 0x10;
-const WINDOW_BYTES: u64 = 16 << 20;
+pub const WINDOW_BYTES: u64 = 16 << 20;
 const FUNCTIONS: usize = 2;
 const GUESTS: usize = 2;
 const VECTORS: usize = 4;
@@ -45,16 +46,10 @@ impl Preset {
         match self {
             Preset::Tipc => {
                 let identity = format!("tipc node set identity {}\n", plan.name);
-                (&["tipc"], identity + "tipc bearer enable media eth device eth0")
+                (&["tipc"], identity + &self.return_of(CARD))
             }
-            Preset::Roce => (
-                &["ib_uverbs", "rdma_ucm", "rdma_rxe"],
-                "rdma link add rxe0 type rxe netdev eth0".to_owned(),
-            ),
-            Preset::Iwarp => (
-                &["ib_uverbs", "rdma_ucm", "siw"],
-                "rdma link add siw0 type siw netdev eth0".to_owned(),
-            ),
+            Preset::Roce => (&["ib_uverbs", "rdma_ucm", "rdma_rxe"], self.return_of(CARD)),
+            Preset::Iwarp => (&["ib_uverbs", "rdma_ucm", "siw"], self.return_of(CARD)),
             // The program that maps it enables it.
             Preset::Pci => (&[], String::new()),
             Preset::PciDoorbell => (&[], bind_to_vfio(&[WINDOW_SLOT, WINDOW_SLOT + 1])),
@@ -70,26 +65,39 @@ impl Preset {
         }
     }
 
+    /// The line of shell that takes the device away from this network card, or the card's PCI
+    /// function from the guest.
+    pub fn removal(self, card: &str) -> String {
+        match self {
+            Preset::Tipc => format!("tipc bearer disable media eth device {card}"),
+            Preset::Roce => "rdma link delete rxe0".to_owned(),
+            Preset::Iwarp => "rdma link delete siw0".to_owned(),
+            Preset::Pci | Preset::PciDoorbell => {
+                format!("echo 1 > /sys/bus/pci/devices/{}/remove", address(WINDOW_SLOT))
+            }
+        }
+    }
+
+    /// The lines that bring it back.
+    pub fn return_of(self, card: &str) -> String {
+        match self {
+            Preset::Tipc => format!("tipc bearer enable media eth device {card}"),
+            Preset::Roce => format!("rdma link add rxe0 type rxe netdev {card}"),
+            Preset::Iwarp => format!("rdma link add siw0 type siw netdev {card}"),
+            Preset::Pci => "echo 1 > /sys/bus/pci/rescan".to_owned(),
+            Preset::PciDoorbell => {
+                let bind = bind_to_vfio(&[WINDOW_SLOT, WINDOW_SLOT + 1]);
+                format!("echo 1 > /sys/bus/pci/rescan\n{bind}")
+            }
+        }
+    }
+
     pub fn remove_device(self, guest: &Guest) -> Result<()> {
-        let line = match self {
-            Preset::Tipc => "tipc bearer disable media eth device eth0",
-            Preset::Roce => "rdma link delete rxe0",
-            Preset::Iwarp => "rdma link delete siw0",
-            Preset::Pci | Preset::PciDoorbell => "echo 1 > /sys/bus/pci/devices/0000:00:10.0/remove",
-        };
-        guest.shell(line, LIMIT).map(drop)
+        guest.shell(&self.removal(CARD), LIMIT).map(drop)
     }
 
     pub fn make_device(self, guest: &Guest) -> Result<()> {
-        let (_, lines) = self.device(&guest.plan);
-        let again = match self {
-            // The node has its identity already.
-            Preset::Tipc | Preset::Roce | Preset::Iwarp => {
-                lines.lines().next_back().unwrap_or_default().to_owned()
-            }
-            Preset::Pci | Preset::PciDoorbell => format!("echo 1 > /sys/bus/pci/rescan\n{lines}"),
-        };
-        guest.shell(&again, LIMIT).map(drop)
+        guest.shell(&self.return_of(CARD), LIMIT).map(drop)
     }
 }
 

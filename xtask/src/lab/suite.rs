@@ -13,8 +13,16 @@ pub struct Counts {
     pub failed: u64,
 }
 
-pub fn run(guest: &Guest, program: &str, environment: &[(&str, &str)], limit: Duration) -> Result<Counts> {
-    let mut job = Job::new(&[program, "--include-ignored"]);
+/// `arguments`: which of its tests, and how.
+pub fn run(
+    guest: &Guest,
+    program: &str,
+    arguments: &[&str],
+    environment: &[(&str, &str)],
+    limit: Duration,
+) -> Result<Counts> {
+    let words = [&[program, "--include-ignored"], arguments].concat();
+    let mut job = Job::new(&words);
     let owned = environment
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
@@ -44,10 +52,11 @@ fn judge(program: &str, done: &Done) -> Result<Counts> {
             .split_once("failures:")
             .map_or(done.output.as_str(), |(_, said)| said);
         bail!(
-            "{program}: {} passed, {} failed\n{}",
+            "{program}: {} passed, {} failed\n{}{}",
             counts.passed,
             counts.failed,
-            tail(said, 60)
+            panics(said),
+            tail(said, 160)
         );
     }
     Ok(counts)
@@ -66,6 +75,13 @@ fn counts(output: &str) -> Option<Counts> {
         passed: number(" passed")?,
         failed: number(" failed")?,
     })
+}
+
+/// Which tests panicked and why: what they printed besides may be long.
+fn panics(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let said = lines.windows(2).filter(|pair| pair[0].contains(" panicked at "));
+    said.map(|pair| format!("{}\n{}\n", pair[0], pair[1])).collect()
 }
 
 fn tail(text: &str, lines: usize) -> String {
@@ -107,10 +123,10 @@ mod tests {
 
     #[test]
     fn failed_suite_names_tests_and_crashed_suite_quotes_output() {
-        let output = "test a ... FAILED\n\nfailures:\n    a\n\ntest result: FAILED. 2 passed; 1 failed; 0 ignored; finished in 1s\n";
+        let output = "test a ... FAILED\n\nfailures:\nthread 'a' panicked at a.rs:1:1:\nno message\n    a\n\ntest result: FAILED. 2 passed; 1 failed; 0 ignored; finished in 1s\n";
         let error = judge("p", &done(101, output)).unwrap_err().to_string();
         assert!(
-            error.contains("2 passed, 1 failed") && error.contains("    a"),
+            error.contains("2 passed, 1 failed\nthread 'a' panicked at a.rs:1:1:\nno message\n"),
             "{error}"
         );
         let error = format!("{:#}", judge("p", &done(139, "running 3 tests\n")).unwrap_err());

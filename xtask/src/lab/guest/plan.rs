@@ -8,8 +8,10 @@ use crate::lab::image::Placed;
 use crate::lab::kernel::{Flavor, Kernel};
 use crate::lab::protocol::PORT;
 
-/// In front of the names of tests in a guest.
-const TEST: &str = "test-";
+/// Where tests lie in a guest, one level below the programs that they start, as cargo has them. The
+/// name of a test may be that of one of the guest's tools, which its setup calls: `tipc`, `rdma`.
+const TESTS: &str = "/tests/deps";
+const PROGRAMS_OF_TESTS: &str = "/tests";
 
 const ETHERNET_BYTES: u32 = 1500;
 
@@ -99,23 +101,32 @@ impl Plan {
 
     pub fn program_as(&mut self, file: &Path, name: &str) -> String {
         // `/bin` is a link to it.
-        self.files.push(Placed {
-            from: file.to_owned(),
-            to: format!("/usr/bin/{name}"),
-            is_program: true,
-        });
+        self.place(file, format!("/usr/bin/{name}"));
         format!("/bin/{name}")
     }
 
-    /// Brings along a test binary. The name of a test may be that of one of the guest's tools,
-    /// which its setup calls: `tipc`, `rdma`.
+    /// Brings along a test binary.
     pub fn test(&mut self, file: &Path, name: &str) {
-        self.program_as(file, &format!("{TEST}{name}"));
+        self.place(file, Plan::test_path(name));
+    }
+
+    /// Brings along a program that tests start.
+    pub fn program_of_tests(&mut self, file: &Path) {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        self.place(file, format!("{PROGRAMS_OF_TESTS}/{name}"));
+    }
+
+    fn place(&mut self, file: &Path, to: String) {
+        self.files.push(Placed {
+            from: file.to_owned(),
+            to,
+            is_program: true,
+        });
     }
 
     #[must_use]
     pub fn test_path(name: &str) -> String {
-        format!("/bin/{TEST}{name}")
+        format!("{TESTS}/{name}")
     }
 }
 

@@ -5,6 +5,7 @@ mod faulty_wire;
 mod one_sided;
 mod parts;
 mod pci;
+mod ports;
 mod preempt_rt;
 mod published;
 mod rdma;
@@ -69,6 +70,7 @@ pub const ALL: &[Scenario] = &[
     Scenario::new("preempt-rt", "a PREEMPT_RT kernel with an isolated processor: the contract and gateways over TCP", preempt_rt::run),
     Scenario::new("one-sided", "sampling ports over RDMA, RoCE and iWARP: written into the other guest's port store, with its gateway stopped, killed, the wire cut", one_sided::run),
     Scenario::new("failover", "TCP and another bus, TIPC, RDMA or a PCI window, in one link: either is cut under load and comes back, in both orders", failover::run),
+    Scenario::new("ports", "ARINC 653 ports over each bus that most machines lack: rules of the standard, faults, fail-over between TCP and it", ports::run).by_name_only(),
     Scenario::new("faulty-wire", "a wire that cuts, delays, loses, duplicates and reorders: what arrives over each bus", faulty_wire::run).timed(),
     Scenario::new("speed", "channels beside the kernel's own tools, in the same guests: ratios of latency and throughput", speed::run).by_name_only().timed(),
     Scenario::new("sampling-port", "figures 2(a), 2(b), 3 and 4 of the RDMA sampling port over RoCE and iWARP: one-sided, two-sided, sockets", published::sampling_port).by_name_only().timed(),

@@ -64,7 +64,7 @@ pub(super) fn suite(
     environment: &[(&str, &str)],
 ) -> Result<Value> {
     stage.says(format!("{name} in guest {}", guest.plan.name));
-    let counts = test_binary::run(guest, &Plan::test_path(name), environment, SUITE_LIMIT)?;
+    let counts = test_binary::run(guest, &Plan::test_path(name), &[], environment, SUITE_LIMIT)?;
     stage.notes(format!("{name}: {} tests passed", counts.passed));
     Ok(json!({ "passed": counts.passed }))
 }
