@@ -218,6 +218,10 @@ impl Iceoryx2 {
     }
 
     fn sleep(&self, at_most: Duration) {
+        // The listener waits by SO_RCVTIMEO, in whole microseconds: 0 waits forever (socket(7)).
+        if at_most < Duration::from_micros(1) {
+            return;
+        }
         match &self.listener {
             Some(listener) => {
                 // If the announcement fails, the next poll finds the message.
