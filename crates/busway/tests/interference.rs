@@ -41,7 +41,7 @@ fn condition<'r>(run: &'r Run, name: &str) -> &'r Condition {
 fn interference_measures_every_kind_of_communication_and_none() {
     let (run, output) = interference("interference.json", &[]);
     assert_eq!(run.baseline.as_deref(), Some("none"));
-    for technology in ["none", "sampling-memory", "sampling-tcp", "tcp"] {
+    for technology in ["none", "sampling-memory", "sampling-tcp", "sampling-sockets"] {
         let row = run.rows.iter().find(|row| row.technology == technology);
         let row = row.unwrap_or_else(|| panic!("no {technology}; notes: {:?}", run.notes));
         let times = row.execution_ns.as_ref().expect("execution times");
@@ -57,7 +57,11 @@ fn interference_measures_every_kind_of_communication_and_none() {
         assert!(row.received <= row.sent, "{row:?}");
     }
     let table = String::from_utf8_lossy(&output.stdout);
-    for kind in ["sampling-memory is one-sided", "sampling-tcp is two-sided"] {
+    for kind in [
+        "sampling-memory is one-sided",
+        "sampling-tcp is two-sided",
+        "sampling-sockets is sockets",
+    ] {
         assert!(table.contains(kind), "{table}");
     }
     for name in ["pinning", "fifo", "network-steering"] {
