@@ -77,7 +77,7 @@ pub struct PortFan {
 #[derive(Debug)]
 struct Sink {
     /// The end of the channel to it that the gateway of `a` has.
-    tap: ObservedPort,
+    observed: ObservedPort,
     partition: Partition,
     seen: Seen,
 }
@@ -136,12 +136,12 @@ impl PortFan {
         };
         let system = System::load(&rig.system).expect("the test's system file is right");
         let crossings = crossings_of(&system, "a");
-        let tap = |host: &str| {
+        let observed = |host: &str| {
             let crossing = crossings.iter().find(|crossing| crossing.peer == host);
             look(&system, "a", &crossing.expect("it leaves").port)
         };
         let sink = |host: &&str| Sink {
-            tap: tap(host),
+            observed: observed(host),
             partition: normal(host),
             seen: Seen::default(),
         };
@@ -185,14 +185,14 @@ impl PortFan {
     }
 
     fn reads(&self) -> u64 {
-        self.sinks[0].tap.counters().reads
+        self.sinks[0].observed.counters().reads
     }
 
     fn step(&mut self) {
         let mut awaited = self.sinks.iter().enumerate();
         // So no queue overflows because this thread, or a gateway, waits for a processor.
         let is_due = awaited.all(|(at, sink)| {
-            let queued = sink.tap.in_queue().unwrap_or(0);
+            let queued = sink.observed.in_queue().unwrap_or(0);
             let under_way = queued.max(self.last - sink.seen.last);
             self.kind == Kind::Sampling || Some(at) == self.ignored || under_way < DEPTH
         });

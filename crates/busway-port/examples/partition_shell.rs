@@ -35,7 +35,7 @@ fn main() {
 }
 
 fn give(partition: &Arc<Partition>, port: &str, number: &str, byte: &str) -> String {
-    let spout = PortReceiver::open(partition, port).expect("a source port");
+    let port_receiver = PortReceiver::open(partition, port).expect("a source port");
     let message = [byte.parse().expect("a byte"); shared::SIZE_BYTES];
     let carried = Carried {
         len_bytes: message.len(),
@@ -43,6 +43,6 @@ fn give(partition: &Arc<Partition>, port: &str, number: &str, byte: &str) -> Str
         sequence: number.parse().expect("a number"),
         lost: 0,
     };
-    let is_given = spout.deliver(&message, 1, &carried);
+    let is_given = port_receiver.deliver(&message, 1, &carried);
     if is_given { "given" } else { "old" }.into()
 }

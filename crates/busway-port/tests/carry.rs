@@ -86,7 +86,7 @@ fn queue_in(sink: &Partition) -> QueuingDestination<'_> {
 }
 
 /// The gateway's end in the place of the partition `name`.
-fn tap(host: &Host, name: &str, origin: u64) -> PortSource {
+fn port_source(host: &Host, name: &str, origin: u64) -> PortSource {
     PortSource::open(&host.join(name), "P", origin).expect("configured")
 }
 
@@ -109,26 +109,26 @@ fn a_queue_keeps_what_is_not_confirmed_and_has_room_for_what_is() {
     let host = Host::queuing();
     let source = host.join("source");
     let out = queue_out(&source);
-    let mut tap = tap(&host, "sink", ORIGIN);
+    let mut port_source = port_source(&host, "sink", ORIGIN);
     for message in 1..=DEPTH as u8 {
         out.send(&[message], 0).expect("room");
     }
     let mut buffer = [0; 8];
     for number in 1..=DEPTH as u64 {
-        let carried = tap.next(&mut buffer).expect("a message");
+        let carried = port_source.next(&mut buffer).expect("a message");
         assert_eq!(
             (carried.sequence, carried.len_bytes, buffer[0]),
             (number, 1, number as u8)
         );
     }
-    assert_eq!(tap.next(&mut buffer), None);
+    assert_eq!(port_source.next(&mut buffer), None);
     assert_eq!(out.send(&[5], 0), Err(Refusal::NotAvailable));
-    tap.confirm(3);
+    port_source.confirm(3);
     for message in 5..8 {
         out.send(&[message], 0).expect("room for three");
     }
     assert_eq!(out.send(&[8], 0), Err(Refusal::NotAvailable));
-    assert_eq!(tap.next(&mut buffer).map(|it| it.sequence), Some(5));
+    assert_eq!(port_source.next(&mut buffer).map(|it| it.sequence), Some(5));
 }
 
 #[test]
@@ -141,28 +141,28 @@ fn a_new_gateway_takes_what_was_not_confirmed_again_under_the_same_numbers() {
     }
     let mut buffer = [0; 8];
     {
-        let mut tap = tap(&host, "sink", ORIGIN);
-        while tap.next(&mut buffer).is_some() {}
-        tap.confirm(1);
+        let mut port_source = port_source(&host, "sink", ORIGIN);
+        while port_source.next(&mut buffer).is_some() {}
+        port_source.confirm(1);
     }
-    let mut tap = tap(&host, "sink", ORIGIN + 1);
-    assert_eq!(tap.origin(), ORIGIN, "the numbers are the store's");
-    assert_eq!(tap.next(&mut buffer).map(|it| it.sequence), Some(2));
+    let mut port_source = port_source(&host, "sink", ORIGIN + 1);
+    assert_eq!(port_source.origin(), ORIGIN, "the numbers are the store's");
+    assert_eq!(port_source.next(&mut buffer).map(|it| it.sequence), Some(2));
     assert_eq!(buffer[0], 2);
 }
 
 #[test]
 fn a_message_that_comes_again_is_given_once_also_by_a_new_gateway() {
     let host = Host::queuing();
-    let (sink, spout) = (host.join("sink"), receiver(&host));
+    let (sink, port_receiver) = (host.join("sink"), receiver(&host));
     let input = queue_in(&sink);
-    assert!(spout.deliver(&[1], ORIGIN, &carried(1, 0)));
-    assert!(spout.is_old(ORIGIN, 1) && !spout.is_old(ORIGIN, 2));
-    assert!(!spout.deliver(&[1], ORIGIN, &carried(1, 0)));
-    drop(spout);
-    let spout = receiver(&host);
-    assert!(!spout.deliver(&[1], ORIGIN, &carried(1, 0)));
-    assert!(spout.deliver(&[2], ORIGIN, &carried(2, 0)));
+    assert!(port_receiver.deliver(&[1], ORIGIN, &carried(1, 0)));
+    assert!(port_receiver.is_old(ORIGIN, 1) && !port_receiver.is_old(ORIGIN, 2));
+    assert!(!port_receiver.deliver(&[1], ORIGIN, &carried(1, 0)));
+    drop(port_receiver);
+    let port_receiver = receiver(&host);
+    assert!(!port_receiver.deliver(&[1], ORIGIN, &carried(1, 0)));
+    assert!(port_receiver.deliver(&[2], ORIGIN, &carried(2, 0)));
     let mut buffer = [0; 8];
     for expected in [1, 2] {
         let received = input.receive(&mut buffer, 0).expect("a message");
@@ -174,7 +174,7 @@ fn a_message_that_comes_again_is_given_once_also_by_a_new_gateway() {
 #[test]
 fn what_the_other_host_had_no_room_for_is_told_once_with_the_next_message() {
     let host = Host::queuing();
-    let (sink, spout) = (host.join("sink"), receiver(&host));
+    let (sink, port_receiver) = (host.join("sink"), receiver(&host));
     let input = queue_in(&sink);
     let mut buffer = [0; 8];
     // Five were lost before this host heard of the store at all.
@@ -185,7 +185,7 @@ fn what_the_other_host_had_no_room_for_is_told_once_with_the_next_message() {
         (14, 6, false),
         (16, 6, true),
     ] {
-        assert!(spout.deliver(&[1], ORIGIN, &carried(sequence, lost)));
+        assert!(port_receiver.deliver(&[1], ORIGIN, &carried(sequence, lost)));
         let received = input.receive(&mut buffer, 0).expect("a message");
         assert_eq!(received.overflowed, is_told, "message {sequence}");
     }
@@ -195,11 +195,11 @@ fn what_the_other_host_had_no_room_for_is_told_once_with_the_next_message() {
 #[test]
 fn what_was_lost_before_the_first_message_of_a_store_is_told_with_it() {
     let host = Host::queuing();
-    let (sink, spout) = (host.join("sink"), receiver(&host));
+    let (sink, port_receiver) = (host.join("sink"), receiver(&host));
     let input = queue_in(&sink);
     let mut buffer = [0; 8];
     for (sequence, is_told) in [(1, true), (2, false)] {
-        assert!(spout.deliver(&[1], ORIGIN, &carried(sequence, 5)));
+        assert!(port_receiver.deliver(&[1], ORIGIN, &carried(sequence, 5)));
         let received = input.receive(&mut buffer, 0).expect("a message");
         assert_eq!(received.overflowed, is_told, "message {sequence}");
     }
@@ -209,22 +209,22 @@ fn what_was_lost_before_the_first_message_of_a_store_is_told_with_it() {
 #[test]
 fn numbers_of_another_store_begin_anew() {
     let host = Host::queuing();
-    let spout = receiver(&host);
-    assert!(spout.deliver(&[1], ORIGIN, &carried(1000, 0)));
-    assert!(!spout.is_old(ORIGIN + 1, 1));
-    assert!(spout.deliver(&[2], ORIGIN + 1, &carried(1, 0)));
-    assert!(spout.is_old(ORIGIN + 1, 1));
+    let port_receiver = receiver(&host);
+    assert!(port_receiver.deliver(&[1], ORIGIN, &carried(1000, 0)));
+    assert!(!port_receiver.is_old(ORIGIN + 1, 1));
+    assert!(port_receiver.deliver(&[2], ORIGIN + 1, &carried(1, 0)));
+    assert!(port_receiver.is_old(ORIGIN + 1, 1));
 }
 
 #[test]
 fn a_full_queue_has_no_room_for_the_gateway_either() {
     let host = Host::queuing();
-    let spout = receiver(&host);
+    let port_receiver = receiver(&host);
     for sequence in 1..=DEPTH as u64 {
-        assert!(spout.has_room());
-        assert!(spout.deliver(&[1], ORIGIN, &carried(sequence, 0)));
+        assert!(port_receiver.has_room());
+        assert!(port_receiver.deliver(&[1], ORIGIN, &carried(sequence, 0)));
     }
-    assert!(!spout.has_room());
+    assert!(!port_receiver.has_room());
 }
 
 #[test]
@@ -232,38 +232,38 @@ fn a_sampling_message_keeps_its_source_time_and_is_taken_once() {
     let (here, there) = (Host::new(PortKind::SAMPLING), Host::new(PortKind::SAMPLING));
     let source = here.join("source");
     let out = source.sampling_source("P").expect("configured");
-    let mut tap = tap(&here, "sink", ORIGIN);
-    let spout = receiver(&there);
+    let mut port_source = port_source(&here, "sink", ORIGIN);
+    let port_receiver = receiver(&there);
     let sink = there.join("sink");
     let second_ns = 1_000_000_000;
     let input = sink.sampling_destination("P", second_ns).expect("configured");
     let mut buffer = [0; 8];
-    assert_eq!(tap.next(&mut buffer), None);
+    assert_eq!(port_source.next(&mut buffer), None);
     for message in 1..=3 {
         out.write(&[message]).expect("a source port");
     }
-    let mut carried = tap.next(&mut buffer).expect("a message");
+    let mut carried = port_source.next(&mut buffer).expect("a message");
     assert_eq!((carried.sequence, buffer[0]), (3, 3));
-    assert_eq!(tap.next(&mut buffer), None);
-    assert!(spout.deliver(&buffer[..1], tap.origin(), &carried));
+    assert_eq!(port_source.next(&mut buffer), None);
+    assert!(port_receiver.deliver(&buffer[..1], port_source.origin(), &carried));
     assert_eq!(
         input.read(&mut buffer).expect("a message").validity,
         Validity::Valid
     );
     carried.sequence += 1;
     carried.time_ns -= 2 * second_ns;
-    assert!(spout.deliver(&buffer[..1], tap.origin(), &carried));
+    assert!(port_receiver.deliver(&buffer[..1], port_source.origin(), &carried));
     assert_eq!(
         input.read(&mut buffer).expect("a message").validity,
         Validity::Invalid
     );
 }
 
-/// Two taps of one source of this kind.
+/// Two port_sources of one source of this kind.
 fn two_taps(kind: PortKind) -> (Host, [PortSource; 2]) {
     let host = Host::with_sinks(kind, &["one", "two"]);
-    let taps = ["one", "two"].map(|name| tap(&host, name, ORIGIN));
-    (host, taps)
+    let port_sources = ["one", "two"].map(|name| port_source(&host, name, ORIGIN));
+    (host, port_sources)
 }
 
 #[test]
@@ -354,6 +354,6 @@ fn ports_of_one_source_that_are_claimed_together_have_one_origin_whenever_they_a
     for name in ["one", "two"] {
         assert_eq!(PortSource::claim(&host.join(name), "P", ORIGIN), Some(ORIGIN));
     }
-    let open = |name, origin| tap(&host, name, origin).origin();
+    let open = |name, origin| port_source(&host, name, origin).origin();
     assert_eq!((open("one", ORIGIN), open("two", ORIGIN + 1)), (ORIGIN, ORIGIN));
 }

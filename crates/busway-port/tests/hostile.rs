@@ -339,10 +339,10 @@ fn a_gateway_carries_on_behind_messages_that_a_source_has_scribbled_over() {
     let out = navigation
         .queuing_source("COMMAND_OUT", Discipline::Fifo)
         .expect("configured");
-    let mut tap = PortSource::open(&Arc::new(sensors), "COMMAND", 7).expect("configured");
+    let mut port_source = PortSource::open(&Arc::new(sensors), "COMMAND", 7).expect("configured");
     let mut bytes = buffer();
     let mut next = || {
-        let carried = tap.next(&mut bytes)?;
+        let carried = port_source.next(&mut bytes)?;
         Some((carried.sequence, bytes[0]))
     };
     for number in 1..=3 {
@@ -353,9 +353,9 @@ fn a_gateway_carries_on_behind_messages_that_a_source_has_scribbled_over() {
     let vandal = Vandal::open(directory.path(), "command");
     vandal.set(16 + 8, 0);
     assert_eq!(next(), None, "the first message is under way");
-    tap.confirm(1);
+    port_source.confirm(1);
     let mut next = || {
-        let carried = tap.next(&mut bytes)?;
+        let carried = port_source.next(&mut bytes)?;
         Some((carried.sequence, bytes[0]))
     };
     assert_eq!(next(), None, "the second and the third are gone");

@@ -202,11 +202,11 @@ impl Channel {
             let source = Source::new(ends, queue.layout, session, tally);
             let source = source.map_err(|error| error.to_string())?;
             let of = self.crossing.channel.as_str().into();
-            let tap = PortSource::open(&self.partition, name, self.session).expect(is_ours);
+            let port_source = PortSource::open(&self.partition, name, self.session).expect(is_ours);
             PortEnd::Outbound(Box::new(OutboundPort::new(
                 key,
                 of,
-                tap,
+                port_source,
                 Box::new(source),
                 wire,
                 counters,
@@ -214,10 +214,10 @@ impl Channel {
         } else {
             let destination = Destination::new(ends, queue.layout, session, self.failures > 0, tally);
             let destination = destination.map_err(|error| error.to_string())?;
-            let spout = PortReceiver::open(&self.partition, name).expect(is_ours);
+            let port_receiver = PortReceiver::open(&self.partition, name).expect(is_ours);
             PortEnd::Inbound(Box::new(InboundPort::new(
                 key,
-                spout,
+                port_receiver,
                 Box::new(destination),
                 wire,
                 counters,

@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn program_event_makes_the_listener_readable_and_our_own_does_not() {
-        let (_temporary, config) = domain::tests::temporary("ear");
+        let (_temporary, config) = domain::tests::temporary("listener");
         let ours = domain::create_node(&config, "test").expect("our node");
         let node = domain::tests::program(&config);
         let service = node

@@ -305,10 +305,17 @@ mod tests {
 
         fn add(&mut self, at: usize) {
             let partition = Arc::new(self.store.join(HOSTS[at]).expect("a place"));
-            let tap = PortSource::open(&partition, "P", 7).expect("configured");
+            let port_source = PortSource::open(&partition, "P", 7).expect("configured");
             let sender = Box::new(FakeSender(self.buses[at].clone()));
             let wire = Wire::new(busway_system::Clock::Ptp, &Estimator::default());
-            let out = OutboundPort::new(key(at as u32), "c".into(), tap, sender, wire, Arc::default());
+            let out = OutboundPort::new(
+                key(at as u32),
+                "c".into(),
+                port_source,
+                sender,
+                wire,
+                Arc::default(),
+            );
             assert!(self.fan.is_empty() || self.fan.suits(&out));
             assert!(self.fan.add(FlowId::Port(at as u32), Box::new(out)).is_ok());
         }

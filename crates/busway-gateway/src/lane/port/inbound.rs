@@ -33,7 +33,7 @@ pub struct InboundPort {
 }
 
 struct PortSink {
-    spout: PortReceiver,
+    port_receiver: PortReceiver,
     wire: Wire,
     counters: Arc<PortCounters>,
     buffer: Box<[u8]>,
@@ -47,12 +47,12 @@ impl InboundPort {
     /// Continues after the last message that the port received.
     pub fn new(
         key: ChannelKey,
-        spout: PortReceiver,
+        port_receiver: PortReceiver,
         receiver: Box<dyn Receiver>,
         wire: Wire,
         counters: Arc<PortCounters>,
     ) -> InboundPort {
-        let buffer = vec![0; spout.max_message_size_bytes()].into();
+        let buffer = vec![0; port_receiver.max_message_size_bytes()].into();
         InboundPort {
             key,
             receiver,
@@ -60,7 +60,7 @@ impl InboundPort {
             was_armed: false,
             quiet_polls: 0,
             sink: PortSink {
-                spout,
+                port_receiver,
                 wire,
                 counters,
                 buffer,
@@ -100,7 +100,8 @@ impl InboundPort {
     /// Whether it must be polled since nothing wakes the lane: to return credits, or to look for
     /// room in a queue without doorbell.
     pub fn is_polled(&self) -> bool {
-        self.quiet_polls < AFTER_POLLS || self.waits_for_room() && self.sink.spout.doorbell().is_none()
+        self.quiet_polls < AFTER_POLLS
+            || self.waits_for_room() && self.sink.port_receiver.doorbell().is_none()
     }
 
     /// Whether a message waits for room in a queue.
@@ -110,7 +111,7 @@ impl InboundPort {
 
     /// Rings when a full queue has room.
     pub fn doorbell(&self) -> Option<&Doorbell> {
-        self.sink.spout.doorbell()
+        self.sink.port_receiver.doorbell()
     }
 
     /// The doorbell's descriptor.
@@ -150,11 +151,11 @@ impl Sink for PortSink {
             add(&self.counters.refused, 1);
             return Verdict::Discard;
         }
-        if self.spout.is_old(head.origin, head.sequence) {
+        if self.port_receiver.is_old(head.origin, head.sequence) {
             add(&self.counters.duplicates, 1);
             return Verdict::Discard;
         }
-        if !self.spout.has_room() {
+        if !self.port_receiver.has_room() {
             self.waits_for_room = true;
             return Verdict::Later;
         }
@@ -172,7 +173,7 @@ impl Sink for PortSink {
     fn deliver(&mut self, head: &Head) {
         let carried = head::carried(head, &self.wire);
         let message = &self.buffer[..self.len_bytes];
-        if self.spout.deliver(message, head.origin, &carried) {
+        if self.port_receiver.deliver(message, head.origin, &carried) {
             add(&self.counters.received, 1);
             add(&self.counters.received_bytes, head.payload_bytes);
         } else {

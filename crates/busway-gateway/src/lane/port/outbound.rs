@@ -26,7 +26,7 @@ pub struct OutboundPort {
     key: ChannelKey,
     /// Its name in the system file: one source, several hosts.
     channel: Arc<str>,
-    tap: PortSource,
+    port_source: PortSource,
     sender: Box<dyn Sender<Outgoing>>,
     wire: Wire,
     counters: Arc<PortCounters>,
@@ -57,16 +57,16 @@ impl OutboundPort {
     pub fn new(
         key: ChannelKey,
         channel: Arc<str>,
-        tap: PortSource,
+        port_source: PortSource,
         sender: Box<dyn Sender<Outgoing>>,
         wire: Wire,
         counters: Arc<PortCounters>,
     ) -> OutboundPort {
-        let pool = BufferPool::new(tap.max_message_size_bytes());
+        let pool = BufferPool::new(port_source.max_message_size_bytes());
         OutboundPort {
             key,
             channel,
-            tap,
+            port_source,
             sender,
             wire,
             counters,
@@ -90,7 +90,7 @@ impl OutboundPort {
     /// Whether both carry the messages of one source under the same heads.
     pub fn is_like(&self, other: &OutboundPort) -> bool {
         self.channel == other.channel
-            && self.tap.origin() == other.tap.origin()
+            && self.port_source.origin() == other.port_source.origin()
             && self.wire.leaves_like(&other.wire)
     }
 
@@ -117,7 +117,7 @@ impl OutboundPort {
 
     /// Whether a queue keeps messages that the other host is not known to have.
     fn awaits_acknowledgement(&self) -> bool {
-        self.acknowledged != self.accepted && self.tap.keeps_all()
+        self.acknowledged != self.accepted && self.port_source.keeps_all()
     }
 
     /// Whether it must be polled since nothing wakes the lane.
@@ -129,12 +129,12 @@ impl OutboundPort {
             WaitFor::Doorbell => self.awaits_acknowledgement() && self.credit_looks < CREDIT_LOOKS,
             WaitFor::Poll => self.awaits_credit(),
         };
-        credits_are || !self.wire.is_known() || self.tap.doorbell().is_none()
+        credits_are || !self.wire.is_known() || self.port_source.doorbell().is_none()
     }
 
     /// Rings when a message waits.
     pub fn doorbell(&self) -> Option<&Doorbell> {
-        self.tap.doorbell()
+        self.port_source.doorbell()
     }
 
     /// The doorbell's descriptor.
@@ -221,22 +221,22 @@ impl OutboundPort {
         if !has_share
             || !self
                 .sender
-                .has_room((HEAD_BYTES + self.tap.max_message_size_bytes()) as u64)
+                .has_room((HEAD_BYTES + self.port_source.max_message_size_bytes()) as u64)
         {
             self.sender.hold_back();
             return None;
         }
         self.starved = false;
-        let tap = &mut self.tap;
+        let port_source = &mut self.port_source;
         if is_shared
-            && let Some(number) = tap.due_up_to(pool.newest())
-            && let Some(message) = pool.find(number, |carried, bytes| tap.skip_same(carried, bytes))
+            && let Some(number) = port_source.due_up_to(pool.newest())
+            && let Some(message) = pool.find(number, |carried, bytes| port_source.skip_same(carried, bytes))
         {
             return Some(message);
         }
         pool.fill(free, |buffer| {
-            let carried = tap.next(buffer)?;
-            Some((carried, head::of(&carried, tap.origin(), &self.wire)))
+            let carried = port_source.next(buffer)?;
+            Some((carried, head::of(&carried, port_source.origin(), &self.wire)))
         })
     }
 
@@ -268,7 +268,7 @@ impl OutboundPort {
         }
         let acknowledged = self.accepted.saturating_sub(self.sender.outstanding());
         if acknowledged > self.acknowledged {
-            self.tap.confirm(acknowledged);
+            self.port_source.confirm(acknowledged);
             self.acknowledged = acknowledged;
             self.credit_looks = 0;
         } else {
