@@ -88,6 +88,12 @@ impl<A: RemoteAccess> Inbox<A> {
         let _ = self.ring.flush_credits();
     }
 
+    /// Whether there is something to take.
+    pub fn has_entry(&mut self) -> bool {
+        // `step` reports what breaks the protocol.
+        !matches!(self.ring.peek(), Ok(None))
+    }
+
     /// Takes one entry. `wanted` decides by the mark of a message, before the sink is asked.
     ///
     /// # Errors

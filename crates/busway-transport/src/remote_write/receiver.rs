@@ -207,10 +207,32 @@ impl<A: RemoteAccess> LatestReceiver<A> {
     fn poll_ring(&mut self, sink: &mut dyn Sink, budget: usize) -> Result<(usize, bool), ChannelError> {
         let (mut delivered, mut left, mut put_off) = (0, budget, false);
         while left > 0 {
+            if !self.inbox.is_open() {
+                if !self.inbox.has_entry() {
+                    break;
+                }
+                // The register's message may have come just before this entry, an event that
+                // announces it: the message first.
+                match self.take_register(sink)? {
+                    Attempted::Delivered => {
+                        delivered += 1;
+                        left -= 1;
+                        continue;
+                    }
+                    Attempted::Later => {
+                        put_off = true;
+                        break;
+                    }
+                    Attempted::Nothing | Attempted::Discarded => {}
+                }
+            }
             let newest = self.newest;
             let mut seen = newest;
             let step = self.inbox.step(sink, |head, mark| {
-                seen = mark.max(newest);
+                // An event is behind the message that it announces, and replaces none.
+                if head.kind == Kind::Data {
+                    seen = mark.max(newest);
+                }
                 head.kind == Kind::Notify || mark > newest
             })?;
             if step != Step::Later {
@@ -231,6 +253,20 @@ impl<A: RemoteAccess> LatestReceiver<A> {
             }
         }
         Ok((delivered, put_off))
+    }
+
+    /// [`poll_register`](Self::poll_register), with what is to be noted of it.
+    fn take_register(&mut self, sink: &mut dyn Sink) -> Result<Attempted, ChannelError> {
+        let attempted = self.poll_register(sink)?;
+        match attempted {
+            Attempted::Nothing | Attempted::Later => {}
+            Attempted::Delivered => {
+                self.delivered_from_register += 1;
+                self.must_report = true;
+            }
+            Attempted::Discarded => self.must_report = true,
+        }
+        Ok(attempted)
     }
 
     /// Takes the register's message, if it is newer than what was delivered.
@@ -308,15 +344,10 @@ impl<A: RemoteAccess> LatestReceiver<A> {
         let (mut delivered, mut put_off) = (0, false);
         // A message that the sink has begun comes first: it has one landing place.
         if !self.inbox.is_open() {
-            match self.poll_register(sink)? {
-                Attempted::Nothing => {}
+            match self.take_register(sink)? {
+                Attempted::Nothing | Attempted::Discarded => {}
                 Attempted::Later => put_off = true,
-                Attempted::Delivered => {
-                    delivered = 1;
-                    self.delivered_from_register += 1;
-                    self.must_report = true;
-                }
-                Attempted::Discarded => self.must_report = true,
+                Attempted::Delivered => delivered = 1,
             }
         }
         if !put_off && delivered < budget {
