@@ -44,8 +44,8 @@ use iceoryx2::prelude::ServiceName;
 pub use rig::{Bus, Rig};
 pub use wait::{eventually, holds_for};
 
-/// Makes, for each test function that takes a [`Bus`], a module with one test for each bus that every
-/// machine has.
+/// Makes, for each test function that takes a [`Bus`], a module with one test for each bus that
+/// every machine has.
 #[macro_export]
 macro_rules! on_each_bus {
     ($($name:ident),* $(,)?) => {

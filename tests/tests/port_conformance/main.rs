@@ -1,5 +1,6 @@
 //! The rules of ARINC 653 for ports, with the partitions on two hosts and a gateway on each: the
-//! suite of `busway-port`, over each bus that every machine has, and over the one that the lab names.
+//! suite of `busway-port`, over each bus that every machine has, and over the one that the lab
+//! names.
 //!
 //! `sensors` is on host `a`; `navigation` and `display` are on host `b`. So `attitude` and `alarm`
 //! go from `a` to `b`, `command` from `b` to `a`.

@@ -31,8 +31,8 @@ pub struct Lab {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Of `faulty-wire`, only rows in whose bus and fault, such as "rdma-send over RoCE: delay of
-    /// 20 ms", this text stands; of `failover`, only buses; of `ports`, in whose suite and bus, such
-    /// as "port_conformance over tipc"; of `speed` and `sampling-port`, in whose medium
+    /// 20 ms", this text stands; of `failover`, only buses; of `ports`, in whose suite and bus,
+    /// such as "port_conformance over tipc"; of `speed` and `sampling-port`, in whose medium
     #[arg(long, default_value = "")]
     only: String,
 }
