@@ -26,8 +26,9 @@ enum Action {
 
 /// Start, schedule, restart and stop the partitions of this host
 ///
-/// Starts the program of each `[[partition]]` that has a `command`. A partition runs in its `windows`
-/// of the host's `major_frame` only; in between, all its processes are frozen (cgroup v2).
+/// Starts the program of each `[[partition]]` that has a `command`. A partition runs in its
+/// `windows` of the host's `major_frame` only; in between, all its processes are frozen (cgroup
+/// v2).
 /// `on_fault` says what happens if it fails. Ends on Ctrl-C or SIGTERM, by a fault with the action
 /// `shutdown`, or when no partition has anything left to do; then prints what was measured.
 ///
