@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         intervals_and_calls_of_ports_are_measured,
         self_test_finds_injected_losses,
         long_run_is_continued_from_its_file,
+        long_run_with_an_interval_begins_no_more_round_trips_than_instants,
         open_loop_keeps_its_rate,
         asked_number_of_round_trips_is_counted,
         follower_serves_one_run_after_the_other,
@@ -343,6 +344,47 @@ fn long_run_is_continued_from_its_file() -> Checked {
         error.message().is_some_and(|said| said.contains("--resume")),
         "{error:?}"
     );
+    Ok(())
+}
+
+fn long_run_with_an_interval_begins_no_more_round_trips_than_instants() -> Checked {
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("paced.json");
+    let begin = jitter::Args {
+        interval: Some(10_000),
+        common: Common {
+            output: views::Output {
+                json: Some(path.clone()),
+                ..views::Output::default()
+            },
+            seconds: Some(0.5),
+            ..common(&["unix"], &[64])
+        },
+        ..jitter::Args::default()
+    };
+    let run = conduct(false, |context| jitter::run(&begin, context))?;
+    let row = &run.rows[0];
+    assert_eq!(row.interval_ns, Some(10_000_000));
+    assert!((1..=50).contains(&row.sent), "{row:?}");
+    let with = |interval| jitter::Args {
+        interval,
+        resume: Some(path.clone()),
+        common: Common {
+            seconds: Some(0.5),
+            ..common(&[], &[])
+        },
+        ..jitter::Args::default()
+    };
+    let error = conduct(false, |context| jitter::run(&with(Some(5_000)), context))
+        .err()
+        .ok_or("round trips at another interval were added to it")?;
+    assert!(
+        error.message().is_some_and(|said| said.contains("--interval")),
+        "{error:?}"
+    );
+    let longer = conduct(false, |context| jitter::run(&with(None), context))?;
+    assert_eq!(longer.rows[0].interval_ns, Some(10_000_000));
+    assert!(longer.rows[0].sent > row.sent, "{longer:?}");
     Ok(())
 }
 

@@ -44,6 +44,10 @@ pub struct Args {
     /// again: the times of all runs add up
     #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,
+    /// Begin a round trip each so many µs, from 100 to 1000000, and count its time from the instant
+    /// at which it was due [default: each follows the one before]
+    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
+    pub interval: Option<u64>,
     /// What all experiments understand.
     #[command(flatten)]
     pub common: Common,
@@ -75,7 +79,8 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
         common.output.json.clone_from(&args.resume);
     }
     let (mut session, notes) = Session::open(&common, context)?;
-    let task = task(&common, before.as_ref(), session.environment.cores)?;
+    let mut task = task(&common, before.as_ref(), session.environment.cores)?;
+    task.interval_ns = interval_ns(args.interval, before.as_ref())?;
     let default_s = if common.quick { SECONDS_QUICK } else { SECONDS };
     let asked = args.duration.map(|duration| duration.as_secs_f64());
     let seconds = asked.or(common.seconds).unwrap_or(default_s);
@@ -190,6 +195,26 @@ fn task(common: &Common, before: Option<&Run>, cores: usize) -> Result<Task, Ben
     }
     let payload_bytes = payload_bytes.clamp(technology.least_bytes, technology.max_bytes);
     Ok(Task::new(&technology, wait, payload_bytes))
+}
+
+/// The interval asked for, or that of the file, which must be the same.
+fn interval_ns(asked_us: Option<u64>, before: Option<&Run>) -> Result<Option<u64>, BenchError> {
+    let asked_ns = asked_us.map(|us| us * 1000);
+    let Some(row) = before.and_then(|run| run.rows.first()) else {
+        return Ok(asked_ns);
+    };
+    if asked_ns.is_none() || row.interval_ns == asked_ns {
+        return Ok(row.interval_ns);
+    }
+    Err(BenchError::Option {
+        option: "--interval",
+        value: format!("{} µs", asked_us.unwrap_or_default()),
+        problem: match row.interval_ns {
+            Some(ns) => format!("is not that of the file, {} µs", ns / 1000),
+            None => "is not what the file has: there each round trip follows the one before".into(),
+        },
+        mend: "leave --interval out to continue what the file holds".into(),
+    })
 }
 
 fn now_unix_s() -> u64 {
@@ -340,7 +365,13 @@ impl Series {
     ) -> Result<(), BenchError> {
         let mut staged = session.stage(&task.technology, &[task.payload_bytes], task.wait)?;
         let report_ns = REPORT_INTERVAL.as_nanos() as u64;
-        let parts = [ExchangePart::Watch(report_ns), ExchangePart::Echo(None)];
+        let parts = [
+            ExchangePart::Watch {
+                report_ns,
+                interval_ns: task.interval_ns,
+            },
+            ExchangePart::Echo(None),
+        ];
         let extent = Extent::Seconds(seconds);
         self.row.threads = staged.threads();
         self.row.crowded = staged.threads() as usize > session.environment.cores;

@@ -8,6 +8,7 @@
 mod in_frames;
 mod one_way;
 mod open_loop;
+mod pace;
 mod ping;
 mod relay;
 mod spec;
@@ -68,7 +69,10 @@ impl Program<'_> {
                 let relay = &mut relay::Relay::new(path_of_any_kind, injected, spec.base);
                 ping::echo(relay, spec, control)
             }
-            ExchangePart::Watch(report_ns) => watch::watch(path_of_any_kind, spec, report_ns, control),
+            ExchangePart::Watch {
+                report_ns,
+                interval_ns,
+            } => watch::watch(path_of_any_kind, spec, (report_ns, interval_ns), control),
             ExchangePart::OpenLoop(interval_ns) => {
                 open_loop::ping(path_of_any_kind, spec, interval_ns, control)
             }

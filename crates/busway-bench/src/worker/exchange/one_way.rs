@@ -7,11 +7,12 @@
 
 use std::time::Duration;
 
+use super::pace::wait_until;
 use super::spec::{End, Exchange, ExchangePart};
 use crate::clock::now_ns;
 use crate::control::{Control, WorkerResult};
 use crate::record::{Measured, Recorder};
-use crate::technology::{Message, PROBE, Path, Received, SHORT_BYTES, Wait};
+use crate::technology::{Message, PROBE, Path, Received, SHORT_BYTES};
 use crate::worker::report::{Report, report, stay};
 use crate::worker::usage::Usage;
 use crate::worker::waiter::Waiter;
@@ -20,8 +21,6 @@ use crate::worker::waiter::Waiter;
 const PROBE_INTERVAL: Duration = Duration::from_millis(1);
 /// The receiver stops looking for the last messages after this long without any.
 const SILENCE_NS: u64 = 300_000_000;
-/// A program that does not spin sleeps through all but the last of a pause.
-const AWAKE_NS: u64 = 150_000;
 /// Messages between which an unpaced sender looks at the clock.
 const BATCH: u64 = 16;
 /// The time in the last message of an unpaced sender, which ends the receiver's counting. If that
@@ -125,19 +124,6 @@ fn send_paced(
     }
     measured.times = Some(intervals.encode());
     Ok(())
-}
-
-fn wait_until(due_ns: u64, wait: Wait) {
-    loop {
-        let Some(left_ns) = due_ns.checked_sub(now_ns()).filter(|left_ns| *left_ns > 0) else {
-            return;
-        };
-        match wait {
-            Wait::Spin => std::hint::spin_loop(),
-            _ if left_ns > AWAKE_NS => std::thread::sleep(Duration::from_nanos(left_ns - AWAKE_NS)),
-            _ => std::thread::yield_now(),
-        }
-    }
 }
 
 struct Progress {

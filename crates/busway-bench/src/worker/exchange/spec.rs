@@ -35,9 +35,13 @@ pub enum Extent {
 pub enum ExchangePart {
     /// Asks, measures round trips, and asks again.
     Ping,
-    /// Measures round trips for long, and reports at this interval, in ns, the results since the
-    /// report before.
-    Watch(u64),
+    /// Measures round trips for long, and reports the results since the report before.
+    Watch {
+        /// Between reports.
+        report_ns: u64,
+        /// Between the instants at which round trips are due; `None`: each follows the one before.
+        interval_ns: Option<u64>,
+    },
     /// Asks at instants of its own, this many ns apart, whether or not it has been answered.
     OpenLoop(u64),
     /// Answers each new message with the same.
@@ -60,7 +64,7 @@ impl ExchangePart {
     pub fn word(self) -> &'static str {
         match self {
             Self::Ping => "ping",
-            Self::Watch(_) => "watching ping",
+            Self::Watch { .. } => "watching ping",
             Self::OpenLoop(_) => "open-loop ping",
             Self::Echo(_) => "echo",
             Self::Send(_) => "sender",
@@ -74,13 +78,15 @@ impl ExchangePart {
     pub(super) fn is_one_way(self) -> bool {
         !matches!(
             self,
-            Self::Ping | Self::Watch(_) | Self::OpenLoop(_) | Self::Echo(_)
+            Self::Ping | Self::Watch { .. } | Self::OpenLoop(_) | Self::Echo(_)
         )
     }
 
     pub fn side(self) -> Side {
         match self {
-            Self::Ping | Self::Watch(_) | Self::OpenLoop(_) | Self::Send(_) | Self::Publish(_) => Side::Asks,
+            Self::Ping | Self::Watch { .. } | Self::OpenLoop(_) | Self::Send(_) | Self::Publish(_) => {
+                Side::Asks
+            }
             Self::Echo(_) | Self::Receive | Self::ReceiveInFrames(_) | Self::Subscribe => Side::Answers,
         }
     }

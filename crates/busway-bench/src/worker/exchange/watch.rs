@@ -1,8 +1,11 @@
 //! Round trips for hours: what [`super::ping`] does, with a report now and then.
 //!
 //! Memory is constant: a report hands over what was found since the one before, and forgets it.
-//! Reports are made between two round trips, never within one.
+//! Reports are made between two round trips, never within one. With an interval, each round trip
+//! counts from the instant at which it was due, so that a standstill is charged with all that it
+//! delayed (no coordinated omission).
 
+use super::pace::wait_until;
 use super::ping::{Asker, TIMEOUT};
 use super::spec::{End, Exchange};
 use crate::clock::{self, now_ns};
@@ -15,17 +18,19 @@ use crate::worker::waiter::Waiter;
 const MAXIMA: usize = 256;
 const INTERRUPTIONS: usize = 256;
 
-/// Asks for as long as [`Exchange::extent`] says. In reports, times in s count from `go`.
+/// Asks for as long as [`Exchange::extent`] says. `paces`: between reports, and between the instants
+/// at which round trips are due, if they have any, in ns. In reports, times in s count from `go`.
 pub(super) fn watch(
     path: &mut dyn Path,
     spec: &Exchange,
-    report_ns: u64,
+    paces: (u64, Option<u64>),
     control: &Control,
 ) -> WorkerResult<Measured> {
     let mut asker = Asker::new(path, Waiter::new(spec.wait));
     if !asker.come_up(spec, control)? {
         return Ok(Measured::default());
     }
+    let (report_ns, interval_ns) = paces;
     let begun_ns = now_ns();
     let clock_ns = clock::read_ns() as u64;
     let mut number = asker.warm_up(spec, control)?;
@@ -34,8 +39,16 @@ pub(super) fn watch(
     let mut ended_ns = now_ns();
     let mut report_at_ns = ended_ns + report_ns;
     let mut corrupt = 0;
+    let mut due_ns = ended_ns;
     while !control.ended() && !end.has_come(ended_ns, number - spec.base) {
-        let started_ns = now_ns();
+        let started_ns = match interval_ns {
+            Some(interval_ns) => {
+                due_ns += interval_ns;
+                wait_until(due_ns, spec.wait);
+                due_ns
+            }
+            None => now_ns(),
+        };
         let answered = asker.ask(number, TIMEOUT, control);
         ended_ns = now_ns();
         number += 1;
@@ -44,6 +57,8 @@ pub(super) fn watch(
             found.answered(started_ns, (ended_ns - started_ns).saturating_sub(clock_ns));
         } else if failed.is_none() && !control.ended() {
             found.unanswered(started_ns);
+            // The interruption is told as such; nothing that it delayed counts once more.
+            due_ns = ended_ns;
         }
         // What was measured until a path fails counts: by it the parent knows that the path has
         // worked.
