@@ -411,3 +411,47 @@ fn is_reachable(path: &Path) -> bool {
     let is_open = |path: &Path| fs::metadata(path).is_ok_and(|it| it.permissions().mode() & 0o001 != 0);
     path.ancestors().all(is_open)
 }
+
+#[test]
+fn benchmark_on_a_time_table_keeps_both_partitions_in_windows_and_leaves_no_group() {
+    let group = needs_cgroup!();
+    let directory = tempfile::tempdir().expect("make a directory");
+    let result = directory.path().join("result.json");
+    let output = Command::new(beside_the_test("busway"))
+        .args(["bench", "interference", "--schedule", "--quick", "--no-isolation"])
+        .args([
+            "--technologies",
+            "sampling-memory",
+            "--interval",
+            "1000",
+            "--json",
+        ])
+        .arg(&result)
+        .output()
+        .expect("the program starts");
+    assert!(output.status.success(), "{output:?}");
+    let text = fs::read_to_string(&result).expect("a result");
+    let run: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let notes: Vec<&str> = run["notes"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(serde_json::Value::as_str)
+        .collect();
+    for partition in ["computing", "receiving"] {
+        let begin = format!("{partition} partition: ");
+        let said = notes.iter().find_map(|note| note.strip_prefix(&begin));
+        let said = said.unwrap_or_else(|| panic!("{partition}: {notes:?}"));
+        assert!(!said.starts_with("0 windows"), "{said}");
+    }
+    let rows = run["rows"].as_array().expect("rows");
+    let has_executions = |row: &serde_json::Value| row["execution_ns"]["samples"].as_u64() > Some(0);
+    assert!(rows.len() == 2 && rows.iter().all(has_executions), "{rows:?}");
+    assert!(rows[1]["received"].as_u64() > Some(0), "{rows:?}");
+    let left = fs::read_dir(&group).expect("the group").flatten();
+    let left: Vec<_> = left
+        .map(|entry| entry.file_name())
+        .filter(|name| name.to_string_lossy().starts_with("busway-bench"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}

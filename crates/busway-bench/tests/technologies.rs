@@ -101,6 +101,7 @@ impl Pair {
         let hosts = &site.hosts.hosts;
         let spec = |part: ExchangePart, address: SocketAddr| {
             Role::Exchange(Exchange {
+                seat: None,
                 technology: site.technology.name.clone(),
                 place: MeetingPoint {
                     name: format!("m{number}"),

@@ -197,6 +197,13 @@ impl Drop for ModuleGroup {
     }
 }
 
+/// Moves this process into the group `path`.
+pub(crate) fn enter(path: &Path) -> Result<(), CgroupError> {
+    let file = path.join("cgroup.procs");
+    // The kernel takes 0 for the process that writes.
+    fs::write(&file, "0").map_err(access("join the control group by", &file))
+}
+
 fn children(path: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     entries
@@ -254,6 +261,17 @@ impl Group {
         let mut bytes = [0; 128];
         let length = pread(self.events.as_fd(), &mut bytes, 0).unwrap_or(0);
         bytes[..length].windows(event.len()).any(|part| part == event)
+    }
+
+    /// Moves its processes to the group `base`. One that ends meanwhile needs no place; one that
+    /// forks meanwhile is met by the next look.
+    pub(crate) fn move_all_to(&self, base: &Path) {
+        let deadline = Instant::now() + CLEAR_TIMEOUT;
+        while self.is_populated() && Instant::now() < deadline {
+            for pid in self.pids() {
+                let _ = fs::write(base.join("cgroup.procs"), pid.as_raw_nonzero().to_string());
+            }
+        }
     }
 
     fn pids(&self) -> Vec<Pid> {

@@ -24,6 +24,7 @@ mod scheduler;
 mod status;
 mod supervisor;
 mod sys;
+pub mod time_table;
 mod timeline;
 
 use std::path::PathBuf;

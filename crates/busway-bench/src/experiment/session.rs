@@ -222,6 +222,7 @@ impl<'a> Session<'a> {
         extent: Extent,
     ) -> Exchange {
         Exchange {
+            seat: None,
             technology: task.technology.name.clone(),
             place: self.place(task, staged, part.side(), address),
             part,

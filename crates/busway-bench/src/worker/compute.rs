@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::frames::{next_frame_ns, sleep_until};
+use super::schedule::Seat;
 use crate::clock::now_ns;
 use crate::conditions::{self, Wanted};
 use crate::control::{Control, WorkerResult};
@@ -22,11 +23,17 @@ pub struct Compute {
     pub frame_ns: u64,
     /// How long to continue after `go`, in s.
     pub seconds: f64,
+    /// Its place in the time table; `None`: its priority stands in for one.
+    #[serde(default)]
+    pub seat: Option<Seat>,
 }
 
 pub(super) fn run(spec: &Compute, control: &Control) -> WorkerResult<Measured> {
     let (_granted, conditions) = conditions::apply(&spec.wanted);
     report(&Report::Conditions(conditions));
+    if let Some(seat) = &spec.seat {
+        seat.take()?;
+    }
     report(&Report::Ready(None));
     if !control.wait_for_go() {
         return Ok(Measured::default());

@@ -12,8 +12,13 @@ pub(super) fn next_frame_ns(now_ns: u64, frame_ns: u64) -> u64 {
     (now_ns / frame_ns + 1) * frame_ns
 }
 
+/// When the receiving partition's window begins in each frame; it ends with the frame.
+pub(super) fn window_begin_ns(frame_ns: u64) -> u64 {
+    frame_ns * WINDOW_SHARE.0 / WINDOW_SHARE.1
+}
+
 pub(super) fn next_window_ns(now_ns: u64, frame_ns: u64) -> u64 {
-    let offset_ns = frame_ns * WINDOW_SHARE.0 / WINDOW_SHARE.1;
+    let offset_ns = window_begin_ns(frame_ns);
     let this_ns = now_ns / frame_ns * frame_ns + offset_ns;
     if this_ns > now_ns {
         this_ns

@@ -10,6 +10,7 @@ mod compute;
 mod exchange;
 mod frames;
 mod report;
+mod schedule;
 mod services;
 mod steer;
 mod usage;
@@ -28,6 +29,7 @@ pub(crate) use compute::steps_for;
 pub use exchange::{Exchange, ExchangePart, Extent, Injected};
 pub use report::Report;
 use report::report;
+pub use schedule::{Schedule, Seat};
 pub use services::Services;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -38,6 +40,7 @@ pub enum Role {
     PortCalls(PortCalls),
     Compute(Compute),
     Steer(usize),
+    Schedule(Schedule),
 }
 
 impl Role {
@@ -48,6 +51,7 @@ impl Role {
             Self::PortCalls(_) => "port calls",
             Self::Compute(_) => "computing task",
             Self::Steer(_) => "steering of packets",
+            Self::Schedule(_) => "time table of partitions",
         }
     }
 }
@@ -78,6 +82,7 @@ fn run(role: Role, control: &Control) -> WorkerResult<()> {
         Role::Services(spec) => services::hold(&spec, control),
         Role::Compute(spec) => compute::run(&spec, control).map(drop),
         Role::Steer(cpu) => steer::run(cpu),
+        Role::Schedule(spec) => schedule::run(&spec, control),
         Role::PortCalls(spec) => {
             report(&Report::Calls(calls::calls(&spec, control)?));
             Ok(())

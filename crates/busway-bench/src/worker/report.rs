@@ -23,6 +23,8 @@ pub enum Report {
     /// What a long run has found since its last report.
     Interim(Box<Measured>),
     Calls(Calls),
+    /// What a time table has kept, in words.
+    Windows(Vec<String>),
     Done,
     /// It cannot continue; the process ends.
     Failed(String),

@@ -15,7 +15,7 @@ use crate::processes::{Worker, go_on};
 use crate::record::{Condition, Measured};
 use crate::reports::{arrive, counted};
 use crate::technology::{Reach, Wait};
-use crate::worker::{Compute, Exchange, ExchangePart, Extent, Report, Role};
+use crate::worker::{Compute, Exchange, ExchangePart, Extent, Report, Role, Schedule, Seat};
 
 /// The computing task alone; no technology.
 pub(super) const NONE: &str = "none";
@@ -23,6 +23,7 @@ const FIFO_PRIORITY: u8 = 80;
 /// The sender continues for this long after the task has ended, in s.
 const MARGIN_S: f64 = 0.5;
 const STEERING_TIMEOUT: Duration = Duration::from_secs(10);
+const TABLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Disturbed {
@@ -41,6 +42,9 @@ pub(super) struct Arrangement {
     steps: u64,
     frame_ns: u64,
     seconds: f64,
+    /// Keeps the time table that the programs of the shared CPU are in; `None`: priorities stand in
+    /// for one.
+    table: Option<(String, Worker)>,
 }
 
 impl Arrangement {
@@ -50,6 +54,7 @@ impl Arrangement {
         steps: u64,
         frame_ns: u64,
         seconds: f64,
+        has_table: bool,
     ) -> Result<Self, BenchError> {
         let options = &session.common.conditions;
         let is_remote = session.follower.is_some();
@@ -76,24 +81,54 @@ impl Arrangement {
             .and_then(|priority| priority.checked_sub(1))
             .filter(|it| *it > 0);
         let receiving = on(options.receiving(None), 1);
-        let arrangement = Self {
+        let mut arrangement = Self {
             sending: on(options.sending(None), 0),
             computing: Wanted {
                 fifo_priority: Some(fifo),
                 ..receiving.clone()
             },
             receiving: Wanted {
-                fifo_priority: below,
+                // In a time table each has the processor to itself. Without a real-time priority it
+                // would wait for other programs before it can be frozen.
+                fifo_priority: if has_table { Some(fifo) } else { below },
                 ..receiving
             },
             cpus: (!is_remote).then_some(cpus),
             steps,
             frame_ns,
             seconds,
+            table: None,
         };
+        if has_table {
+            arrangement.table = Some(keep_table(session, frame_ns, (!is_remote).then_some(cpus[1]))?);
+        }
         let steering = arrangement.steer(session);
         session.note_conditions(vec![steering]);
         Ok(arrangement)
+    }
+
+    /// What the time table has kept, in words. At the end.
+    pub(super) fn windows(&mut self, session: &Session<'_>) -> Result<Vec<String>, BenchError> {
+        let Some((_, keeper)) = &mut self.table else {
+            return Ok(Vec::new());
+        };
+        keeper.finish(0);
+        let stop = session.context.stop;
+        keeper.wait_for(
+            "the time table",
+            TABLE_TIMEOUT,
+            || go_on(stop),
+            |report| match report {
+                Report::Windows(said) => Some(said),
+                _ => None,
+            },
+        )
+    }
+
+    fn seat(&self, window: usize) -> Option<Seat> {
+        let (table, _) = self.table.as_ref()?;
+        let table = table.clone();
+        Some(Seat { table, window })
     }
 
     fn steer(&self, session: &Session<'_>) -> Condition {
@@ -188,6 +223,7 @@ impl Arrangement {
             steps: self.steps,
             frame_ns: self.frame_ns,
             seconds: self.seconds,
+            seat: self.seat(0),
         });
         let mut worker = session.sites(Reach::Machine)[1].worker(&role)?;
         worker.ready(session.context.stop)?;
@@ -200,6 +236,7 @@ impl Arrangement {
             // It looks once in each frame; the gateways wait as the task says.
             wait: Wait::Spin,
             wanted: self.receiving.clone(),
+            seat: self.seat(1),
             ..session.program(task, staged, part, listen, Extent::Seconds(self.seconds))
         })
     }
@@ -237,6 +274,23 @@ impl Arrangement {
             reason: outcome.err(),
         })
     }
+}
+
+/// Starts the keeper of a time table on the shared CPU.
+fn keep_table(
+    session: &Session<'_>,
+    frame_ns: u64,
+    cpu: Option<usize>,
+) -> Result<(String, Worker), BenchError> {
+    let table = format!("busway-bench-{}", std::process::id());
+    let role = Role::Schedule(Schedule {
+        table: table.clone(),
+        frame_ns,
+        cpu,
+    });
+    let mut keeper = session.sites(Reach::Machine)[1].worker(&role)?;
+    keeper.ready(session.context.stop)?;
+    Ok((table, keeper))
 }
 
 fn first_two() -> Result<[usize; 2], BenchError> {

@@ -6,8 +6,9 @@
 //! frame the first computes, later the second reads its port. What the figures show is therefore
 //! not that the receiver runs, but what arrives while it does not: interrupts, network processing,
 //! gateways. The receiving host's programs, its gateway and the processing of its packets are kept
-//! on that core, the sender's on another. Linux has no time table of partitions; a higher
-//! SCHED_FIFO priority of the computing task stands in for it.
+//! on that core, the sender's on another. With `--schedule` the scheduler of `busway module run` keeps
+//! the time table: either partition is frozen outside of its window. Without, a higher SCHED_FIFO
+//! priority of the computing task stands in for it.
 //!
 //! Four ways to communicate: `none`; one-sided (ports over a bus that writes into the other host's
 //! memory); two-sided (ports through gateways); bare sockets. One file for the experiment, one for
@@ -38,6 +39,8 @@ const CALCULATION_US: u64 = 100;
 /// Length of a frame in µs: neither a divisor nor a multiple of the intervals, so that messages
 /// meet all parts of it.
 const FRAME_US: u64 = 730;
+/// The same where partitions are frozen and thawed, which takes some 50 µs each.
+const SCHEDULED_US: [u64; 2] = [1000, 7300];
 /// The rival of the paper.
 const SOCKETS: &str = "sampling-sockets";
 const DEFAULTS: Quick = Quick {
@@ -60,6 +63,11 @@ pub struct Args {
     /// quarters of it [default: 730]
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
     pub frame: Option<u64>,
+    /// Keep both partitions in their windows by the scheduler of `busway module run` (cgroup v2):
+    /// the task in the first three quarters of each frame, the receiver in the last [default frame
+    /// and calculation: 7300 and 1000]
+    #[arg(long)]
+    pub schedule: bool,
     /// What all experiments understand.
     #[command(flatten)]
     pub common: Common,
@@ -71,8 +79,13 @@ pub struct Args {
 ///
 /// An option is wrong, hosts cannot be made or reached, or a file cannot be written.
 pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
-    let frame_us = args.frame.unwrap_or(FRAME_US);
-    let calculation_us = args.calculation.unwrap_or(CALCULATION_US);
+    let [calculation_us, frame_us] = if args.schedule {
+        SCHEDULED_US
+    } else {
+        [CALCULATION_US, FRAME_US]
+    };
+    let frame_us = args.frame.unwrap_or(frame_us);
+    let calculation_us = args.calculation.unwrap_or(calculation_us);
     check(args, calculation_us, frame_us)?;
     let common = Common {
         baseline: args.common.baseline.clone().or(Some(NONE.to_owned())),
@@ -86,6 +99,12 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
     notes.push(format!(
         "the task: {steps} steps, {calculation_us} µs undisturbed, once in each frame of {frame_us} µs; the receiver reads once in each frame, after it"
     ));
+    if args.schedule {
+        notes.push(format!(
+            "time table: the task has the first {} µs of a frame, the receiver the rest; either is frozen outside of it",
+            frame_us * 3 / 4
+        ));
+    }
     notes.push(kinds(&technologies));
     let intervals_us = if args.interval.is_empty() {
         INTERVALS_US.to_vec()
@@ -108,13 +127,19 @@ pub fn run(args: &Args, context: Context<'_>) -> Result<Run, BenchError> {
         common.settings(DEFAULTS),
         notes,
     );
-    let arrangement = Arrangement::of(&mut session, steps, frame_us * 1000, seconds)?;
-    let run = conduct(
+    let mut arrangement = Arrangement::of(&mut session, steps, frame_us * 1000, seconds, args.schedule)?;
+    let mut run = conduct(
         &mut session,
         plan,
         |session, staged, task| arrangement.measure(session, staged, task),
         row,
     )?;
+    match arrangement.windows(&session) {
+        Ok(said) => run.notes.extend(said),
+        // What was measured so far counts.
+        Err(BenchError::Interrupted) => {}
+        Err(error) => return Err(error),
+    }
     finish(run, &common)
 }
 

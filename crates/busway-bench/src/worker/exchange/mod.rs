@@ -26,6 +26,9 @@ pub use spec::{Exchange, ExchangePart, Extent};
 pub(super) fn run(spec: &Exchange, control: &Control) -> WorkerResult<Measured> {
     let (_granted, conditions) = conditions::apply(&spec.wanted);
     report(&Report::Conditions(conditions));
+    if let Some(seat) = &spec.seat {
+        seat.take()?;
+    }
     let opening = Opening {
         side: spec.part.side(),
         place: &spec.place,

@@ -6,6 +6,7 @@ use super::relay::Injected;
 use crate::clock::now_ns;
 use crate::conditions::Wanted;
 use crate::technology::{MeetingPoint, NUMBERS, PROBE, Side, Wait};
+use crate::worker::schedule::Seat;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Exchange {
@@ -21,6 +22,9 @@ pub struct Exchange {
     /// First number: what a measurement before has left behind is below it, or [`NUMBERS`] above.
     pub base: u64,
     pub extent: Extent,
+    /// Its place in a time table of partitions, if there is one.
+    #[serde(default)]
+    pub seat: Option<Seat>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
