@@ -58,7 +58,12 @@ pub fn first_program() -> ! {
 
 fn set_up() -> Result<()> {
     let nothing = MountFlags::empty();
-    for (kind, at) in [("devtmpfs", "/dev"), ("proc", "/proc"), ("sysfs", "/sys")] {
+    for (kind, at) in [
+        ("devtmpfs", "/dev"),
+        ("proc", "/proc"),
+        ("sysfs", "/sys"),
+        ("cgroup2", "/sys/fs/cgroup"),
+    ] {
         mount(kind, at, kind, nothing, None::<&CStr>).with_context(|| format!("{at} can't be mounted"))?;
     }
     for (at, options) in [

@@ -11,7 +11,8 @@
 //! The same two positions show whether a sample waits, with one cache line a publisher. Asking
 //! iceoryx2 costs a microsecond for a quiet service, which adds up over a hundred of them.
 //!
-//! Called by a lane when it takes samples; opening happens once a publisher.
+//! Called by a lane when it takes samples, and when publishers come; opening happens once a
+//! publisher.
 #![allow(unsafe_code)] // One cast, proved in `SourceQueue::queue`.
 
 use std::mem::size_of;
@@ -119,7 +120,8 @@ pub struct Taken {
     pub has_one_segment: bool,
 }
 
-/// The queues of one subscriber, one for each publisher that has sent something.
+/// The queues of one subscriber, one for each publisher that it has [met](SourceQueues::meet) or
+/// taken a sample of.
 pub struct SourceQueues {
     config: Config,
     subscriber: u128,
@@ -136,8 +138,8 @@ impl SourceQueues {
         }
     }
 
-    /// Whether some publisher that has sent something before has put something in again. A
-    /// publisher's first sample is not seen.
+    /// Whether some known publisher has put something in. The first sample of one that is not known
+    /// is not seen.
     pub fn has_waiting(&self) -> bool {
         self.sources.iter().any(|source| {
             // Relaxed: a hint; iceoryx2's own look at the queue orders the sample itself. A queue
@@ -148,25 +150,36 @@ impl SourceQueues {
         })
     }
 
+    /// Sees the samples of `publisher` from now on, its first one included, if the subscriber has
+    /// connected to it.
+    pub fn meet(&mut self, publisher: u128) {
+        let is_known = self.sources.iter().any(|source| source.publisher == publisher);
+        if !is_known && let Some(connection) = self.open(publisher) {
+            self.add(publisher, Some(connection));
+        }
+    }
+
+    /// Returns the new one's index.
+    fn add(&mut self, publisher: u128, connection: Option<Connection>) -> usize {
+        if self.sources.len() >= FORGET_AT {
+            self.forget_the_gone();
+        }
+        self.sources.push(SourceQueue {
+            publisher,
+            taken: 0,
+            reported: 0,
+            connection,
+        });
+        self.sources.len() - 1
+    }
+
     /// A sample of `publisher` was taken.
     pub fn taken(&mut self, publisher: u128) -> Taken {
         let index = self
             .sources
             .iter()
             .position(|source| source.publisher == publisher);
-        let index = index.unwrap_or_else(|| {
-            if self.sources.len() >= FORGET_AT {
-                self.forget_the_gone();
-            }
-            let connection = self.open(publisher);
-            self.sources.push(SourceQueue {
-                publisher,
-                taken: 0,
-                reported: 0,
-                connection,
-            });
-            self.sources.len() - 1
-        });
+        let index = index.unwrap_or_else(|| self.add(publisher, self.open(publisher)));
         let source = &mut self.sources[index];
         source.taken += 1;
         Taken {
@@ -241,6 +254,29 @@ mod tests {
         assert!(!counter.has_waiting());
         assert_eq!(sent, received + lost);
         assert!(lost > 90);
+    }
+
+    #[test]
+    fn first_sample_of_a_publisher_that_was_met_is_seen() {
+        let (_temporary, config) = domain::tests::temporary("met");
+        let node = domain::tests::program(&config);
+        let service = node
+            .service_builder(&"A".try_into().expect("valid"))
+            .publish_subscribe::<u64>()
+            .create()
+            .expect("service");
+        let publisher = service.publisher_builder().create().expect("a publisher");
+        let id = publisher.id().value();
+        let subscriber = service.subscriber_builder().create().expect("a subscriber");
+        let mut queues = SourceQueues::new(&config, subscriber.id().value());
+        assert!(subscriber.receive().expect("received").is_none());
+        queues.meet(id);
+        assert!(!queues.has_waiting());
+        publisher.send_copy(7).expect("sent");
+        assert!(queues.has_waiting());
+        assert!(subscriber.receive().expect("received").is_some());
+        assert_eq!(queues.taken(id).lost, 0);
+        assert!(!queues.has_waiting());
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! of its `repr(C)` layout. `tests` prove the mirror against real services; the exact pin of
 //! iceoryx2 keeps it true.
 //!
-//! Called by the control thread only.
+//! Called by the control thread, and by a lane for who publishes in a service that it subscribes to.
 #![allow(unsafe_code)] // One cast, proved in `PortRegistry::mirror`.
 
 use std::mem::{align_of, size_of};
@@ -136,6 +136,19 @@ impl PortRegistry {
             PatternMirror::RequestResponse(_) | PatternMirror::Blackboard(_) => {}
         }
         census
+    }
+
+    /// Calls `each` with the id of every publisher whose node is not `own`.
+    pub fn for_each_publisher(&self, own: &UniqueNodeId, mut each: impl FnMut(u128)) {
+        let PatternMirror::PublishSubscribe(ports) = &self.mirror().pattern else {
+            return;
+        };
+        ports.list_publishers(|details| {
+            if details.node_id != *own {
+                each(details.publisher_id.value());
+            }
+            CallbackProgression::Continue
+        });
     }
 
     /// Calls `each` with every node that has the service open.

@@ -6,9 +6,11 @@ use iceoryx2::port::ReceiveError;
 use iceoryx2::port::subscriber::{Subscriber, SubscriberCreateError};
 use iceoryx2::service::header::payload_header::PayloadHeader as _;
 use iceoryx2::service::marker::{CustomHeaderMarker, CustomPayloadMarker};
+use iceoryx2::service::port_factory::PortFactory as _;
 
 use super::Service;
 use super::queues::SourceQueues;
+use super::registry::PortRegistry;
 use super::sample::LocalSample;
 use super::service::Factory;
 use crate::description::{ServiceDescription, Shape};
@@ -24,6 +26,9 @@ pub struct SampleSubscriber {
     own_node: UniqueNodeId,
     user_header_bytes: u32,
     queues: SourceQueues,
+    /// Who publishes. `None` if it could not be opened: then a publisher's first sample is found
+    /// only by asking iceoryx2.
+    registry: Option<PortRegistry>,
     safe_overflow: bool,
 }
 
@@ -47,6 +52,7 @@ impl SampleSubscriber {
             own_node: *node.id(),
             user_header_bytes: shape.user_header_bytes,
             queues,
+            registry: PortRegistry::open(node.config(), factory.unique_service_id()),
             safe_overflow: description.settings.safe_overflow,
         })
     }
@@ -56,8 +62,17 @@ impl SampleSubscriber {
         self.subscriber.id().value()
     }
 
-    /// Whether a sample waits, of a publisher that has sent before: cheap, but blind to new
-    /// publishers.
+    /// Meets the publishers that iceoryx2 has connected to with the last
+    /// [`receive`](Self::receive): [`has_waiting`](Self::has_waiting) sees their first sample.
+    pub fn meet_publishers(&mut self) {
+        let (queues, own) = (&mut self.queues, &self.own_node);
+        if let Some(registry) = &self.registry {
+            registry.for_each_publisher(own, |publisher| queues.meet(publisher));
+        }
+    }
+
+    /// Whether a sample waits, of a publisher that was met or has sent before: cheap, but blind to
+    /// others.
     pub fn has_waiting(&self) -> bool {
         self.queues.has_waiting()
     }

@@ -65,6 +65,8 @@ pub struct Outbound {
     moves_until: Option<Instant>,
     /// Publishers came or went, or a sample was left: iceoryx2 itself must be asked.
     must_look: bool,
+    /// Publishers may have come whose first sample only iceoryx2 would show.
+    must_meet: bool,
     /// A sample was left since the bus still needs as many as a subscriber may hold.
     holds_too_many: bool,
     /// When it must be asked in any case.
@@ -87,6 +89,7 @@ impl Outbound {
             is_lost: false,
             moves_until: None,
             must_look: true,
+            must_meet: true,
             holds_too_many: false,
             look_at: Instant::now(),
             last_taken: None,
@@ -126,7 +129,7 @@ impl Outbound {
         self.destinations.push(destination);
         self.is_lost = false;
         self.moves_until = None;
-        self.must_look = true;
+        self.notice_publishers();
     }
 
     /// Adds a channel for large messages to the destination with this main channel. If that is gone
@@ -183,7 +186,7 @@ impl Outbound {
 
     /// Publishers came or went.
     pub fn notice_publishers(&mut self) {
-        self.must_look = true;
+        (self.must_look, self.must_meet) = (true, true);
     }
 
     /// Takes samples from the local programs and sends them. Returns how many were taken, or sent
@@ -203,6 +206,9 @@ impl Outbound {
         } else {
             (0, true)
         };
+        if look && emptied && std::mem::take(&mut self.must_meet) {
+            self.setup.subscriber.meet_publishers();
+        }
         if look {
             self.must_look = !emptied && !self.destinations.is_empty();
             self.look_at = now + LOOK;

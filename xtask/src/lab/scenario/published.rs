@@ -26,7 +26,7 @@ const WAIT: &str = "adaptive";
 
 /// Figures of "RDMA-based Sampling Port of ARINC-653". A time in them is a hundredth to a tenth of
 /// what emulation takes, so intervals begin later and the computing task is longer.
-const FIGURES: [(&str, &[&str]); 3] = [
+const FIGURES: [(&str, &[&str]); 4] = [
     (
         "figures 2a and 2b",
         &[
@@ -53,6 +53,26 @@ const FIGURES: [(&str, &[&str]); 3] = [
             "7300",
             "--seconds",
             "4",
+            "--rounds",
+            "2",
+        ],
+    ),
+    (
+        // Freezing a partition takes a millisecond here, and some 50 µs on a processor.
+        "figure 3 on a time table",
+        &[
+            "interference",
+            "--schedule",
+            "-s",
+            "4",
+            "--interval",
+            "1000,10000",
+            "--calculation",
+            "4000",
+            "--frame",
+            "29300",
+            "--seconds",
+            "6",
             "--rounds",
             "2",
         ],
