@@ -36,6 +36,11 @@ pub struct PortStatus {
     pub bus: String,
     /// Whether messages can pass now.
     pub open: bool,
+    /// Who writes the other host's ports where the sending host does, over `rdma-write`: the
+    /// source's own process (`"partition"`), or the `"gateway"`; `None` for other channels.
+    pub writer: Option<&'static str>,
+    /// Why it is the gateway.
+    pub writer_reason: Option<String>,
     /// Whether the other host, a core without a gateway, is `"absent"` (it has not opened its end),
     /// `"waiting"` (it has, and has not used it yet), `"up"` or `"stopped"`; `None` where gateways
     /// move the messages.
