@@ -69,7 +69,7 @@ impl Crossing {
         std::iter::once(best).chain(self.fallbacks.iter().copied())
     }
 
-    /// How the hosts compare times where the source's gateway writes the register in the other
+    /// How the hosts compare times where the source's host writes the register in the other
     /// host's store itself; `None` where none of the buses can.
     #[must_use]
     pub fn register_clock(&self) -> Option<file::Clock> {
@@ -79,7 +79,7 @@ impl Crossing {
             .map(|hop| hop.clock)
     }
 
-    /// Whether the source's gateway writes the register in the other host's store itself while the
+    /// Whether the source's host writes the register in the other host's store itself while the
     /// messages take this bus. All such buses of a channel compare times alike.
     #[must_use]
     pub fn writes_register(&self, hop: &Hop) -> bool {

@@ -149,8 +149,7 @@ impl<'a> Gateway<'a> {
             for ended in self.ports.ended(&self.core) {
                 self.fact(Fact::Lane(ended), now);
             }
-            let (links, lanes) = (&mut self.links, &self.lanes);
-            for fact in self.ports.poll_writers(now, &self.core, links, lanes) {
+            for fact in self.ports.poll_writers(now, &self.core, &self.lanes) {
                 self.fact(fact, now);
             }
             self.cores.look(now, self.lanes.all());
@@ -237,7 +236,7 @@ impl<'a> Gateway<'a> {
                 let offset = measured(asked_ns, there_ns, answered_ns, heard_ns);
                 if self.ports.clocks.take(link, offset) {
                     self.fact(Fact::ClockKnown { link }, now);
-                    for fact in self.ports.clock_known(link, &mut self.links) {
+                    for fact in self.ports.clock_known(link, &self.core, &self.lanes) {
                         self.fact(fact, now);
                     }
                 }

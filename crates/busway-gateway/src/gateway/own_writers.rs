@@ -3,9 +3,9 @@
 //!
 //! The decision core knows nothing of it: such a channel is a sending end that no lane has. When
 //! the receiving host offers its register, a process that can connect gets a *ticket*; if there is
-//! none, or it fails or does not answer in time, the gateway connects itself, to the same register.
-//! A process that comes later gets the channel when the gateway's own end is ended, upon which the
-//! receiving host offers its register anew.
+//! none, the gateway connects itself. A ticket is used once: if the process fails, or does not
+//! answer in time, the channel ends without a failure, upon which the receiving host offers its
+//! register anew. That happens too when a process comes that can write, while the gateway does.
 //!
 //! A process goes on writing while the link is down, or while this gateway is stopped or gone: the
 //! end is *detached* then, as in [`super::landed`]. Called by [`super`] and [`super::ports`].
@@ -19,7 +19,7 @@ use busway_port::PortRef;
 use busway_port::carry::{WriterDesk, WriterEvent};
 use busway_port::system::Crossing;
 use busway_system::{Hop, System};
-use busway_transport::{ChannelSpec, RegisterTicket};
+use busway_transport::RegisterTicket;
 
 use crate::lane::{ChannelKey, FlowId, Report};
 
@@ -28,11 +28,10 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// A process that could not connect is tried again after this.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(30);
 
-/// What a ticket is made of, and what the gateway needs to connect itself.
+/// What a ticket is made of.
 pub struct Offer {
     pub flow: FlowId,
     pub key: ChannelKey,
-    pub spec: ChannelSpec,
     /// The gateway's port of the channel.
     pub port: PortRef,
     /// Index of the link in the system file.
@@ -64,9 +63,7 @@ struct Writing {
 pub enum WriterNews {
     /// The process writes: the sending end is ready.
     Open { flow: FlowId, key: ChannelKey },
-    /// No process writes after all: the gateway connects itself.
-    Dial(Box<Offer>),
-    /// The end has ended; without a failure if its process is gone.
+    /// The end has ended; without a failure if its process did not connect, or is gone.
     Ended {
         flow: FlowId,
         key: ChannelKey,
@@ -115,10 +112,9 @@ impl OwnWriters {
         answers.chain(self.failed.iter().map(|(.., at)| *at)).min()
     }
 
-    /// Lets a process connect; gives the offer back if the gateway has to. `is_clock_known`: the
-    /// process would know how to stamp messages. Whoever had the channel has been
-    /// [taken](Self::take) it.
-    pub fn offer(&mut self, offer: Offer, is_clock_known: bool, now: Instant) -> Option<Offer> {
+    /// Lets a process connect; `false`: the gateway has to. `is_clock_known`: the process would know
+    /// how to stamp messages. Whoever had the channel has been [taken](Self::take) it.
+    pub fn offer(&mut self, offer: Offer, is_clock_known: bool, now: Instant) -> bool {
         let candidate = match &self.desk {
             Some(desk) => desk.candidate(&offer.port, offer.link),
             None => Err("the system file or the system keeps it from partitions".into()),
@@ -127,7 +123,7 @@ impl OwnWriters {
             Ok(client) => client,
             Err(why) => {
                 self.why_not.insert(offer.flow, why);
-                return Some(offer);
+                return false;
             }
         };
         let flow = offer.flow;
@@ -138,15 +134,14 @@ impl OwnWriters {
             phase: Phase::AwaitsClock,
         };
         self.writing.insert(flow, writing);
-        if is_clock_known {
-            return self.connect(flow, now);
-        }
-        None
+        !is_clock_known || self.connect(flow, now)
     }
 
-    /// Sends the ticket; gives the offer back if the process is gone.
-    fn connect(&mut self, flow: FlowId, now: Instant) -> Option<Offer> {
-        let (desk, writing) = (self.desk.as_mut()?, self.writing.get_mut(&flow)?);
+    /// Sends the ticket; `false`: the process is gone.
+    fn connect(&mut self, flow: FlowId, now: Instant) -> bool {
+        let (Some(desk), Some(writing)) = (self.desk.as_mut(), self.writing.get_mut(&flow)) else {
+            return false;
+        };
         let Offer {
             port, link, register, ..
         } = &writing.offer;
@@ -156,29 +151,27 @@ impl OwnWriters {
                 writing.phase = Phase::Connecting {
                     give_up_at: now + ANSWER_WITHIN,
                 };
-                None
+                true
             }
             None => {
                 self.why_not.insert(flow, "the source's process is gone".into());
-                self.writing.remove(&flow).map(|writing| writing.offer)
+                self.writing.remove(&flow);
+                false
             }
         }
     }
 
-    /// The offset of the peer's clock over a link is known. Returns what the gateway has to connect
-    /// itself.
-    pub fn clock_known(&mut self, link: usize, now: Instant) -> Vec<Offer> {
+    /// The offset of the peer's clock over a link is known.
+    pub fn clock_known(&mut self, link: usize, now: Instant) -> Vec<WriterNews> {
         let is_ready =
             |writing: &Writing| writing.phase == Phase::AwaitsClock && writing.offer.key.link == link;
         let writing = self.writing.iter();
         let flows: Vec<_> = writing
             .filter(|(_, writing)| is_ready(writing))
-            .map(|(flow, _)| *flow)
+            .map(|(flow, writing)| (*flow, writing.offer.key))
             .collect();
-        flows
-            .into_iter()
-            .filter_map(|flow| self.connect(flow, now))
-            .collect()
+        let lost = flows.into_iter().filter(|(flow, _)| !self.connect(*flow, now));
+        lost.map(|(flow, key)| not_connected(flow, key)).collect()
     }
 
     /// Takes a channel from its process, if one has it. Returns whether one had.
@@ -230,13 +223,17 @@ impl OwnWriters {
     }
 
     /// Who writes a channel that leaves over a bus which writes registers, and if it is the
-    /// gateway, why.
-    pub fn writer(&self, flow: FlowId) -> (&'static str, Option<String>) {
+    /// gateway, why. `may_partition`: the system file lets a process of the source's partition.
+    pub fn writer(&self, flow: FlowId, may_partition: bool) -> (&'static str, Option<String>) {
         if self.writing.contains_key(&flow) {
-            ("partition", None)
-        } else {
-            ("gateway", self.why_not.get(&flow).cloned())
+            return ("partition", None);
         }
+        let why = if may_partition {
+            self.why_not.get(&flow).cloned()
+        } else {
+            Some("partition_writes = false in this host's table of the link".into())
+        };
+        ("gateway", why)
     }
 
     /// Takes what processes have told, and gives those up that do not answer.
@@ -293,7 +290,7 @@ impl OwnWriters {
                 self.failed
                     .push((writing.client, port, link, now + TRY_AGAIN_AFTER));
                 self.why_not.insert(flow, why.to_owned());
-                Some(WriterNews::Dial(Box::new(writing.offer)))
+                Some(not_connected(flow, key))
             }
         }
     }
@@ -302,18 +299,9 @@ impl OwnWriters {
         self.failed.retain(|(of, ..)| *of != client);
         for (flow, writing) in self.writing.extract_if(|_, writing| writing.client == client) {
             self.why_not.insert(flow, "the source's process has ended".into());
-            let key = writing.offer.key;
-            news.extend(match writing.phase {
-                Phase::Open => Some(WriterNews::Ended {
-                    flow,
-                    key,
-                    failure: None,
-                }),
-                Phase::Detached => None,
-                Phase::AwaitsClock | Phase::Connecting { .. } => {
-                    Some(WriterNews::Dial(Box::new(writing.offer)))
-                }
-            });
+            if writing.phase != Phase::Detached {
+                news.push(not_connected(flow, writing.offer.key));
+            }
         }
     }
 
@@ -327,7 +315,7 @@ impl OwnWriters {
             }
             let why = format!("the source's process did not connect within {ANSWER_WITHIN:?}");
             self.why_not.insert(flow, why);
-            news.push(WriterNews::Dial(Box::new(writing.offer)));
+            news.push(not_connected(flow, writing.offer.key));
         }
     }
 
@@ -342,6 +330,12 @@ impl OwnWriters {
             !is_due
         });
     }
+}
+
+/// The channel ends, and the receiving host offers its register anew.
+fn not_connected(flow: FlowId, key: ChannelKey) -> WriterNews {
+    let failure = None;
+    WriterNews::Ended { flow, key, failure }
 }
 
 /// What a lane would report of a sending end.

@@ -310,10 +310,9 @@ impl Ports {
             PortSource::numbers(&channel.partition, &channel.crossing.port.port, self.session)
         });
         let numbers = numbers.ok_or("the store has no such port")?;
-        if let Some(offer) = self.offer((flow, key), spec, landing, numbers) {
+        if let Some(offer) = self.offer((flow, key), landing, numbers) {
             let is_clock_known = self.is_clock_known(&offer);
-            let given_back = self.own_writers.offer(offer, is_clock_known, Instant::now());
-            if given_back.is_none() {
+            if self.own_writers.offer(offer, is_clock_known, Instant::now()) {
                 return Ok(());
             }
         }
@@ -418,8 +417,9 @@ impl Ports {
                 let best = estimator.and_then(|estimator| estimator.best(now_ns));
                 let counters = channel.counters.snapshot();
                 let route = link.and_then(|link| channel.route_over(link));
-                let writes_register = route.is_some_and(|it| it.writes_register && channel.crossing.leaves);
-                let writer = writes_register.then(|| self.own_writers.writer(flow.id));
+                let writer = route
+                    .filter(|route| route.writes_register && channel.crossing.leaves)
+                    .map(|route| self.own_writers.writer(flow.id, route.own_writer.is_some()));
                 PortStatus {
                     channel: channel.crossing.channel.clone(),
                     peer: channel.crossing.peer.clone(),

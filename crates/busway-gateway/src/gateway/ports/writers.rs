@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use busway_port::PortRef;
 use busway_system::Clock;
-use busway_transport::{ChannelId, ChannelSpec, Direction, RegisterTicket, SourceNumbers};
+use busway_transport::{ChannelId, Direction, RegisterTicket, SourceNumbers};
 
 use super::Ports;
 use crate::clock::monotonic_ns;
@@ -14,7 +14,6 @@ use crate::control::flow::OutPhase;
 use crate::control::{Core, Fact};
 use crate::counters::add;
 use crate::gateway::lanes::Lanes;
-use crate::gateway::links::Links;
 use crate::gateway::own_writers::{self, Offer, WriterNews};
 use crate::lane::{ChannelKey, FlowId};
 
@@ -23,7 +22,6 @@ impl Ports {
     pub(super) fn offer(
         &self,
         (flow, key): (FlowId, ChannelKey),
-        spec: &ChannelSpec,
         landing: &[u8],
         source: SourceNumbers,
     ) -> Option<Offer> {
@@ -31,7 +29,6 @@ impl Ports {
         Some(Offer {
             flow,
             key,
-            spec: *spec,
             port: channel.crossing.port.clone(),
             link: channel.route_over(key.link)?.own_writer?,
             register: RegisterTicket {
@@ -58,34 +55,19 @@ impl Ports {
     }
 
     /// The offset of the peer's clock is known: partitions can stamp messages.
-    pub fn clock_known(&mut self, link: usize, links: &mut Links) -> Vec<Fact> {
-        let offers = self.own_writers.clock_known(link, Instant::now());
-        let dialled = offers.iter().filter_map(|offer| self.dial(offer, links));
-        dialled.collect()
-    }
-
-    /// The gateway connects to a register itself. Returns a fact if it can't.
-    fn dial(&self, offer: &Offer, links: &mut Links) -> Option<Fact> {
-        let Offer {
-            flow,
-            key,
-            spec,
-            register,
-            ..
-        } = offer;
-        let (lane, landing) = (self.lane(*flow), &register.landing);
-        let begun = links.open_register_sender(*key, spec, landing, lane, register.source);
-        begun.err().map(|why| Fact::EndReady {
-            direction: Direction::Send,
-            key: *key,
-            result: Err(why),
-        })
+    pub fn clock_known(&mut self, link: usize, core: &Core, lanes: &Lanes) -> Vec<Fact> {
+        let news = self.own_writers.clock_known(link, Instant::now());
+        self.facts_of(news, core, lanes)
     }
 
     /// Takes what processes of partitions tell that write, or could.
-    pub fn poll_writers(&mut self, now: Instant, core: &Core, links: &mut Links, lanes: &Lanes) -> Vec<Fact> {
-        let news = self.own_writers.poll(now).into_iter();
-        news.filter_map(|news| match news {
+    pub fn poll_writers(&mut self, now: Instant, core: &Core, lanes: &Lanes) -> Vec<Fact> {
+        let news = self.own_writers.poll(now);
+        self.facts_of(news, core, lanes)
+    }
+
+    fn facts_of(&self, news: Vec<WriterNews>, core: &Core, lanes: &Lanes) -> Vec<Fact> {
+        let fact = |news| match news {
             WriterNews::Open { flow, key } => {
                 if let Some(channel) = self.of(flow) {
                     add(&channel.counters.opened, 1);
@@ -96,7 +78,6 @@ impl Ports {
                     result: Ok(()),
                 })
             }
-            WriterNews::Dial(offer) => self.dial(&offer, links),
             WriterNews::Ended { flow, key, failure } => {
                 Some(Fact::Lane(own_writers::sender_ended(flow, key, failure)))
             }
@@ -104,8 +85,8 @@ impl Ports {
                 self.pass_on(&port, core, lanes);
                 None
             }
-        })
-        .collect()
+        };
+        news.into_iter().filter_map(fact).collect()
     }
 
     /// A process can write this channel: if the gateway does, its end is ended, and the process
