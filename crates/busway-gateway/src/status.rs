@@ -50,7 +50,8 @@ pub struct PortStatus {
     /// How far off the estimate of the two clocks' offset is at most, in ns; `None` where there is
     /// none or none is needed.
     pub clock_error_ns: Option<i64>,
-    /// What was counted. What queues had no room for, the ports count (`busway port stats`).
+    /// What was counted. What queues had no room for, the ports count (`busway port stats`). What
+    /// the source's own process writes counts as sent, also where a newer message replaced it.
     pub counters: PortSnapshot,
 }
 

@@ -62,7 +62,12 @@ struct Writing {
 /// What the shell has to do.
 pub enum WriterNews {
     /// The process writes: the sending end is ready.
-    Open { flow: FlowId, key: ChannelKey },
+    Open {
+        flow: FlowId,
+        key: ChannelKey,
+        /// Number of the source's newest message when the process got its ticket.
+        newest: u64,
+    },
     /// The end has ended; without a failure if its process did not connect, or is gone.
     Ended {
         flow: FlowId,
@@ -268,8 +273,11 @@ impl OwnWriters {
             return None;
         }
         writing.phase = Phase::Open;
-        let key = writing.offer.key;
-        Some(WriterNews::Open { flow, key })
+        Some(WriterNews::Open {
+            flow,
+            key: writing.offer.key,
+            newest: writing.offer.register.source.newest,
+        })
     }
 
     fn ended(&mut self, port: &PortRef, ticket: u64, why: &str, now: Instant) -> Option<WriterNews> {

@@ -78,6 +78,8 @@ pub struct Ports {
     landing_ports: HashMap<FlowId, PortReceiver>,
     /// Processes of partitions that write the other host's store themselves.
     own_writers: OwnWriters,
+    /// While a process has a channel: number of the message up to which what it wrote is counted.
+    counted: HashMap<FlowId, u64>,
     /// Sessions of the peers, by link.
     peer_sessions: HashMap<usize, u64>,
     session: u64,
@@ -102,6 +104,7 @@ impl Ports {
             landed: Landed::default(),
             landing_ports: HashMap::new(),
             own_writers: OwnWriters::default(),
+            counted: HashMap::new(),
             peer_sessions: HashMap::new(),
             session,
         };
@@ -301,6 +304,7 @@ impl Ports {
         if self.landed.take_sender(flow) {
             self.end(flow, lanes);
         }
+        self.count_written(flow, false);
         self.own_writers.take(flow);
         let lane = self.lane(flow);
         if !self.writes_register(flow, key.link) {
@@ -330,6 +334,7 @@ impl Ports {
     ) -> Option<Report> {
         if self.own_writers.has(flow, key) {
             if is_link_up {
+                self.count_written(flow, false);
                 self.own_writers.take(flow);
             } else {
                 self.own_writers.detach(flow);
@@ -407,7 +412,10 @@ impl Ports {
     }
 
     /// For the status file.
-    pub fn status(&self, core: &Core) -> Vec<PortStatus> {
+    pub fn status(&mut self, core: &Core) -> Vec<PortStatus> {
+        for flow in core.flows() {
+            self.count_written(flow.id, true);
+        }
         let now_ns = monotonic_ns();
         let flows = core.flows().filter_map(|flow| Some((flow, self.of(flow.id)?)));
         flows

@@ -91,8 +91,10 @@ impl Drop for Worker {
     }
 }
 
-/// A device that ends are connected over.
+/// A device that ends of one link are connected over. Channels have their numbers of the receiving
+/// host, which are unique within a link, so each link opens the device for itself.
 struct Device {
+    link: u32,
     place: RegisterDevicePlace,
     open: Result<Box<dyn RegisterDevice>, String>,
     look_at: Instant,
@@ -146,11 +148,13 @@ impl State {
     fn new(root: PathBuf, ports: Vec<SourcePort>, stop: Arc<OwnedFd>) -> State {
         let now = Instant::now();
         let mut devices: Vec<Device> = Vec::new();
-        let mut index_of = |place: &RegisterDevicePlace| {
-            if let Some(index) = devices.iter().position(|known| known.place == *place) {
+        let mut index_of = |link: u32, place: &RegisterDevicePlace| {
+            let is_it = |known: &Device| known.link == link && known.place == *place;
+            if let Some(index) = devices.iter().position(is_it) {
                 return index;
             }
             devices.push(Device {
+                link,
                 place: place.clone(),
                 open: Err("it was not looked for yet".into()),
                 look_at: now,
@@ -168,7 +172,7 @@ impl State {
                     devices: far
                         .devices
                         .iter()
-                        .map(|(link, place)| (*link as u32, index_of(place)))
+                        .map(|(link, place)| (*link as u32, index_of(*link as u32, place)))
                         .collect(),
                     far,
                     connection: Connection::None,

@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use busway_port::PortRef;
+use busway_port::carry::PortSource;
 use busway_system::Clock;
 use busway_transport::{ChannelId, Direction, RegisterTicket, SourceNumbers};
 
@@ -66,12 +67,10 @@ impl Ports {
         self.facts_of(news, core, lanes)
     }
 
-    fn facts_of(&self, news: Vec<WriterNews>, core: &Core, lanes: &Lanes) -> Vec<Fact> {
+    fn facts_of(&mut self, news: Vec<WriterNews>, core: &Core, lanes: &Lanes) -> Vec<Fact> {
         let fact = |news| match news {
-            WriterNews::Open { flow, key } => {
-                if let Some(channel) = self.of(flow) {
-                    add(&channel.counters.opened, 1);
-                }
+            WriterNews::Open { flow, key, newest } => {
+                self.begin_counting(flow, newest);
                 Some(Fact::EndReady {
                     direction: Direction::Send,
                     key,
@@ -79,6 +78,7 @@ impl Ports {
                 })
             }
             WriterNews::Ended { flow, key, failure } => {
+                self.count_written(flow, false);
                 Some(Fact::Lane(own_writers::sender_ended(flow, key, failure)))
             }
             WriterNews::Able(port) => {
@@ -87,6 +87,32 @@ impl Ports {
             }
         };
         news.into_iter().filter_map(fact).collect()
+    }
+
+    /// A process writes the messages after the one of this number.
+    fn begin_counting(&mut self, flow: FlowId, newest: u64) {
+        let Some(channel) = self.of(flow) else { return };
+        add(&channel.counters.opened, 1);
+        // The newest one may have left before; of a channel that has sent nothing it has not.
+        let is_first = channel.counters.snapshot().sent == 0;
+        self.counted
+            .insert(flow, newest.saturating_sub(u64::from(is_first)));
+    }
+
+    /// Counts what the source has written since the last time as sent, if a process has the
+    /// channel. `goes_on`: it has it still.
+    pub(super) fn count_written(&mut self, flow: FlowId, goes_on: bool) {
+        let Some(counted) = self.counted.remove(&flow) else {
+            return;
+        };
+        let Some(channel) = self.of(flow) else { return };
+        let (partition, port) = (&channel.partition, &channel.crossing.port.port);
+        let numbers = PortSource::numbers(partition, port, self.session);
+        let newest = numbers.map_or(counted, |numbers| numbers.newest.max(counted));
+        add(&channel.counters.sent, newest - counted);
+        if goes_on {
+            self.counted.insert(flow, newest);
+        }
     }
 
     /// A process can write this channel: if the gateway does, its end is ended, and the process

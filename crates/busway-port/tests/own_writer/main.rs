@@ -4,229 +4,25 @@
 #![cfg(not(loom))]
 #![allow(unsafe_code)] // Forks a process.
 
-use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+mod fake;
 
-use busway_port::carry::{WriterDesk, WriterEvent};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use busway_port::carry::{PortSource, WriterDesk, WriterEvent};
 use busway_port::peer_clock::PeerClock;
-use busway_port::{
-    ChannelConfig, Clock, Direction, FarPort, Module, Partition, PartitionConfig, PortConfig, PortKind,
-    PortRef, Store,
-};
-use busway_transport::contract::{
-    ChannelError, ChannelId, Dialled, Flushed, Head, NoMessage, OpenError, Refused, RegisterDevice,
-    RegisterDevicePlace, RegisterTicket, Sender, SourceNumbers, WaitFor,
-};
-use rustix::event::{EventfdFlags, eventfd};
+use busway_port::{Clock, Partition, PortRef};
+use busway_transport::contract::{ChannelError, ChannelId, RegisterTicket, SourceNumbers};
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-const LIMIT: Duration = Duration::from_secs(20);
-const LINK: u32 = 3;
-const ORIGIN: u64 = 77;
+use fake::{Host, LIMIT, LINK, ORIGIN, Shared, far, port, store, until};
 
-/// What the other host has got, and what its network does.
-#[derive(Default)]
-struct Far {
-    /// Numbers, stamps and bytes.
-    taken: Vec<(u64, u64, Vec<u8>)>,
-    dialled: Vec<RegisterTicket>,
-    /// Queue pairs that exist.
-    open: usize,
-    is_full: bool,
-    has_failed: bool,
-    refuses: bool,
-    has_no_device: bool,
-}
-
-type Shared = Arc<Mutex<Far>>;
-
-fn far(shared: &Shared) -> MutexGuard<'_, Far> {
-    shared.lock().expect("nobody panics")
-}
-
-struct FakeSender(Shared);
-
-impl Sender<NoMessage> for FakeSender {
-    fn send(&mut self, message: NoMessage) -> Result<(), Refused<NoMessage>> {
-        match message {}
-    }
-    fn flush(&mut self) -> Result<Flushed, ChannelError> {
-        let far = far(&self.0);
-        match (far.has_failed, far.is_full) {
-            (true, _) => Err(ChannelError::Closed),
-            (_, true) => Ok(Flushed::Waiting),
-            _ => Ok(Flushed::Idle),
-        }
-    }
-    fn has_room(&mut self, _: u64) -> bool {
-        true
-    }
-    fn outstanding(&self) -> u64 {
-        0
-    }
-    fn overwritten(&self) -> u64 {
-        0
-    }
-    fn wait_for(&self) -> WaitFor {
-        WaitFor::Poll
-    }
-    fn copy_out(&mut self, head: &Head, payload: &[u8]) -> Result<bool, ChannelError> {
-        let mut far = far(&self.0);
-        if far.has_failed {
-            return Err(ChannelError::Closed);
-        }
-        let is_new = far
-            .taken
-            .last()
-            .is_none_or(|(number, ..)| head.sequence > *number);
-        if !far.is_full && is_new {
-            assert_eq!(head.origin, ORIGIN);
-            far.taken.push((head.sequence, head.time_ns, payload.to_vec()));
-        }
-        Ok(!far.is_full)
-    }
-}
-
-impl Drop for FakeSender {
-    fn drop(&mut self) {
-        far(&self.0).open -= 1;
-    }
-}
-
-struct FakeDevice {
-    shared: Shared,
-    done: VecDeque<Dialled>,
-    wake: OwnedFd,
-}
-
-impl RegisterDevice for FakeDevice {
-    fn dial(&mut self, ticket: &RegisterTicket) -> Result<(), OpenError> {
-        let mut far = far(&self.shared);
-        far.dialled.push(ticket.clone());
-        let result = if far.refuses {
-            Err("the peer refused the connection".into())
-        } else {
-            far.open += 1;
-            Ok(Box::new(FakeSender(self.shared.clone())) as _)
-        };
-        drop(far);
-        self.done.push_back((ticket.channel, result));
-        rustix::io::write(&self.wake, &1_u64.to_ne_bytes()).expect("it counts");
-        Ok(())
-    }
-    fn abandon(&mut self, channel: ChannelId) {
-        self.done.retain(|(of, _)| *of != channel);
-    }
-    fn poll(&mut self, _: Instant) -> Option<Dialled> {
-        let _ = rustix::io::read(&self.wake, &mut [0_u8; 8]);
-        self.done.pop_front()
-    }
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.wake.as_fd()
-    }
-    fn poll_within(&self, _: Instant) -> Option<Duration> {
-        None
-    }
-    fn is_removed(&self) -> bool {
-        false
-    }
-}
-
-fn place(shared: &Shared) -> RegisterDevicePlace {
-    let shared = shared.clone();
-    RegisterDevicePlace::new("192.0.2.1".into(), move || {
-        if far(&shared).has_no_device {
-            return Err(OpenError::NoRoom("no such device".into()));
-        }
-        Ok(Box::new(FakeDevice {
-            shared: shared.clone(),
-            done: VecDeque::new(),
-            wake: eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor"),
-        }))
-    })
-}
-
-fn port() -> PortRef {
-    PortRef::new("/other", "P")
-}
-
-struct Host {
-    directory: tempfile::TempDir,
-    store: Store,
-    shared: Shared,
-    /// The partition that stands for the other host, as the gateway has it.
-    gateway: Partition,
-}
-
-impl Host {
-    fn new(clock: busway_system::Clock) -> Host {
-        let shared = Shared::default();
-        let partition = |name: &str, direction| PartitionConfig {
-            name: name.into(),
-            identifier: 1,
-            ports: vec![PortConfig::new("P", direction, 64, PortKind::SAMPLING)],
-        };
-        let channel = ChannelConfig {
-            own_writers: vec![FarPort {
-                port: port(),
-                devices: vec![(LINK as usize, place(&shared))],
-                clock,
-            }],
-            ..ChannelConfig::new("c", PortRef::new("source", "P"), vec![port()])
-        };
-        let module = Module {
-            partitions: vec![
-                partition("source", Direction::Source),
-                partition("/other", Direction::Destination),
-            ],
-            channels: vec![channel],
-        };
-        let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
-        let store = Store::open(directory.path(), module).expect("a store");
-        let gateway = store.join("/other").expect("a place");
-        Host {
-            directory,
-            store,
-            shared,
-            gateway,
-        }
-    }
-
-    fn desk(&self) -> WriterDesk {
-        WriterDesk::open(self.directory.path()).expect("a socket")
-    }
-
-    fn source(&self) -> Partition {
-        self.store.join("source").expect("a place")
-    }
-
-    fn far(&self) -> MutexGuard<'_, Far> {
-        far(&self.shared)
-    }
-
-    /// Waits until the other host has this message, as its newest.
-    fn until_taken(&self, message: &[u8]) {
-        until("the message arrives", || {
-            let far = self.far();
-            let newest = far.taken.last();
-            newest.is_some_and(|(_, _, bytes)| bytes == message).then_some(())
-        });
-    }
-}
-
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let give_up_at = Instant::now() + LIMIT;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < give_up_at, "{what}: not in time");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
+/// Names the store for a process that dies.
+const ROOT: &str = "BUSWAY_TEST_ROOT";
 
 fn write(partition: &Partition, message: &[u8]) {
     let port = partition.sampling_source("P").expect("configured");
@@ -252,14 +48,18 @@ fn ticket(channel: u32) -> RegisterTicket {
 
 /// Lets a process connect; returns its number and its ticket's.
 fn connected(desk: &mut WriterDesk, channel: u32) -> (u64, u64) {
+    connected_to(desk, &port(), channel)
+}
+
+fn connected_to(desk: &mut WriterDesk, port: &PortRef, channel: u32) -> (u64, u64) {
     let client = until("a process can write", || {
         desk.poll();
-        desk.candidate(&port(), LINK).ok()
+        desk.candidate(port, LINK).ok()
     });
-    let number = desk.connect(client, &port(), LINK, &ticket(channel));
+    let number = desk.connect(client, port, LINK, &ticket(channel));
     let number = number.expect("the process is there");
     let expected = WriterEvent::Connected {
-        port: port(),
+        port: port.clone(),
         ticket: number,
     };
     event(desk, |event| *event == expected);
@@ -362,6 +162,42 @@ fn message_of_another_process_of_the_partition_leaves_by_the_one_with_the_queue_
     connected(&mut desk, 2);
     write(&second, b"by itself");
     host.until_taken(b"by itself");
+}
+
+#[test]
+fn one_message_leaves_once_for_each_host_and_one_that_fails_stops_no_other() {
+    let (third, at_third) = (PortRef::new("/third", "P"), Shared::default());
+    let others = [(port(), Shared::default()), (third.clone(), at_third.clone())];
+    let host = Host::with(busway_system::Clock::Ptp, &others);
+    let mut desk = host.desk();
+    let source = host.source();
+    // The receiving hosts choose the channels' numbers: they may be alike.
+    connected_to(&mut desk, &port(), 5);
+    write(&source, b"for one");
+    host.until_taken(b"for one");
+    connected_to(&mut desk, &third, 5);
+    write(&source, b"for both");
+    host.until_taken(b"for both");
+    until("the third host has it", || {
+        let far = far(&at_third);
+        let newest = far.taken.last();
+        newest
+            .is_some_and(|(_, _, bytes)| bytes == b"for both")
+            .then_some(())
+    });
+    assert_eq!((host.far().open, far(&at_third).open), (1, 1));
+    far(&at_third).has_failed = true;
+    for number in 1..=20_u64 {
+        write(&source, &number.to_le_bytes());
+        host.until_taken(&number.to_le_bytes());
+    }
+    event(
+        &mut desk,
+        |event| matches!(event, WriterEvent::Ended { port, .. } if *port == third),
+    );
+    assert_eq!((host.far().open, far(&at_third).open), (1, 0));
+    let numbers: Vec<u64> = host.far().taken.iter().map(|(number, ..)| *number).collect();
+    assert_eq!(numbers, (1..=22).collect::<Vec<_>>(), "each once");
 }
 
 #[test]
@@ -469,7 +305,7 @@ fn gateway_leaves_a_process_that_sends_garbage_and_keeps_the_others() {
     let source = host.source();
     connected(&mut desk, 1);
     for bytes in [&[][..], &[1], &[0xff; 1024], &[1, 0, 200, 200, 200], &[2; 4000]] {
-        let socket = hostile(host.directory.path());
+        let socket = hostile(host.root());
         rustix::net::send(&socket, bytes, SendFlags::NOSIGNAL).expect("it has room");
         event(&mut desk, |event| matches!(event, WriterEvent::Gone(_)));
     }
@@ -524,4 +360,58 @@ fn message_of_a_forked_child_leaves_by_its_parent() {
     }
     host.until_taken(b"of the child");
     assert_eq!(host.far().open, 1, "the child has closed nothing");
+}
+
+/// Every step of a connection and of a write at which a process may be killed.
+const STEPS: [&str; 4] = ["dialled", "connected", "opened", "copied-out"];
+
+#[test]
+fn process_killed_at_any_step_is_gone_and_the_next_one_gets_the_channel() {
+    for step in STEPS {
+        let host = Host::new(busway_system::Clock::Ptp);
+        let mut desk = host.desk();
+        let mut dying = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--ignored", "--exact", "process_that_dies"])
+            .env(ROOT, host.root())
+            .env("BUSWAY_PORT_CRASH", step)
+            .spawn()
+            .expect("it starts");
+        event(&mut desk, |event| *event == WriterEvent::Able(port()));
+        let other = Arc::new(host.other());
+        until("it has written", || {
+            let numbers = PortSource::numbers(&other, "P", ORIGIN)?;
+            (numbers.newest > 0).then_some(())
+        });
+        let client = desk.candidate(&port(), LINK).expect("it can");
+        desk.connect(client, &port(), LINK, &ticket(1))
+            .expect("it is there");
+        let status = dying.wait().expect("it is a child");
+        assert_eq!(status.signal(), Some(libc::SIGKILL), "{step}");
+        event(&mut desk, |event| *event == WriterEvent::Gone(client));
+        let source = host.source();
+        connected(&mut desk, 2);
+        // What the dead one wrote last is not lost, whether it left or not.
+        until("its message arrives", || {
+            let far = host.far();
+            far.taken
+                .last()
+                .is_some_and(|(.., bytes)| bytes.len() == 8)
+                .then_some(())
+        });
+        write(&source, b"of the next");
+        host.until_taken(b"of the next");
+    }
+}
+
+#[test]
+#[ignore = "a role: killed by process_killed_at_any_step_is_gone_and_the_next_one_gets_the_channel"]
+fn process_that_dies() {
+    let root = std::env::var_os(ROOT).expect("the test that starts this one gives it");
+    let others = [(port(), Shared::default())];
+    let store = store(Path::new(&root), busway_system::Clock::Ptp, &others);
+    let source = store.join("source").expect("a place");
+    for number in 1_u64.. {
+        write(&source, &number.to_le_bytes());
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
