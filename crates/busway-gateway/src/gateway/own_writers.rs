@@ -23,8 +23,9 @@ use busway_transport::RegisterTicket;
 
 use crate::lane::{ChannelKey, FlowId, Report};
 
-/// A process that has not connected by then does not get the channel.
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// A process that has not answered by then does not get the channel: it is stopped, since it gives
+/// up itself after 5 s. Meanwhile nobody writes the register, and a stopped source neither.
+const ANSWER_WITHIN: Duration = Duration::from_secs(6);
 /// A process that could not connect is tried again after this.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(30);
 
