@@ -118,8 +118,8 @@ impl OwnWriters {
         answers.chain(self.failed.iter().map(|(.., at)| *at)).min()
     }
 
-    /// Lets a process connect; `false`: the gateway has to. `is_clock_known`: the process would know
-    /// how to stamp messages. Whoever had the channel has been [taken](Self::take) it.
+    /// Lets a process connect; `false`: the gateway has to. `is_clock_known`: the process would
+    /// know how to stamp messages. The channel was [taken](Self::take) from whoever had it.
     pub fn offer(&mut self, offer: Offer, is_clock_known: bool, now: Instant) -> bool {
         let candidate = match &self.desk {
             Some(desk) => desk.candidate(&offer.port, offer.link),

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use busway_transport::contract::RegisterTicket;
 
-use super::message::{MAX_BYTES, Place, ToGateway, ToPartition, decode};
+use super::message::{GatewayPort, MAX_BYTES, ToGateway, ToPartition, decode};
 use super::socket::{Received, accept, listener, receive, tell};
 use crate::config::PortRef;
 
@@ -198,8 +198,8 @@ impl WriterDesk {
     }
 }
 
-fn place(port: &PortRef) -> Place<'_> {
-    Place {
+fn place(port: &PortRef) -> GatewayPort<'_> {
+    GatewayPort {
         host: &port.partition,
         port: &port.port,
     }
@@ -228,7 +228,7 @@ impl Client {
     }
 
     fn handle(&mut self, message: ToGateway<'_>) -> Option<WriterEvent> {
-        let port_of = |place: Place<'_>| PortRef::new(place.host, place.port);
+        let port_of = |place: GatewayPort<'_>| PortRef::new(place.host, place.port);
         match message {
             ToGateway::Ability { place, link, why_not } => {
                 let port = port_of(place);

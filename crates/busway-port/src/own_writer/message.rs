@@ -14,7 +14,7 @@ const MAX_REASON_BYTES: usize = 400;
 
 /// The gateway's port of a channel that leaves the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Place<'a> {
+pub(super) struct GatewayPort<'a> {
     /// The partition that stands for the other host.
     pub(super) host: &'a str,
     /// The port's name in it.
@@ -28,15 +28,15 @@ pub(super) enum ToGateway<'a> {
     /// `System::links`.
     Ability {
         #[serde(borrow)]
-        place: Place<'a>,
+        place: GatewayPort<'a>,
         link: u32,
         why_not: Option<&'a str>,
     },
     /// It writes.
-    Connected { place: Place<'a>, ticket: u64 },
+    Connected { place: GatewayPort<'a>, ticket: u64 },
     /// It could not connect, or its queue pair has ended.
     Ended {
-        place: Place<'a>,
+        place: GatewayPort<'a>,
         ticket: u64,
         why: &'a str,
     },
@@ -48,7 +48,7 @@ pub(super) enum ToPartition<'a> {
     /// Connect to this register. What is connected of the channel ends before.
     Connect {
         #[serde(borrow)]
-        place: Place<'a>,
+        place: GatewayPort<'a>,
         /// Names the connection in answers.
         ticket: u64,
         link: u32,
@@ -60,7 +60,7 @@ pub(super) enum ToPartition<'a> {
         landing: &'a [u8],
     },
     /// End that connection.
-    End { place: Place<'a>, ticket: u64 },
+    End { place: GatewayPort<'a>, ticket: u64 },
 }
 
 /// A message in a buffer of its own.
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const PLACE: Place<'_> = Place {
+    const PLACE: GatewayPort<'_> = GatewayPort {
         host: "/control",
         port: "lab",
     };

@@ -19,7 +19,7 @@ use busway_transport::contract::{
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::far_end::{OwnEnd, Source, Tended};
-use super::message::{MAX_BYTES, Place, ToGateway, ToPartition, cut, decode};
+use super::message::{GatewayPort, MAX_BYTES, ToGateway, ToPartition, cut, decode};
 use super::socket::{Received, connect_to, receive, tell};
 use crate::config::PortRef;
 use crate::crash;
@@ -491,8 +491,8 @@ impl Connection {
 }
 
 impl End {
-    fn place(&self) -> Place<'_> {
-        Place {
+    fn place(&self) -> GatewayPort<'_> {
+        GatewayPort {
             host: &self.far.port.partition,
             port: &self.far.port.port,
         }

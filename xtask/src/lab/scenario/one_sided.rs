@@ -26,6 +26,8 @@ const TCP: &str = "tcp";
 const PORTS_PROGRAM: &str = "busway-test-ports";
 /// Several times what the guests may be paused for, and less than what a gateway is stopped for.
 const REFRESH_PERIOD_NS: i64 = 3_000_000_000;
+/// What is under way arrives within this.
+const SETTLED: Duration = Duration::from_secs(2);
 const STOPPED: Duration = Duration::from_secs(5);
 /// For the processor time, unless the scenario was asked for by name.
 const SHORT: Duration = Duration::from_secs(10);
@@ -146,8 +148,10 @@ fn session<'a>(
     written_by(gateways, [0, 1])?;
     let seen = lab.sink.seen()?;
     stage.says(format!("{shown}: the source's process is killed"));
-    lab.sink.end()?;
     lab.source.kill()?;
+    // The sink has taken the last message before the next source's numbers begin anew.
+    sleep(SETTLED);
+    lab.sink.end()?;
     lab = Channel::start((a, "source"), (b, "sink"))?;
     goes_over(gateways, BUS)?;
     arrives(&[&lab, &back], "after the source's process was killed")?;
@@ -212,12 +216,12 @@ impl<'a> Channel<'a> {
     fn start((from, source): (&'a Guest, &str), (to, sink): (&'a Guest, &str)) -> Result<Channel<'a>> {
         let watch = json!({ "Watch": { "refresh_period_ns": REFRESH_PERIOD_NS, "gap_us": 300 } });
         let write = json!({ "WriteEvery": { "gap_us": 200 } });
+        // First: a reader without a good copy may meet a writer that has just left messages out.
+        let sink = Partition(partition(to, sink, "IN", &watch)?);
+        sink.seen()?;
         let source = Partition(partition(from, source, "OUT", &write)?);
         source.written()?;
-        Ok(Channel {
-            source,
-            sink: Partition(partition(to, sink, "IN", &watch)?),
-        })
+        Ok(Channel { source, sink })
     }
 }
 
