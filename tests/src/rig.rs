@@ -77,6 +77,7 @@ pub struct PortStatus {
     pub bus: String,
     pub open: bool,
     pub core: Option<String>,
+    pub writer: Option<String>,
     pub counters: std::collections::BTreeMap<String, u64>,
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use busway_buses::is_one_sided;
+use busway_buses::{is_one_sided, writes_registers};
 use busway_port::apex::{Validity, get_queuing_port_status, get_time};
 use busway_port::{PortRef, SamplingDestination};
 use busway_system::System;
@@ -114,11 +114,14 @@ fn goes_stale(near: SamplingDestination<'_>, far: SamplingDestination<'_>, when:
 }
 
 /// Without a gateway: over a bus whose messages the gateways carry, the last one turns stale; over
-/// a one-sided bus the source goes on writing, and queues wait.
+/// a bus by which the source writes the other host's memory it goes on writing, and queues wait.
 fn sampling_port_without_gateway_keeps_message_and_says_how_old_it_is(bus: Bus) {
     let mut rig = Rig::pair_with(bus, PORTS);
     if is_one_sided(bus.name()) {
         return stays_valid_without_gateways(&mut rig);
+    }
+    if writes_registers(bus.name()) {
+        return stays_valid_while_receiving_gateway_lives(&mut rig);
     }
     let (sink, near) = (join(&rig.system, "sink"), join(&rig.system, "near"));
     let far = sink.sampling_destination("IN", REFRESH_NS).expect("configured");
@@ -163,6 +166,33 @@ fn stays_valid_without_gateways(rig: &mut Rig) {
             let status = get_queuing_port_status(&source, out.id()).expect("created");
             (status.nb_message == 0).then_some(())
         });
+    }
+}
+
+/// Over a bus by which the source's process writes the other host's ports itself, messages go on
+/// until the receiving gateway is killed, which has the queue pair there.
+fn stays_valid_while_receiving_gateway_lives(rig: &mut Rig) {
+    let (sink, near) = (join(&rig.system, "sink"), join(&rig.system, "near"));
+    let far = sink.sampling_destination("IN", REFRESH_NS).expect("configured");
+    let near = near.sampling_destination("IN", REFRESH_NS).expect("configured");
+    let _source = run(rig, 0, "source", "OUT", Task::WriteTime);
+    for outage in OUTAGES {
+        let when = format!("{outage:?}");
+        valid(far, get_time(), &format!("before {when}"));
+        eventually("the source's process writes", || {
+            let mut ports = rig.status(0)?.ports.into_iter();
+            let is_it = |writer: &str| writer == "partition";
+            ports.find(|port| port.open && port.writer.as_deref().is_some_and(is_it))
+        });
+        outage.begin(rig);
+        match outage {
+            Outage::Killed(1) => goes_stale(near, far, &when),
+            _ => {
+                valid(far, get_time() + 2 * REFRESH_NS, &format!("during {when}"));
+            }
+        }
+        outage.end(rig);
+        valid(far, get_time(), &format!("after {when}"));
     }
 }
 

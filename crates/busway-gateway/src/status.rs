@@ -36,6 +36,11 @@ pub struct PortStatus {
     pub bus: String,
     /// Whether messages can pass now.
     pub open: bool,
+    /// Who writes the other host's ports where the sending host does, over `rdma-write`: the
+    /// source's own process (`"partition"`), or the `"gateway"`; `None` for other channels.
+    pub writer: Option<&'static str>,
+    /// Why it is the gateway.
+    pub writer_reason: Option<String>,
     /// Whether the other host, a core without a gateway, is `"absent"` (it has not opened its end),
     /// `"waiting"` (it has, and has not used it yet), `"up"` or `"stopped"`; `None` where gateways
     /// move the messages.
@@ -45,7 +50,8 @@ pub struct PortStatus {
     /// How far off the estimate of the two clocks' offset is at most, in ns; `None` where there is
     /// none or none is needed.
     pub clock_error_ns: Option<i64>,
-    /// What was counted. What queues had no room for, the ports count (`busway port stats`).
+    /// What was counted. What queues had no room for, the ports count (`busway port stats`). What
+    /// the source's own process writes counts as sent, also where a newer message replaced it.
     pub counters: PortSnapshot,
 }
 

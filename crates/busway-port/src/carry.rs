@@ -21,6 +21,8 @@
 
 mod landing;
 
+pub use crate::own_writer::{WriterDesk, WriterEvent};
+
 use std::sync::Arc;
 
 use busway_core::ring::Position;

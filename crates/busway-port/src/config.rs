@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use busway_transport::contract::PortPlace;
+use busway_transport::contract::{PortPlace, RegisterDevicePlace};
 
 pub use busway_system::MAX_NAME_BYTES as MAX_NAME_LENGTH_BYTES;
 
@@ -77,6 +77,10 @@ pub struct ChannelConfig {
     /// Registers of a sampling channel in other hosts' memory, which the source's processes write
     /// themselves.
     pub copies: Vec<FarMemory>,
+    /// Registers of a sampling channel in other hosts' stores, which the source's processes may
+    /// write with a queue pair of their own. Each is the gateway's port for that host, which is
+    /// among the destinations too.
+    pub own_writers: Vec<FarPort>,
     /// The register of a sampling channel whose source is a partition of another host that writes
     /// into this host's memory itself. `source` is then the port of the partition that stands for
     /// that host.
@@ -107,6 +111,7 @@ impl ChannelConfig {
             source,
             destinations,
             copies: Vec::new(),
+            own_writers: Vec::new(),
             landing: None,
             slots: 4,
             is_checked: false,
@@ -135,6 +140,17 @@ pub struct FarMemory {
     pub offset_bytes: usize,
     /// Distinguishes the channel from earlier ones in that memory: a digest of its description.
     pub key: u64,
+    /// How the two hosts compare times.
+    pub clock: busway_system::Clock,
+}
+
+/// A sampling channel's register in the store of another host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FarPort {
+    /// The port of the partition that stands for that host.
+    pub port: PortRef,
+    /// The devices that reach the host, each with its link, index in `System::links`.
+    pub devices: Vec<(usize, RegisterDevicePlace)>,
     /// How the two hosts compare times.
     pub clock: busway_system::Clock,
 }

@@ -79,4 +79,4 @@ mod fifo;
 #[cfg(not(loom))]
 pub use fifo::Doorbell;
 #[cfg(not(loom))]
-pub(crate) use fifo::{Ringers, make};
+pub(crate) use fifo::{Ringer, Ringers, make};

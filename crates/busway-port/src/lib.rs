@@ -49,6 +49,8 @@ mod fast_clock;
 #[cfg(not(loom))]
 pub mod observe;
 #[cfg(not(loom))]
+mod own_writer;
+#[cfg(not(loom))]
 mod partition;
 #[cfg(not(loom))]
 pub mod peer_clock;
@@ -71,8 +73,8 @@ pub mod typed;
 
 #[cfg(not(loom))]
 pub use config::{
-    ChannelConfig, Clock, Direction, Discipline, FarMemory, MAX_NAME_LENGTH_BYTES, Module, ModuleError,
-    PartitionConfig, PortConfig, PortKind, PortRef, WhenFull,
+    ChannelConfig, Clock, Direction, Discipline, FarMemory, FarPort, MAX_NAME_LENGTH_BYTES, Module,
+    ModuleError, PartitionConfig, PortConfig, PortKind, PortRef, WhenFull,
 };
 #[cfg(not(loom))]
 pub use counters::Counters;

@@ -13,9 +13,9 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use busway_core::{Medium, Window};
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-use crate::sync::AtomicU64;
+use crate::sync::{AtomicU64, Ordering};
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("busway-port needs a 64-bit Linux: its shared words are 64 bits wide");
@@ -255,6 +255,59 @@ impl Area {
     #[inline]
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
         self.0.word(offset)
+    }
+}
+
+/// Bytes of the page of a [`ForkMark`].
+const MARK_BYTES: usize = 4096;
+
+/// Tells a process from the children that it forks without exec: a word that they find cleared.
+#[derive(Debug)]
+pub(crate) struct ForkMark {
+    page: NonNull<c_void>,
+}
+
+// SAFETY: the page is one atomic word, which any thread may use.
+unsafe impl Send for ForkMark {}
+// SAFETY: as above.
+unsafe impl Sync for ForkMark {}
+
+impl ForkMark {
+    /// Marks this process.
+    pub(crate) fn new() -> io::Result<ForkMark> {
+        // SAFETY: a new private mapping at an address of the kernel's choice touches no memory of
+        // this program; the advice is for that mapping alone.
+        let page = unsafe {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            let page =
+                rustix::mm::mmap_anonymous(ptr::null_mut(), MARK_BYTES, protection, MapFlags::PRIVATE)?;
+            // In Linux since 4.14. Where it fails, children count as their parent.
+            let _ = rustix::mm::madvise(page, MARK_BYTES, Advice::LinuxWipeOnFork);
+            page
+        };
+        let page = NonNull::new(page).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        let mark = ForkMark { page };
+        // Relaxed: the word orders nothing, a child gets its own.
+        mark.word().store(1, Ordering::Relaxed);
+        Ok(mark)
+    }
+
+    /// Whether this process is a child of the one that was marked.
+    #[inline]
+    pub(crate) fn is_forked(&self) -> bool {
+        self.word().load(Ordering::Relaxed) == 0
+    }
+
+    fn word(&self) -> &AtomicU64 {
+        // SAFETY: the page is mapped until `drop`, aligned, and holds this word alone.
+        unsafe { AtomicU64::from_ptr(self.page.as_ptr().cast()) }
+    }
+}
+
+impl Drop for ForkMark {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new` with this length; no reference to the word outlives `self`.
+        let _ = unsafe { rustix::mm::munmap(self.page.as_ptr(), MARK_BYTES) };
     }
 }
 

@@ -20,8 +20,8 @@ use busway_transport::contract::Access;
 use busway_transport::core_queue::Part;
 
 use crate::config::{
-    ChannelConfig, Clock, DIGEST, Direction, FarMemory, MAX_NAME_LENGTH_BYTES, Module, PartitionConfig,
-    PortConfig, PortKind, PortRef, WhenFull,
+    ChannelConfig, Clock, DIGEST, Direction, FarMemory, FarPort, MAX_NAME_LENGTH_BYTES, Module,
+    PartitionConfig, PortConfig, PortKind, PortRef, WhenFull,
 };
 use crate::store::Store;
 
@@ -69,7 +69,7 @@ impl Crossing {
         std::iter::once(best).chain(self.fallbacks.iter().copied())
     }
 
-    /// How the hosts compare times where the source's gateway writes the register in the other
+    /// How the hosts compare times where the source's host writes the register in the other
     /// host's store itself; `None` where none of the buses can.
     #[must_use]
     pub fn register_clock(&self) -> Option<file::Clock> {
@@ -79,7 +79,7 @@ impl Crossing {
             .map(|hop| hop.clock)
     }
 
-    /// Whether the source's gateway writes the register in the other host's store itself while the
+    /// Whether the source's host writes the register in the other host's store itself while the
     /// messages take this bus. All such buses of a channel compare times alike.
     #[must_use]
     pub fn writes_register(&self, hop: &Hop) -> bool {
@@ -269,7 +269,7 @@ fn channel_of(system: &System, host: &str, index: usize, channel: &file::Channel
     let crossings = crossings(system, host, index, channel);
     let here = channel.destinations.iter().copied().filter(is_here);
     let mut destinations: Vec<PortRef> = here.map(|at| name_of(system, at)).collect();
-    let (mut copies, mut landing) = (Vec::new(), None);
+    let (mut copies, mut own_writers, mut landing) = (Vec::new(), Vec::new(), None);
     let (mut is_checked, mut clock) = (false, Clock::Monotonic);
     let far = |crossing: &Crossing| match crossing.carrier {
         Carrier::Partition => far_memory(system, host, index, channel, crossing),
@@ -279,7 +279,10 @@ fn channel_of(system: &System, host: &str, index: usize, channel: &file::Channel
         for crossing in crossings {
             match far(&crossing) {
                 Some(copy) => copies.push(copy),
-                None => destinations.push(crossing.port),
+                None => {
+                    own_writers.extend(own_writer(system, host, &crossing));
+                    destinations.push(crossing.port);
+                }
             }
         }
         name_of(system, channel.source)
@@ -297,11 +300,31 @@ fn channel_of(system: &System, host: &str, index: usize, channel: &file::Channel
         source,
         destinations,
         copies,
+        own_writers,
         landing,
         slots: channel.slots.map_or(4, |slots| slots as usize),
         is_checked,
         when_full: channel.when_full.unwrap_or(WhenFull::Wait),
         // Stamps of another host are brought to this clock when they arrive, or before.
+        clock,
+    })
+}
+
+/// The register of a crossing that the source's processes may write with a queue pair of their
+/// own, if a device of this host is for them.
+fn own_writer(system: &System, host: &str, crossing: &Crossing) -> Option<FarPort> {
+    let device = |hop: Hop| {
+        let mut links = system.links_of(host);
+        let link = links.find(|link| link.index == hop.link)?;
+        let bus = link.buses.into_iter().find(|bus| bus.name() == hop.bus)?;
+        Some((hop.link, bus.register_device()?))
+    };
+    let hops = crossing.hops().filter(|hop| crossing.writes_register(hop));
+    let devices: Vec<_> = hops.filter_map(device).collect();
+    let clock = crossing.register_clock()?;
+    (!devices.is_empty()).then(|| FarPort {
+        port: crossing.port.clone(),
+        devices,
         clock,
     })
 }

@@ -297,3 +297,49 @@ fn two_writers_of_a_process_wake_a_gateway_that_neither_of_their_messages_reache
         assert!(seen == [1, 1] || is_rung, "seen {seen:?}, and asleep for ever");
     });
 }
+
+/// A thread writes while the worker of its process has the queue pair: it posts the message itself,
+/// or leaves it to the worker and rings. The message is out, or the worker does not sleep for good.
+fn post_or_ring(is_careful: bool) {
+    explore(move || {
+        let shared = Shared::new();
+        let (doorbell, message, rung) = (0, 1, 2);
+        // The message that the device has.
+        let posted = Arc::new(loom::sync::Mutex::new(0_u64));
+        let (writer, device) = (shared.clone(), posted.clone());
+        let thread = thread::spawn(move || {
+            writer.words[message].store(1, Ordering::Release);
+            if let Ok(mut posted) = device.try_lock() {
+                *posted = 1;
+                return false;
+            }
+            if is_careful {
+                after_publishing();
+            }
+            is_due(&writer.words[doorbell], &writer.words[rung])
+        });
+        // The worker tends the queue pair, arms the doorbell, and tends it once more.
+        for is_armed in [false, true] {
+            if is_armed {
+                arm(&shared.words[doorbell]);
+            }
+            let mut posted = posted.lock().unwrap();
+            let newest = shared.words[message].load(Ordering::Acquire);
+            *posted = newest.max(*posted);
+        }
+        let is_rung = thread.join().unwrap();
+        let is_out = *posted.lock().unwrap() == 1;
+        assert!(is_out || is_rung, "asleep for ever");
+    });
+}
+
+#[test]
+fn a_message_that_its_writer_could_not_post_is_posted_by_the_worker() {
+    post_or_ring(true);
+}
+
+#[test]
+#[should_panic(expected = "asleep for ever")]
+fn leaving_a_message_to_the_worker_without_the_fence_is_caught() {
+    post_or_ring(false);
+}

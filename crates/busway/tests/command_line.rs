@@ -187,6 +187,41 @@ fn check_prints_route_and_slots_of_each_channel() {
 }
 
 #[test]
+fn check_prints_who_writes_the_ports_of_the_other_host_over_rdma() {
+    let system = |key: &str| {
+        format!(
+            "[host.a]\n[host.b]\n[[link]]\nhosts = [\"a\", \"b\"]\nbuses = [\"rdma-write\", \"tcp\"]\n\
+             rdma-write.a = {{ listen = \"192.0.2.1:7401\"{key} }}\nrdma-write.b = {{ listen = \"192.0.2.2:7401\" }}\n\
+             tcp.a = {{ listen = \"192.0.2.1:7400\" }}\n\
+             [[partition]]\nname = \"p\"\nhost = \"a\"\nports = [{{ name = \"O\", kind = \"sampling\", direction = \"source\", max_size = 8 }}]\n\
+             [[partition]]\nname = \"q\"\nhost = \"b\"\nports = [{{ name = \"I\", kind = \"sampling\", direction = \"destination\", max_size = 8, refresh_period = \"1s\" }}]\n\
+             [[channel]]\nsource = \"p/O\"\ndestinations = [\"q/I\"]\n"
+        )
+    };
+    for (name, key, expected) in [
+        (
+            "own-writer.toml",
+            "",
+            "written into the other host's ports by the source's process if it can open its RDMA device, else by its gateway (rdma-write), ",
+        ),
+        (
+            "no-own-writer.toml",
+            ", partition_writes = false",
+            "written by the source's gateway into the other host's ports (rdma-write, by partition_writes = false of the source's host), ",
+        ),
+    ] {
+        let path = file(name, &system(key));
+        let output = busway(&["check", path.to_str().unwrap()]);
+        let said = text(&output.stdout);
+        assert!(
+            said.contains(expected),
+            "{expected:?} is not in\n{said}{}",
+            text(&output.stderr)
+        );
+    }
+}
+
+#[test]
 fn check_shows_a_host_only_its_own_partitions_and_channels() {
     let output = busway(&["check", "--host", "control", &example("ports.toml")]);
     let said = text(&output.stdout);

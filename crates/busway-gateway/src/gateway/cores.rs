@@ -147,6 +147,8 @@ impl Cores {
                 leaves: channel.crossing.leaves,
                 bus: channel.crossing.bus.to_string(),
                 open: channel.state == State::Up,
+                writer: None,
+                writer_reason: None,
                 core: Some(match channel.state {
                     State::Absent => "absent",
                     State::Waiting => "waiting",

@@ -1,8 +1,9 @@
-//! Sampling channels over a bus by which the sending gateway writes the register in the receiving
+//! Sampling channels over a bus by which the sending host writes the register in the receiving
 //! host's port store.
 //!
 //! Nobody moves messages at the receiving host: its end of such a channel lies here, on the control
-//! thread, which only notices that it has ended. The sending end is in its lane as any other.
+//! thread, which only notices that it has ended. The sending end is in its lane as any other, or in
+//! a process of the source's partition ([`super::own_writers`]).
 //!
 //! Both ends outlive the conversation: while a gateway is stopped, or a link is down that no other
 //! replaces, what is written still arrives. Such an end is *detached*: the decision core knows

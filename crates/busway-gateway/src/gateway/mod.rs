@@ -8,6 +8,7 @@
 //! * [`lanes`]: the threads that move data.
 //! * [`services`]: the gateway's parts in iceoryx2 services.
 //! * [`landed`]: channels that the sending gateway writes into the receiving host's port store.
+//! * [`own_writers`]: such channels that a process of the source's partition writes itself.
 //! * [`ports`], [`clocks`]: channels of ARINC 653 ports, and the peers' clocks.
 //! * [`cores`]: queues to and from real-time cores, which have no gateway.
 //! * [`status`]: what the status file says of links and services.
@@ -17,6 +18,7 @@ mod cores;
 mod landed;
 mod lanes;
 mod links;
+mod own_writers;
 mod ports;
 mod services;
 mod status;
@@ -147,6 +149,9 @@ impl<'a> Gateway<'a> {
             for ended in self.ports.ended(&self.core) {
                 self.fact(Fact::Lane(ended), now);
             }
+            for fact in self.ports.poll_writers(now, &self.core, &self.lanes) {
+                self.fact(fact, now);
+            }
             self.cores.look(now, self.lanes.all());
             self.tick(now);
             while self.core.is_dirty() {
@@ -175,6 +180,7 @@ impl<'a> Gateway<'a> {
     fn link_event(&mut self, index: usize, event: LinkEvent<Outgoing>, now: Instant) {
         match event {
             LinkEvent::Up(hello) => {
+                self.ports.link_up(index, hello.session);
                 self.fact(self.links.up(index, hello.application), now);
                 if self.core.links()[index].is_usable() {
                     self.ports.clocks.link_up(index, &mut self.links);
@@ -230,6 +236,9 @@ impl<'a> Gateway<'a> {
                 let offset = measured(asked_ns, there_ns, answered_ns, heard_ns);
                 if self.ports.clocks.take(link, offset) {
                     self.fact(Fact::ClockKnown { link }, now);
+                    for fact in self.ports.clock_known(link, &self.core, &self.lanes) {
+                        self.fact(fact, now);
+                    }
                 }
             }
             message => self.fact(Fact::Control { link, message }, now),
@@ -424,6 +433,9 @@ impl<'a> Gateway<'a> {
             }
             Action::CloseChannel { direction, key } => {
                 ends.remove(&(direction, key));
+                if direction == Direction::Send {
+                    ports.forget_sender(key);
+                }
                 links.close(direction, key);
             }
             Action::AddSender { flow, key, may_join } => match ends.remove(&(Direction::Send, key)) {
@@ -463,7 +475,8 @@ impl<'a> Gateway<'a> {
                 _ => {}
             },
             Action::EndSender { flow, key, .. } if is_port(flow) => {
-                ports.end_sender(flow, key, is_up(key), lanes);
+                let ended = ports.end_sender(flow, key, is_up(key), lanes);
+                return ended.map(Fact::Lane);
             }
             Action::EndReceiver { flow, key } if is_port(flow) => {
                 let has_ended = ports.end_receiver(flow, key, is_up(key), lanes);
@@ -511,8 +524,8 @@ impl<'a> Gateway<'a> {
         if self.status.is_some() || !self.services.is_empty() {
             until = until.min(self.next_report.max(self.next_tick));
         }
-        if let Some(look) = self.cores.next_look() {
-            until = until.min(look);
+        for look in [self.cores.next_look(), self.ports.next_writer_look()] {
+            until = look.map_or(until, |look| until.min(look));
         }
         let within = self.links.poll_within(now).unwrap_or(Duration::MAX);
         let longest = until.saturating_duration_since(now).min(within);
@@ -525,7 +538,12 @@ impl<'a> Gateway<'a> {
             PollFd::new(&catalog, PollFlags::IN),
             PollFd::new(&*self.report_sender.doorbell, PollFlags::IN),
         ];
-        let link_fds = self.links.fds();
+        let link_fds: Vec<_> = self
+            .links
+            .fds()
+            .into_iter()
+            .chain(self.ports.writer_fds())
+            .collect();
         fds.extend(link_fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
         // Interrupted by a signal: the loop looks at the stop flag.
         let _ = poll(&mut fds, Some(&timeout));

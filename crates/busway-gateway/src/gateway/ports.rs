@@ -5,19 +5,23 @@
 //! counters, and the ends that its lane moves messages through. Called by [`super`], on the control
 //! thread alone.
 
+mod writers;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Instant;
 
 use busway_port::carry::{PortReceiver, PortSource};
 use busway_port::system::{Crossing, crossings_of, module_of, root_of};
 use busway_port::{Partition, PortKind, Store};
 use busway_system::{Carrier, Clock, Hop, System};
-use busway_transport::{ChannelEnd, ChannelSpec, HEAD_BYTES, Keep};
+use busway_transport::{ChannelEnd, ChannelError, ChannelSpec, HEAD_BYTES, Keep};
 
 use super::clocks::Clocks;
 use super::landed::{Ended, Landed};
 use super::lanes::Lanes;
 use super::links::Links;
+use super::own_writers::{self, OwnWriters};
 use crate::GatewayError;
 use crate::clock::{Estimator, Wire, monotonic_ns};
 use crate::control::Core;
@@ -48,8 +52,11 @@ struct Route {
     link: usize,
     /// How the clocks are compared.
     clock: Clock,
-    /// The source's gateway writes the register in the other host's store.
+    /// The source's host writes the register in the other host's store.
     writes_register: bool,
+    /// A process of the source's partition may do that itself, over the link of this index in the
+    /// system file.
+    own_writer: Option<u32>,
 }
 
 impl Route {
@@ -69,6 +76,12 @@ pub struct Ports {
     landed: Landed,
     /// Ports whose register a bus has, and whose sender has not connected.
     landing_ports: HashMap<FlowId, PortReceiver>,
+    /// Processes of partitions that write the other host's store themselves.
+    own_writers: OwnWriters,
+    /// While a process has a channel: number of the message up to which what it wrote is counted.
+    counted: HashMap<FlowId, u64>,
+    /// Sessions of the peers, by link.
+    peer_sessions: HashMap<usize, u64>,
     session: u64,
 }
 
@@ -90,6 +103,9 @@ impl Ports {
             clocks: Clocks::new(),
             landed: Landed::default(),
             landing_ports: HashMap::new(),
+            own_writers: OwnWriters::default(),
+            counted: HashMap::new(),
+            peer_sessions: HashMap::new(),
             session,
         };
         let mut crossings = crossings_of(system, host);
@@ -106,7 +122,15 @@ impl Ports {
             crossings.len(),
             root.display()
         );
-        let store = Store::open(root, module_of(system, host))?;
+        let store = Store::open(&root, module_of(system, host))?;
+        if store
+            .module()
+            .channels
+            .iter()
+            .any(|it| !it.own_writers.is_empty())
+        {
+            ports.own_writers.open(&root);
+        }
         let mut joined: BTreeMap<String, Arc<Partition>> = BTreeMap::new();
         for crossing in crossings {
             let partition = match joined.get(&crossing.port.partition) {
@@ -117,15 +141,23 @@ impl Ports {
                     partition
                 }
             };
-            ports.add(crossing, partition, links, core);
+            ports.add(system, crossing, partition, links, core);
         }
         Ok(ports)
     }
 
-    fn add(&mut self, crossing: Crossing, partition: Arc<Partition>, links: &[LinkProfile], core: &mut Core) {
-        let routes = routes_of(&crossing, links);
+    fn add(
+        &mut self,
+        system: &System,
+        crossing: Crossing,
+        partition: Arc<Partition>,
+        links: &[LinkProfile],
+        core: &mut Core,
+    ) {
+        let routes = routes_of(system, &crossing, links);
         for route in &routes {
-            if crossing.carrier == Carrier::Partition && route.clock == Clock::Estimated {
+            let is_read_by_partitions = crossing.carrier == Carrier::Partition || route.own_writer.is_some();
+            if is_read_by_partitions && route.clock == Clock::Estimated {
                 self.clocks.need_for(route.link, &partition);
             } else if crossing.carrier == Carrier::Gateways && route.needs_clock(crossing.leaves) {
                 self.clocks.need(route.link);
@@ -272,6 +304,8 @@ impl Ports {
         if self.landed.take_sender(flow) {
             self.end(flow, lanes);
         }
+        self.count_written(flow, false);
+        self.own_writers.take(flow);
         let lane = self.lane(flow);
         if !self.writes_register(flow, key.link) {
             return links.open_sender(key, spec, landing, lane);
@@ -280,16 +314,39 @@ impl Ports {
             PortSource::numbers(&channel.partition, &channel.crossing.port.port, self.session)
         });
         let numbers = numbers.ok_or("the store has no such port")?;
+        if let Some(offer) = self.offer((flow, key), landing, numbers) {
+            let is_clock_known = self.is_clock_known(&offer);
+            if self.own_writers.offer(offer, is_clock_known, Instant::now()) {
+                return Ok(());
+            }
+        }
         links.open_register_sender(key, spec, landing, lane, numbers)
     }
 
-    /// Ends a sending end, unless it goes on without its conversation.
-    pub fn end_sender(&mut self, flow: FlowId, key: ChannelKey, is_link_up: bool, lanes: &Lanes) {
+    /// Ends a sending end, unless it goes on without its conversation. Returns the report, if no
+    /// lane makes it.
+    pub fn end_sender(
+        &mut self,
+        flow: FlowId,
+        key: ChannelKey,
+        is_link_up: bool,
+        lanes: &Lanes,
+    ) -> Option<Report> {
+        if self.own_writers.has(flow, key) {
+            if is_link_up {
+                self.count_written(flow, false);
+                self.own_writers.take(flow);
+            } else {
+                self.own_writers.detach(flow);
+            }
+            return is_link_up.then(|| own_writers::sender_ended(flow, key, None));
+        }
         if !is_link_up && self.writes_register(flow, key.link) {
             self.landed.detach_sender(flow, key);
         } else {
             self.end(flow, lanes);
         }
+        None
     }
 
     /// Ends a receiving end, unless it goes on without its conversation. Returns whether it has
@@ -325,7 +382,8 @@ impl Ports {
             .map(|ended| Report::ReceiverEnded {
                 flow: ended.flow,
                 key: ended.key,
-                failure: Some(ended.failure.to_string()),
+                // The sending host has ended it: it opens the next one.
+                failure: (!matches!(ended.failure, ChannelError::Closed)).then(|| ended.failure.to_string()),
             })
             .collect()
     }
@@ -354,7 +412,10 @@ impl Ports {
     }
 
     /// For the status file.
-    pub fn status(&self, core: &Core) -> Vec<PortStatus> {
+    pub fn status(&mut self, core: &Core) -> Vec<PortStatus> {
+        for flow in core.flows() {
+            self.count_written(flow.id, true);
+        }
         let now_ns = monotonic_ns();
         let flows = core.flows().filter_map(|flow| Some((flow, self.of(flow.id)?)));
         flows
@@ -363,19 +424,24 @@ impl Ports {
                 let estimator = link.and_then(|link| self.clocks.of(link));
                 let best = estimator.and_then(|estimator| estimator.best(now_ns));
                 let counters = channel.counters.snapshot();
+                let route = link.and_then(|link| channel.route_over(link));
+                let writer = route
+                    .filter(|route| route.writes_register && channel.crossing.leaves)
+                    .map(|route| self.own_writers.writer(flow.id, route.own_writer.is_some()));
                 PortStatus {
                     channel: channel.crossing.channel.clone(),
                     peer: channel.crossing.peer.clone(),
                     leaves: channel.crossing.leaves,
                     bus: link.map_or("", |link| core.links()[link].profile.bus).to_string(),
-                    open: is_open(flow) || self.landed.is_detached(flow.id),
+                    open: is_open(flow)
+                        || self.landed.is_detached(flow.id)
+                        || self.own_writers.is_detached(flow.id),
+                    writer: writer.as_ref().map(|(writer, _)| *writer),
+                    writer_reason: writer.and_then(|(_, why)| why),
                     core: None,
                     complaint: flow.complaint.clone(),
                     clock_error_ns: best
-                        .filter(|_| {
-                            let route = link.and_then(|link| channel.route_over(link));
-                            route.is_some_and(|route| route.needs_clock(channel.crossing.leaves))
-                        })
+                        .filter(|_| route.is_some_and(|it| it.needs_clock(channel.crossing.leaves)))
                         .map(|best| best.error_at_ns(now_ns)),
                     counters: PortSnapshot {
                         received: counters.received + self.landed.written(flow.id),
@@ -403,7 +469,7 @@ fn route_taken(flow: &Flow) -> Option<usize> {
 }
 
 /// The links that can carry a crossing, the best first.
-fn routes_of(crossing: &Crossing, links: &[LinkProfile]) -> Vec<Route> {
+fn routes_of(system: &System, crossing: &Crossing, links: &[LinkProfile]) -> Vec<Route> {
     let route = |hop: Hop| {
         let link = links
             .iter()
@@ -413,6 +479,7 @@ fn routes_of(crossing: &Crossing, links: &[LinkProfile]) -> Vec<Route> {
             link,
             clock: hop.clock,
             writes_register: crossing.writes_register(&hop),
+            own_writer: own_writers::link_of(system, crossing, &hop),
         }
     };
     crossing.hops().map(route).collect()

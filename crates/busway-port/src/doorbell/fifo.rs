@@ -49,7 +49,8 @@ fn system(action: &'static str, path: &Path, source: io::Error) -> StoreError {
     }
 }
 
-/// The gateway's side of one port. Dropping it disarms it.
+/// The sleeper's side of one port: the gateway's, or that of the process which has a queue pair
+/// (module `own_writer`). Dropping it disarms it.
 #[derive(Debug)]
 pub struct Doorbell {
     fifo: OwnedFd,
@@ -112,10 +113,11 @@ impl Drop for Doorbell {
 #[derive(Debug)]
 pub(crate) struct Ringers(Box<[Ringer]>);
 
+/// Rings one doorbell.
 #[derive(Debug)]
-struct Ringer {
+pub(crate) struct Ringer {
     fifo: OwnedFd,
-    /// The gateway's port in its partition's file, which the gateway writes.
+    /// The port of the doorbell in its partition's file, which its sleeper writes.
     far: View,
     /// The arming for which this process rang last.
     rung: AtomicU64,
@@ -134,12 +136,7 @@ impl Ringers {
                 continue;
             };
             for end in ends.iter().filter(|end| is_other_host(&end.partition)) {
-                let path = store.doorbell_path(end);
-                ringers.push(Ringer {
-                    fifo: open(&path).map_err(|source| system("open", &path, source))?,
-                    far: port_view(store, end)?,
-                    rung: AtomicU64::new(0),
-                });
+                ringers.push(Ringer::of(store, end)?);
             }
         }
         Ok(Self(ringers.into()))
@@ -156,6 +153,23 @@ impl Ringers {
 }
 
 impl Ringer {
+    /// Of the port `reference`, whose doorbell was made.
+    pub(crate) fn of(store: &Store, reference: &PortRef) -> Result<Self, StoreError> {
+        let path = store.doorbell_path(reference);
+        Ok(Self {
+            fifo: open(&path).map_err(|source| system("open", &path, source))?,
+            far: port_view(store, reference)?,
+            rung: AtomicU64::new(0),
+        })
+    }
+
+    /// Rings if somebody sleeps. To be called after what they shall see was published.
+    #[inline]
+    pub(crate) fn ring_after_publishing(&self) {
+        after_publishing();
+        self.ring();
+    }
+
     #[inline]
     fn ring(&self) {
         if is_due(self.far.word(port::DOORBELL), &self.rung) {

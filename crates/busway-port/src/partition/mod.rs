@@ -16,6 +16,7 @@ use crate::config::{PartitionConfig, PortConfig};
 use crate::counters::{Counter, Counters, Counting};
 use crate::doorbell::Ringers;
 use crate::lock::{self, Guard};
+use crate::own_writer::{self, Worker};
 use crate::peer_clock::{self, PeerClock};
 use crate::store::layout::{head, port};
 use crate::store::{Store, StoreError};
@@ -63,6 +64,8 @@ pub enum JoinError {
 /// One process's handle to its partition. Dropping it leaves the partition.
 #[derive(Debug)]
 pub struct Partition {
+    /// Connects source ports to other hosts; ends before this process leaves the partition.
+    _worker: Option<Worker>,
     name: String,
     identifier: i64,
     /// The body of the partition's file.
@@ -131,7 +134,8 @@ impl Partition {
         let opened = store.open_partition(config)?;
         crate::fast_clock::prepare();
         let body = opened.area()?;
-        let ports = wire::ports(store, config, &body)?;
+        let mark = own_writer::mark(store, config);
+        let ports = wire::ports(store, config, &body, mark.as_ref())?;
         let members = Members::join(opened.file, &body, name, |incarnation| {
             // Relaxed: the join lock orders it after the supervisor's store, whose partition had
             // no process left.
@@ -142,6 +146,7 @@ impl Partition {
         })?;
         tracing::info!(partition = name, incarnation = incarnation_of(&body), "joined");
         Ok(Self {
+            _worker: own_writer::start(store, config, &ports, mark),
             name: name.into(),
             identifier: config.identifier,
             body,

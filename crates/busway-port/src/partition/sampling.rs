@@ -17,6 +17,7 @@ use super::far::{FarOrigin, FarWriter, Origin, is_since};
 use crate::config::Clock;
 use crate::counters::{Counter, Counting};
 use crate::crash::{self, Steps};
+use crate::own_writer::{FarEnds, Source};
 use crate::sys::{Area, View};
 use crate::try_cell::{Taken, TryCell};
 
@@ -53,6 +54,8 @@ pub(crate) struct Register {
     clock: Clock,
     /// The same channel's registers in other hosts' memory.
     copies: Vec<FarWriter>,
+    /// Those in other hosts' stores that this partition may write itself.
+    far_ends: Option<FarEnds>,
     /// The highest sequence that this process knows to be written; only grows. Under the port's
     /// lock.
     known: AtomicU64,
@@ -74,6 +77,7 @@ impl Register {
             layout,
             clock,
             copies,
+            far_ends: None,
             known: AtomicU64::new(START + written.min(MOST_MESSAGES)),
         }
     }
@@ -110,7 +114,25 @@ impl Register {
         for copy in &self.copies {
             is_written &= copy.write(message, time_ns, latest);
         }
+        if let (Some(far_ends), Ok(sequence)) = (&self.far_ends, written) {
+            far_ends.write(message, time_ns, sequence);
+        }
         is_written
+    }
+
+    /// Adds registers that this partition writes with queue pairs of its own.
+    pub(crate) fn with_far_ends(self, far_ends: Option<FarEnds>) -> Self {
+        Self { far_ends, ..self }
+    }
+
+    /// Registers that this partition may write with queue pairs of its own.
+    pub(crate) fn far_ends(&self) -> Option<&FarEnds> {
+        self.far_ends.as_ref()
+    }
+
+    /// The register for a worker that offers its messages to other hosts.
+    pub(crate) fn source(&self) -> Source {
+        Source::new(self.area.clone(), self.layout)
     }
 
     /// Sequence of the newest message, and whether the register said so itself. An impossible one

@@ -4,6 +4,8 @@
 //! ports and their registers in other hosts' memory, and everything else read-only. Called when a
 //! process joins.
 
+use std::sync::Arc;
+
 use busway_core::{Window, register};
 use busway_transport::contract::PortMemory;
 
@@ -14,20 +16,26 @@ use super::{End, Port};
 use crate::config::{ChannelConfig, FarMemory, ModuleError, PartitionConfig, PortRef};
 use crate::counters::Counting;
 use crate::doorbell::Ringers;
+use crate::own_writer;
 use crate::store::layout::{ChannelLayout, PartitionLayout, SamplingLayout, head, port, writer};
 use crate::store::{Store, StoreError};
-use crate::sys::{Area, View};
+use crate::sys::{Area, ForkMark, View};
 use crate::system::is_other_host;
 use crate::waiters::WAITER_WORDS;
 
 /// All ports of the partition `config`, whose body is `body`.
-pub(super) fn ports(store: &Store, config: &PartitionConfig, body: &Area) -> Result<Vec<Port>, StoreError> {
+pub(super) fn ports(
+    store: &Store,
+    config: &PartitionConfig,
+    body: &Area,
+    mark: Option<&Arc<ForkMark>>,
+) -> Result<Vec<Port>, StoreError> {
     let layout = PartitionLayout::new(config.ports.len());
     let mut ports = Vec::with_capacity(config.ports.len());
     for (index, port_config) in config.ports.iter().enumerate() {
         let area = body.part(layout.port_offset(index), port::STRIDE);
         let reference = PortRef::new(&config.name, &port_config.name);
-        let end = connect(store, &reference, &area)?;
+        let end = connect(store, &reference, &area, mark)?;
         ports.push(Port {
             config: port_config.clone(),
             table: area.part(port::WAITERS, WAITER_WORDS * 8),
@@ -40,7 +48,12 @@ pub(super) fn ports(store: &Store, config: &PartitionConfig, body: &Area) -> Res
     Ok(ports)
 }
 
-fn connect(store: &Store, reference: &PortRef, area: &Area) -> Result<End, StoreError> {
+fn connect(
+    store: &Store,
+    reference: &PortRef,
+    area: &Area,
+    mark: Option<&Arc<ForkMark>>,
+) -> Result<End, StoreError> {
     let uses =
         |channel: &&ChannelConfig| channel.source == *reference || channel.destinations.contains(reference);
     let Some(channel) = store.module().channels.iter().find(uses) else {
@@ -54,7 +67,9 @@ fn connect(store: &Store, reference: &PortRef, area: &Area) -> Result<End, Store
             let body = opened.area()?;
             let copies = copies(channel, layout, &body)?;
             let written = Counting(area).load().writes;
-            End::SamplingSource(Register::new(body, layout.stored, channel.clock, copies, written))
+            let register = Register::new(body, layout.stored, channel.clock, copies, written);
+            let far_ends = own_writer::far_ends(store, channel, reference, mark)?;
+            End::SamplingSource(register.with_far_ends(far_ends))
         }
         (ChannelLayout::Sampling(layout), false) => End::SamplingDestination(match &channel.landing {
             Some(far) => {

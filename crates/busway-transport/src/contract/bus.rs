@@ -14,6 +14,7 @@ use super::link::{Link, LinkIdentity, OpenError};
 use super::message::Message;
 use super::needs::{FileUse, Finding, WindowUse};
 use super::one_sided::{Access, PortPlace};
+use super::register_writer::RegisterDevicePlace;
 use super::settings::{SettingError, Site};
 
 /// A kind of bus.
@@ -121,6 +122,13 @@ pub trait LinkSettings: Debug {
     /// [`Bus::WRITES_REGISTERS`].
     fn checks_registers(&self) -> bool {
         true
+    }
+
+    /// The device by which programs of this host write registers of the peer's port store
+    /// themselves; `None` where only the gateway does. Means nothing unless
+    /// [`Bus::WRITES_REGISTERS`].
+    fn register_device(&self) -> Option<RegisterDevicePlace> {
+        None
     }
 
     /// Silence after which a core, a host without a conversation, counts as stopped. Means nothing

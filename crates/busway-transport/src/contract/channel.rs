@@ -123,6 +123,19 @@ pub trait Sender<M: Message>: Send {
     /// [group](Self::join) may get the message. They wait for this sender as for one that has
     /// refused the message.
     fn hold_back(&mut self) {}
+
+    /// Copies a message out at once, for a caller that keeps it: a program that writes a register
+    /// of the other host's port store by itself (`RegisterDevice`). Returns whether everything is
+    /// with the device. If not, this message or an earlier one waits: the caller calls
+    /// [`flush`](Self::flush) until nothing waits, and then offers its newest message again. A
+    /// message that is no newer than one before is left out.
+    ///
+    /// # Errors
+    /// The channel has failed, or it writes no register.
+    fn copy_out(&mut self, head: &Head, payload: &[u8]) -> Result<bool, ChannelError> {
+        let _ = (head, payload);
+        Err(std::io::Error::from(std::io::ErrorKind::Unsupported).into())
+    }
 }
 
 /// The end that receives.

@@ -12,7 +12,7 @@ use super::cm::{CmEvent, CmEventKind, CmId, EventChannel, MOST_PORTS};
 use super::device::Device;
 use super::error::RdmaError;
 use super::landing::Request;
-use super::queue_pair::QueuePair;
+use super::queue_pair::{ENDED_BY_PEER, QueuePair};
 use crate::contract::{ChannelEnd, ChannelId, ChannelSpec, Direction, Message, Receiver, Sender};
 use crate::session::landing::Landing;
 use crate::session::mailbox::DroppedSenders;
@@ -52,6 +52,8 @@ struct Target<F: ChannelKind> {
     place: F::CheckedLanding,
     spec: ChannelSpec,
     token: u64,
+    /// This host's session and the peer's.
+    sessions: [u64; 2],
     local: IpAddr,
     address: SocketAddr,
     /// How many local ports were in use, at most [`MOST_PORTS`].
@@ -141,6 +143,7 @@ impl<F: ChannelKind, M: Message> Opens<F, M> {
             place,
             spec: *spec,
             token: landing.token,
+            sessions: [context.session, context.peer_session],
             local,
             address: landing.address,
             ports_in_use: 0,
@@ -226,7 +229,7 @@ impl<F: ChannelKind, M: Message> Opens<F, M> {
             return false;
         };
         if matches!(event.kind, CmEventKind::Disconnected) {
-            live.disconnect("the peer closed the connection, or its process has ended");
+            live.disconnect(ENDED_BY_PEER);
         }
         true
     }
@@ -367,8 +370,8 @@ fn ask<F: ChannelKind, M: Message>(
     let request = Request {
         channel,
         token: target.token,
-        from_session: context.session,
-        to_session: context.peer_session,
+        from_session: target.sessions[0],
+        to_session: target.sessions[1],
         request: asking.request,
     };
     let connecting = asking

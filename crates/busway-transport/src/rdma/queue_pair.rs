@@ -28,6 +28,8 @@ pub const POLL_MAX: usize = 16;
 /// Inline bytes asked for, best first: drivers differ in what they refuse (siw takes 88, rxe some
 /// 400).
 const INLINE_WISHES: [u32; 5] = [256, 128, 88, 32, 0];
+/// Why a queue pair is [ended](QueuePair::disconnect) that the peer has disconnected.
+pub const ENDED_BY_PEER: &str = "the peer closed the connection, or its process has ended";
 /// Marks the work number of a RECV, since a failed completion does not say what it was.
 const RECV: u64 = 1 << 63;
 
@@ -438,6 +440,11 @@ impl QueuePair {
                 sys::IBV_QP_STATE.cast_signed(),
             );
         }
+    }
+
+    /// Whether the peer has ended the connection.
+    pub fn is_ended_by_peer(&self) -> bool {
+        self.ended.get().is_some_and(|why| why == ENDED_BY_PEER)
     }
 
     /// Destroys the pair: when this returns, neither the device nor the peer can reach memory

@@ -68,7 +68,7 @@ pub const ALL: &[Scenario] = &[
     Scenario::new("iwarp", "RDMA over iWARP: the same", rdma::iwarp),
     Scenario::new("pci", "PCI windows: the same, shared and a window each way, with doorbells and without; with this host; a reset, a dead link", pci::run),
     Scenario::new("preempt-rt", "a PREEMPT_RT kernel with an isolated processor: the contract and gateways over TCP", preempt_rt::run),
-    Scenario::new("one-sided", "sampling ports over RDMA, RoCE and iWARP: written into the other guest's port store, with its gateway stopped, killed, the wire cut", one_sided::run),
+    Scenario::new("one-sided", "sampling ports over RDMA, RoCE and iWARP: written into the other guest's port store by the source's process or its gateway; both gateways stopped, killed, the wire cut, the process killed", one_sided::run),
     Scenario::new("failover", "TCP and another bus, TIPC, RDMA or a PCI window, in one link: either is cut under load and comes back, in both orders", failover::run),
     Scenario::new("ports", "ARINC 653 ports over each bus that most machines lack: rules of the standard, faults, fail-over between TCP and it", ports::run).by_name_only(),
     Scenario::new("faulty-wire", "a wire that cuts, delays, loses, duplicates and reorders: what arrives over each bus", faulty_wire::run).timed(),

@@ -13,6 +13,7 @@
 //! | `pipe`     | a queue pair as far memory                         | lanes          |
 //! | `register` | makes the ends of a channel into the port store    | control thread |
 //! | `register_sender` | the end that writes it                      | lanes          |
+//! | `own_device` | connects that end for a program without gateway  | its own thread |
 //! | `wake`     | the wake-up protocol between the two ends          | lanes          |
 //! | `waker`    | carries that protocol out over a pipe              | lanes          |
 //! | `access`   | what the remote-write ends ask of a bus            | lanes          |
@@ -26,6 +27,7 @@
 
 mod access;
 mod channels;
+mod own_device;
 mod pipe;
 mod place;
 mod register;
@@ -53,6 +55,7 @@ impl contract::Bus for RdmaWrite {
         LinkSettings {
             link: super::settings::LinkSettings::new(local.link, peer.link, local_is_first),
             checked: local.checked,
+            partition_writes: local.partition_writes,
         }
     }
 

@@ -274,6 +274,7 @@ impl Receiver for RegisterReceiver {
             Some(completion) if completion.is_success() => {
                 Err(ChannelError::Corrupt("a SEND, where only WRITEs belong"))
             }
+            Some(_) if self.pair.is_ended_by_peer() => Err(ChannelError::Closed),
             Some(completion) => Err(self.pair.failure(completion.status).into()),
         }
     }

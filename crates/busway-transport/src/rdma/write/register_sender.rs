@@ -12,7 +12,7 @@ use busway_core::register::{Layout, RegisterWriter, WriteError};
 
 use super::access::Far;
 use super::pipe::{Handle, Pipe};
-use crate::contract::{ChannelError, Flushed, HEAD_BYTES, Kind, Message, Refused, Sender, WaitFor};
+use crate::contract::{ChannelError, Flushed, HEAD_BYTES, Head, Kind, Message, Refused, Sender, WaitFor};
 
 /// See the module.
 pub(super) struct RegisterSender<M> {
@@ -52,8 +52,7 @@ impl<M: Message> RegisterSender<M> {
     }
 
     /// Writes a message; `false` if there is no room now.
-    fn write(&mut self, message: &M) -> Result<bool, ChannelError> {
-        let head = message.head();
+    fn write(&mut self, head: &Head, payload: &[u8]) -> Result<bool, ChannelError> {
         let (number, sequence) = self.first;
         let Some(ahead) = head.sequence.checked_sub(number).filter(|ahead| *ahead > 0) else {
             return Ok(true);
@@ -72,7 +71,7 @@ impl<M: Message> RegisterSender<M> {
         }
         let writer = RegisterWriter::resume(self.far.clone(), self.layout, self.start, before);
         let mut writer = writer.map_err(|_| ChannelError::Corrupt("a register shorter than its layout"))?;
-        match writer.write(&[message.payload()], head.time_ns) {
+        match writer.write(&[payload], head.time_ns) {
             Ok(sequence) => {
                 self.written = sequence;
                 self.copied += 1;
@@ -108,7 +107,7 @@ impl<M: Message> Sender<M> for RegisterSender<M> {
             return Err(Refused::TooLong { message, limit_bytes });
         }
         self.overwritten += u64::from(self.pending.take().is_some());
-        match self.write(&message) {
+        match self.write(message.head(), message.payload()) {
             Ok(true) => Ok(()),
             Ok(false) => {
                 self.pending = Some(message);
@@ -124,7 +123,7 @@ impl<M: Message> Sender<M> for RegisterSender<M> {
             pipe.post();
         });
         if let Some(message) = self.pending.take()
-            && !self.write(&message)?
+            && !self.write(message.head(), message.payload())?
         {
             self.pending = Some(message);
         }
@@ -159,6 +158,25 @@ impl<M: Message> Sender<M> for RegisterSender<M> {
     /// A queue pair that has ended is noticed by its completions.
     fn needs_flush(&self) -> bool {
         true
+    }
+
+    fn copy_out(&mut self, head: &Head, payload: &[u8]) -> Result<bool, ChannelError> {
+        if payload.len() > self.layout.max_size_bytes() {
+            return Err(std::io::Error::from(std::io::ErrorKind::InvalidInput).into());
+        }
+        self.handle.with(|pipe| {
+            pipe.reap();
+            pipe.post();
+        });
+        if let Some(failure) = self.failure() {
+            return Err(failure);
+        }
+        // Behind what waits for the device a message would only grow old.
+        let is_out = !self.is_behind() && self.write(head, payload)? && !self.is_behind();
+        match self.failure() {
+            Some(failure) => Err(failure),
+            None => Ok(is_out),
+        }
     }
 
     /// The completion channel's: the lane's doorbell ends with the conversation.

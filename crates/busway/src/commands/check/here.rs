@@ -7,8 +7,9 @@ use std::ops::Range;
 use std::path::Path;
 
 use busway_buses::missing;
-use busway_system::{Host, Lane, System};
-use busway_transport::contract::FileUse;
+use busway_port::system::{Crossing, crossings_of};
+use busway_system::{BusSettings, Host, Lane, System};
+use busway_transport::contract::{FileUse, RegisterDevicePlace};
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities, sched_getaffinity};
 use serde::Serialize;
@@ -61,6 +62,15 @@ pub fn check(system: &System, host: &Host) -> Vec<Finding> {
                 what: format!("{name} {}", used.what),
                 ..used
             }));
+            if let Some(device) = own_device(system, host, link.index, bus) {
+                let what = format!(
+                    "{name} device {} for the queue pairs of partitions",
+                    device.name()
+                );
+                let opened = device.open().map(drop).map_err(|error| error.to_string());
+                let mend = "until this user can open it, the gateway writes the sampling ports";
+                note(what, opened.map_err(|problem| (problem, mend)));
+            }
             let lacking = missing(bus.name()).map(|what| format!("this machine needs {what}"));
             if let Some(problem) = lacking {
                 note(
@@ -77,6 +87,18 @@ pub fn check(system: &System, host: &Host) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// The device by which partitions of `host` write sampling ports over a bus of a link, if they do
+/// and this machine has what the bus needs.
+fn own_device(system: &System, host: &Host, link: usize, bus: &BusSettings) -> Option<RegisterDevicePlace> {
+    let takes = |crossing: &Crossing| {
+        let mut hops = crossing.hops();
+        crossing.leaves
+            && hops.any(|hop| hop.link == link && hop.bus == bus.name() && crossing.writes_register(&hop))
+    };
+    let is_needed = missing(bus.name()).is_none() && crossings_of(system, &host.name).iter().any(takes);
+    bus.register_device().filter(|_| is_needed)
 }
 
 fn can_read(path: &Path) -> Result<(), Problem> {

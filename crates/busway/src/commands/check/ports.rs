@@ -5,8 +5,9 @@
 use std::collections::HashMap;
 
 use busway_bench::copy_time::{self, CopyTime};
+use busway_buses::writes_registers;
 use busway_system::slots::{longest_read_ns, slots_without_retry};
-use busway_system::{Channel, Hop, Host, Partition, PortKind, PortRef, System, Way, WhenFull};
+use busway_system::{Carrier, Channel, Hop, Host, Partition, PortKind, PortRef, System, Way, WhenFull};
 use serde::Serialize;
 
 /// A channel and all its ways.
@@ -43,6 +44,10 @@ pub struct RouteReport<'a> {
     pub to: End<'a>,
     #[serde(flatten)]
     pub way: Way,
+    /// Who writes the other host's ports, where the sending host does: `"partition"`, the source's
+    /// own process if it can open its device, else the gateway; or `"gateway"`, always.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub register_writer: Option<&'static str>,
     /// Where messages go while that way is down, the best first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fallbacks: Vec<Hop>,
@@ -120,6 +125,7 @@ fn report<'a>(
     };
     let routes = system.routes_of(channel).into_iter().map(|route| RouteReport {
         to: end(system, route.destination),
+        register_writer: register_writer(system, channel, &route.way),
         way: route.way,
         fallbacks: route.fallbacks,
         unused: route.unused,
@@ -136,6 +142,30 @@ fn report<'a>(
         lane: crosses.then(|| system.lanes[channel.lane].name.as_str()),
         slots,
     }
+}
+
+/// See [`RouteReport::register_writer`].
+fn register_writer(system: &System, channel: &Channel, way: &Way) -> Option<&'static str> {
+    let Way::Link {
+        link,
+        bus,
+        carrier: Carrier::Gateways,
+        ..
+    } = way
+    else {
+        return None;
+    };
+    if !system.port(channel.source).kind.is_sampling() || !writes_registers(bus) {
+        return None;
+    }
+    let host = &system.partitions[channel.source.partition].host;
+    let mut links = system.links_of(host);
+    let buses = links.find(|it| it.index == *link)?.buses;
+    let settings = buses.iter().find(|it| it.name() == *bus)?;
+    Some(match settings.register_device() {
+        Some(_) => "partition",
+        None => "gateway",
+    })
 }
 
 fn slots_report(

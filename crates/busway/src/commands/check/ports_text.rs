@@ -127,7 +127,10 @@ fn way_text(route: &RouteReport<'_>, is_sampling: bool) -> String {
             bus, carrier, clock, ..
         } => {
             let said = match carrier {
-                Carrier::Gateways if is_sampling && registry::writes_registers(bus) => {
+                Carrier::Gateways if route.register_writer == Some("partition") => {
+                    "written into the other host's ports by the source's process if it can open its RDMA device, else by its gateway"
+                }
+                Carrier::Gateways if route.register_writer.is_some() => {
                     "written by the source's gateway into the other host's ports"
                 }
                 Carrier::Partition => "written by the source's partition into the other host's memory",
@@ -141,8 +144,8 @@ fn way_text(route: &RouteReport<'_>, is_sampling: bool) -> String {
             let is_short = is_sampling && *carrier == Carrier::Gateways && registry::is_one_sided(bus);
             let why = if is_short {
                 ", for want of room in the window"
-            } else if is_sampling && registry::writes_registers(bus) {
-                ", whose queue pairs only gateways have"
+            } else if route.register_writer == Some("gateway") {
+                ", by partition_writes = false of the source's host"
             } else {
                 ""
             };
