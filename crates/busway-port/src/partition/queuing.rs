@@ -1,4 +1,5 @@
-//! The two ends of a queuing channel inside one host.
+//! The two ends of a queuing channel: inside one host, or between hosts that share the memory of the
+//! queue.
 //!
 //! Contract: for each destination a ring of `busway-core`. Its producer is the holder of the source
 //! port's lock, its consumer the holder of the destination port's lock. Their positions are in
@@ -8,14 +9,18 @@
 //!
 //! A message is in the queue from its commit word on, and out of it from the consumer's record on:
 //! a process killed in between loses nothing and repeats nothing that a service had returned.
+//!
+//! Where the other end is on another host, both ends first agree on a session
+//! ([`super::shared_queue`]).
 
-use busway_core::ring::{Position, PushError, RingConsumer, RingProducer};
+use busway_core::ring::{CREDIT_BYTES, Position, PushError, RingConsumer, RingProducer};
 use busway_core::{LINE_BYTES, Window};
 
+use super::shared_queue::{DestinationPart, SharedDestination, SharedSource, SourcePart};
 use crate::config::{Clock, WhenFull};
 use crate::counters::{Counter, Counting};
 use crate::crash::{self, Steps};
-use crate::store::layout::{OutletLayout, Record, port, writer};
+use crate::store::layout::{OutletLayout, RECORD_BYTES, Record, port, writer};
 use crate::sync::{AtomicU64, Ordering};
 use crate::sys::{self, Area, View};
 use crate::waiters::is_anybody_there;
@@ -48,22 +53,49 @@ pub(crate) struct QueueWriter {
     control: Area,
     /// Lines and data, which this side writes.
     ring: Window,
-    _ring: Area,
-    /// The destination port's part of its partition's file, which the other side writes.
-    far: View,
+    ring_area: Area,
+    /// How many processes wait for a message; the other side writes it.
+    waiting: View,
+    /// The ring's credits, which the other side writes.
     credit: Window,
+    credit_words: View,
     layout: OutletLayout,
+    /// In memory that another host shares.
+    shared: Option<SharedSource>,
 }
 
 impl QueueWriter {
-    pub(crate) fn new(control: Area, ring: Area, far: View, layout: OutletLayout) -> Self {
+    /// Inside the host: `far` is the destination port's part of its partition's file.
+    pub(crate) fn new(control: Area, ring: Area, far: &View, layout: OutletLayout) -> Self {
+        let credit_words = far.part(port::CREDIT, CREDIT_BYTES);
         Self {
             control,
             ring: ring.window(),
-            _ring: ring,
-            credit: far.part(port::CREDIT, busway_core::ring::CREDIT_BYTES).window(),
-            far,
+            ring_area: ring,
+            waiting: far.part(port::WAITERS, 8),
+            credit: credit_words.window(),
+            credit_words,
             layout,
+            shared: None,
+        }
+    }
+
+    /// To another host, which writes `other`.
+    pub(crate) fn shared(
+        own: SourcePart<Area>,
+        other: DestinationPart<View>,
+        layout: OutletLayout,
+        shared: SharedSource,
+    ) -> Self {
+        Self {
+            control: own.control,
+            ring: own.ring.window(),
+            ring_area: own.ring,
+            waiting: other.waiting,
+            credit: other.credit.window(),
+            credit_words: other.credit,
+            layout,
+            shared: Some(shared),
         }
     }
 
@@ -77,9 +109,24 @@ impl QueueWriter {
     /// Messages sent and not yet received. What the other side says is believed as far as it is
     /// possible.
     fn in_queue(&self) -> u64 {
-        let released = self.far.word(port::CREDIT + CREDIT_LINES).load(Ordering::Relaxed);
+        let released = self.released().line;
         let sent = self.record().load().line;
         sent.wrapping_sub(released).min(self.layout.ring.lines() as u64)
+    }
+
+    /// What the other side says to have released.
+    fn released(&self) -> Position {
+        if self.shared.as_ref().is_some_and(|shared| !shared.is_met()) {
+            return Position::at_start(0);
+        }
+        // Acquire: lines before data, against the order in which they are written, so the payload's
+        // credit is never behind.
+        let word = |offset| self.credit_words.word(offset).load(Ordering::Acquire);
+        let line = word(CREDIT_LINES);
+        Position {
+            line,
+            data: word(CREDIT_DATA),
+        }
     }
 
     fn has_room(&self) -> bool {
@@ -91,7 +138,11 @@ impl QueueWriter {
     fn push(&self, message: &[u8], time_ns: u64) -> bool {
         let record = self.record();
         let memory = Steps(self.ring.clone());
-        let producer = RingProducer::resume(memory, self.layout.ring, record.load(), self.credit.clone());
+        let credit = match &self.shared {
+            Some(shared) if !shared.is_met() => shared.no_credit(),
+            _ => &self.credit,
+        };
+        let producer = RingProducer::resume(memory, self.layout.ring, record.load(), credit.clone());
         let Ok(mut producer) = producer else {
             return false;
         };
@@ -125,11 +176,8 @@ impl QueueWriter {
     /// impossible: then a process of this partition has damaged the channel, or the destination its
     /// credits, and without this no message would ever pass again.
     fn settle(&self) {
-        let credit = |offset| self.far.word(port::CREDIT + offset).load(Ordering::Acquire);
-        // Lines before data, against the order in which they are written: the payload's credit is
-        // never behind.
-        let line = credit(CREDIT_LINES);
-        let data = credit(CREDIT_DATA);
+        self.begin();
+        let Position { line, data } = self.released();
         let (ring, stands) = (self.layout.ring, self.record().load());
         let is_possible = stands.line.wrapping_sub(line) <= ring.lines() as u64
             && stands.data.wrapping_sub(data) <= ring.data_bytes() as u64
@@ -139,8 +187,16 @@ impl QueueWriter {
         }
     }
 
+    /// Begins a session, if the queue lies in memory that another host shares and is in none.
+    fn begin(&self) {
+        if let Some(shared) = &self.shared {
+            shared.begin(&self.control, &self.ring_area, &self.layout.ring);
+        }
+    }
+
     /// Puts the record behind a message that a sender had committed when it died.
     fn recover(&self) {
+        self.begin();
         let position = self.record().load();
         // Reads the ring as the consumer would. It writes no credits, so the window that it is
         // given for them does not matter.
@@ -156,14 +212,16 @@ impl QueueWriter {
     }
 
     fn overflow(&self, messages: u64) {
-        self.control
-            .word(writer::OVERFLOWS)
-            .fetch_add(messages, Ordering::Relaxed);
+        // Under the port's lock, so nobody else counts. No locked instruction: the memory may be
+        // shared with another machine.
+        let overflows = self.control.word(writer::OVERFLOWS);
+        let count = overflows.load(Ordering::Relaxed).wrapping_add(messages);
+        overflows.store(count, Ordering::Relaxed);
     }
 
     /// Wakes a process that waits at the destination for a message.
     fn wake(&self) {
-        if is_anybody_there(self.far.word(port::WAITERS)) {
+        if is_anybody_there(self.waiting.word(0)) {
             sys::futex_wake(self.control.word(writer::PUBLISHED), i32::MAX);
         }
     }
@@ -255,8 +313,22 @@ impl QueueWriters {
             .iter()
             .find(|writer| !writer.has_room())
             .or(self.writers.first())?;
-        let word = writer.far.word(port::CREDIT + CREDIT_LINES);
+        let word = writer.credit_words.word(CREDIT_LINES);
         Some((word, word.load(Ordering::Relaxed)))
+    }
+
+    /// Whether whoever makes room is known to wake the sender.
+    pub(crate) fn is_woken(&self) -> bool {
+        self.shared().all(SharedSource::is_woken)
+    }
+
+    /// Tells other hosts how many processes wait for room.
+    pub(crate) fn announce(&self, waiting: u64) {
+        self.shared().for_each(|shared| shared.announce(waiting));
+    }
+
+    fn shared(&self) -> impl Iterator<Item = &SharedSource> {
+        self.writers.iter().filter_map(|writer| writer.shared.as_ref())
     }
 }
 
@@ -267,12 +339,17 @@ pub(crate) struct QueueReader {
     control: View,
     ring: Window,
     _ring: View,
-    /// The source port's part of its partition's file, which the other side writes.
-    far: View,
+    /// How many processes wait for room; the other side writes it.
+    waiting: View,
     /// This port's part of its partition's file.
-    area: Area,
+    pub(super) area: Area,
+    /// Where the consumer stands, and the ring's credits, which this side writes.
+    consumer_words: Area,
     credit: Window,
+    credit_words: Area,
     layout: OutletLayout,
+    /// In memory that another host shares.
+    pub(super) shared: Option<SharedDestination>,
 }
 
 /// A message taken from the queue.
@@ -284,23 +361,56 @@ pub(crate) struct Taken {
 }
 
 impl QueueReader {
-    pub(crate) fn new(control: View, ring: View, far: View, area: &Area, layout: OutletLayout) -> Self {
+    /// Inside the host: `far` is the source port's part of its partition's file, `area` this
+    /// port's.
+    pub(crate) fn new(control: View, ring: View, far: &View, area: &Area, layout: OutletLayout) -> Self {
+        let credit_words = area.part(port::CREDIT, CREDIT_BYTES);
         Self {
             control,
             ring: ring.window(),
             _ring: ring,
-            far,
-            credit: area.part(port::CREDIT, busway_core::ring::CREDIT_BYTES).window(),
+            waiting: far.part(port::WAITERS, 8),
             area: area.clone(),
+            consumer_words: area.part(port::CONSUMER, RECORD_BYTES),
+            credit: credit_words.window(),
+            credit_words,
             layout,
+            shared: None,
         }
     }
 
-    fn record(&self) -> Record<'_> {
-        Record {
-            area: &self.area,
-            offset: port::CONSUMER,
+    /// From another host, which writes `other`; `area` is this port's part of its partition's file.
+    pub(crate) fn shared(
+        own: DestinationPart<Area>,
+        other: SourcePart<View>,
+        area: &Area,
+        layout: OutletLayout,
+        shared: SharedDestination,
+    ) -> Self {
+        Self {
+            control: other.control,
+            ring: other.ring.window(),
+            _ring: other.ring,
+            waiting: other.waiting,
+            area: area.clone(),
+            consumer_words: own.consumer,
+            credit: own.credit.window(),
+            credit_words: own.credit,
+            layout,
+            shared: Some(shared),
         }
+    }
+
+    pub(super) fn record(&self) -> Record<'_> {
+        Record {
+            area: &self.consumer_words,
+            offset: 0,
+        }
+    }
+
+    /// The credit word at `offset`.
+    pub(super) fn credit_word(&self, offset: usize) -> &AtomicU64 {
+        self.credit_words.word(offset)
     }
 
     fn consumer(&self) -> Option<RingConsumer<Window>> {
@@ -313,7 +423,9 @@ impl QueueReader {
 
     /// Writes the credits that a dead receiver owed; called by the process that took the lock over.
     pub(crate) fn recover(&self) {
-        if let Some(mut consumer) = self.consumer() {
+        if self.meet()
+            && let Some(mut consumer) = self.consumer()
+        {
             let _ = consumer.flush_credits();
             self.wake();
         }
@@ -322,6 +434,9 @@ impl QueueReader {
     /// Takes the first message into `buffer`, which is as long as the longest, for the holder of
     /// the port's lock. `None` if there is none, or if the ring is damaged.
     pub(crate) fn take(&self, buffer: &mut [u8]) -> Option<Taken> {
+        if !self.meet() {
+            return None;
+        }
         let mut consumer = self.consumer()?;
         let Ok(Some(message)) = consumer.peek() else {
             self.skip_damage();
@@ -329,6 +444,9 @@ impl QueueReader {
         };
         consumer.copy(0, buffer.get_mut(..message.len_bytes)?).ok()?;
         crash::step("copied");
+        if !self.is_same() {
+            return None;
+        }
         consumer.release_later();
         self.record().store(consumer.position());
         crash::step("taken");
@@ -345,7 +463,7 @@ impl QueueReader {
     /// Discards what no receiver can take, if the queue [`is_damaged`](Self::is_damaged); for the
     /// holder of the port's lock. The next message reports it as an overflow.
     pub(crate) fn skip_damage(&self) {
-        let Some((lines, there)) = self.damage() else {
+        let Some((lines, there)) = self.damage().filter(|_| self.is_same()) else {
             return;
         };
         self.record().store(there);
@@ -373,13 +491,21 @@ impl QueueReader {
         let is_possible = (1..=self.layout.ring.lines() as u64).contains(&lines)
             && there.data.wrapping_sub(here.data) <= self.layout.ring.data_bytes() as u64
             && is_aligned(there.data);
+        // Another host may have damaged this end's position too. One message ahead is possible: the
+        // sender was killed between its commit and its record.
+        let is_lost = self.shared.is_some()
+            && (lines > self.layout.ring.lines() as u64 && lines != u64::MAX)
+            && is_aligned(there.data);
         // A look at the ring only now: a message before the position that the sender said is there,
         // unless it is damaged.
+        if is_lost && !self.has_message() {
+            return Some((1, there));
+        }
         (is_possible && !self.has_message()).then_some((lines, there))
     }
 
     /// Where the sender says to stand, if it did not move meanwhile.
-    fn sent(&self) -> Option<Position> {
+    pub(super) fn sent(&self) -> Option<Position> {
         // Acquire: partner is the Release in `Record::store`, which stands behind the commit words.
         // So a message before this position is there.
         let word = |offset| {
@@ -398,6 +524,9 @@ impl QueueReader {
 
     /// Empties the queue, for the holder of the port's lock.
     pub(crate) fn clear(&self) {
+        if !self.meet() {
+            return;
+        }
         let Some(mut consumer) = self.consumer() else {
             return;
         };
@@ -497,21 +626,29 @@ impl QueueReader {
         is_news
     }
 
-    /// Messages lost for want of room, ever.
+    /// Messages lost for want of room, ever, or with the end of a session.
     pub(crate) fn overflows(&self) -> u64 {
+        if self.shared.as_ref().is_some_and(|shared| !shared.has_begun()) {
+            return 0;
+        }
         self.control.word(writer::OVERFLOWS).load(Ordering::Relaxed)
     }
 
     /// Whether a message waits.
     pub(crate) fn has_message(&self) -> bool {
-        self.consumer()
-            .is_some_and(|mut consumer| matches!(consumer.peek(), Ok(Some(_))))
+        let has_one = |mut consumer: RingConsumer<Window>| matches!(consumer.peek(), Ok(Some(_)));
+        self.meet() && self.consumer().is_some_and(has_one)
     }
 
     /// Messages in the queue.
     pub(crate) fn in_queue(&self) -> u64 {
         let published = self.control.word(writer::PUBLISHED).load(Ordering::Relaxed);
-        let in_queue = published.wrapping_sub(self.record().load().line);
+        let taken = match &self.shared {
+            Some(shared) if !shared.has_begun() => return 0,
+            Some(shared) if !shared.is_met() => 0,
+            _ => self.record().load().line,
+        };
+        let in_queue = published.wrapping_sub(taken);
         // A sender may have been killed between its commit and this word: then a receiver is ahead
         // of it.
         if in_queue > self.layout.depth as u64 {
@@ -527,10 +664,22 @@ impl QueueReader {
         (word, word.load(Ordering::Relaxed))
     }
 
+    /// Whether whoever sends is known to wake the receiver.
+    pub(crate) fn is_woken(&self) -> bool {
+        self.shared.as_ref().is_none_or(SharedDestination::is_woken)
+    }
+
+    /// Tells another host how many processes wait for a message.
+    pub(crate) fn announce(&self, waiting: u64) {
+        if let Some(shared) = &self.shared {
+            shared.announce(waiting);
+        }
+    }
+
     /// Wakes a process that waits at the source for room.
-    fn wake(&self) {
-        if is_anybody_there(self.far.word(port::WAITERS)) {
-            sys::futex_wake(self.area.word(port::CREDIT + CREDIT_LINES), i32::MAX);
+    pub(super) fn wake(&self) {
+        if is_anybody_there(self.waiting.word(0)) {
+            sys::futex_wake(self.credit_words.word(CREDIT_LINES), i32::MAX);
         }
     }
 }
