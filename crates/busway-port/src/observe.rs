@@ -17,9 +17,7 @@ use crate::counters::{Counter, Counters, Counting};
 use crate::partition::far::Origin;
 use crate::partition::shared_queue::{self, DestinationPart, SourcePart};
 use crate::partition::{End, Partition, mode, wire};
-use crate::store::layout::{
-    ChannelLayout, OutletLayout, PartitionLayout, RECORD_BYTES, head, port, writer,
-};
+use crate::store::layout::{ChannelLayout, OutletLayout, PartitionLayout, RECORD_BYTES, head, port, writer};
 use crate::store::{Store, StoreError};
 use crate::sync::Ordering;
 use crate::sys::View;

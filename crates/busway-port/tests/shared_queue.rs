@@ -14,9 +14,7 @@ use std::process::Command;
 use busway_port::apex::{INFINITE, OperatingMode, Refusal, get_queuing_port_status, set_partition_mode};
 use busway_port::observe::{ObservedPort, Observer};
 use busway_port::system::{crossings_of, module_of, root_of};
-use busway_port::{
-    Discipline, Partition, PortRef, QueuingDestination, QueuingSource, Store, StoreError,
-};
+use busway_port::{Discipline, Partition, PortRef, QueuingDestination, QueuingSource, Store, StoreError};
 use busway_system::{Carrier, System};
 use tempfile::TempDir;
 
@@ -44,8 +42,8 @@ impl Hosts {
                 "{{ name = \"{name}\", kind = \"queuing\", direction = \"{direction}\", max_size = 64, max_messages = {DEPTH} }}"
             )
         };
-        let [out, input, too] =
-            [("OUT", "source"), ("IN", "destination"), ("TOO", "destination")].map(|(name, way)| port(name, way));
+        let [out, input, too] = [("OUT", "source"), ("IN", "destination"), ("TOO", "destination")]
+            .map(|(name, way)| port(name, way));
         let text = format!(
             r#"
 [host.a]
@@ -403,7 +401,11 @@ fn both_hosts_see_the_same_queue_from_outside() {
     send(out(&source), 1);
     send(out(&source), 2);
     assert_eq!(seen(), [(Some(2), Some((1, 1))); 2]);
-    let nb = |partition: &Partition, id| get_queuing_port_status(partition, id).expect("created").nb_message;
+    let nb = |partition: &Partition, id| {
+        get_queuing_port_status(partition, id)
+            .expect("created")
+            .nb_message
+    };
     let (source_id, far_id) = (out(&source).id(), input(&far, "IN").id());
     assert_eq!((nb(&source, source_id), nb(&far, far_id)), (2, 2));
     assert_eq!(receive(input(&far, "IN")), Some((1, false)));
@@ -442,14 +444,19 @@ fn gateways_move_a_queue_that_has_another_bus() {
     assert_eq!(carriers(&named), Carrier::Partition);
     let small = hosts.text.replace("max_size = 64", "max_size = 400000");
     assert_eq!(carriers(&small), Carrier::Gateways);
-    let device = hosts.text.replace("length = \"1MiB\"", "length = \"1MiB\", medium = \"device\"");
+    let device = hosts
+        .text
+        .replace("length = \"1MiB\"", "length = \"1MiB\", medium = \"device\"");
     assert_eq!(carriers(&device), Carrier::Gateways);
 }
 
 /// Not a test of its own: the process that [`Hosts::kill`] starts and has killed.
 #[test]
 fn the_process_that_is_killed() {
-    let (Ok(text), Ok(task)) = (std::env::var("BUSWAY_TEST_SYSTEM"), std::env::var("BUSWAY_TEST_TASK")) else {
+    let (Ok(text), Ok(task)) = (
+        std::env::var("BUSWAY_TEST_SYSTEM"),
+        std::env::var("BUSWAY_TEST_TASK"),
+    ) else {
         return;
     };
     let system = System::parse(&text, "system.toml".as_ref()).expect("right");
@@ -528,7 +535,12 @@ fn receiver_killed_at_any_step_loses_and_repeats_nothing_that_a_service_returned
 
 #[test]
 fn source_killed_while_it_begins_a_session_leaves_one_to_its_successor() {
-    for step in ["session-counted", "session-ended", "session-prepared", "session-drawn"] {
+    for step in [
+        "session-counted",
+        "session-ended",
+        "session-prepared",
+        "session-drawn",
+    ] {
         let hosts = Hosts::new();
         let far = hosts.join("b", "far");
         let port = input(&far, "IN");
@@ -565,7 +577,11 @@ fn destination_killed_while_it_meets_a_session_leaves_it_to_its_successor() {
             assert_eq!(out(&source).send(&message(0), 0), Err(Refusal::NotAvailable));
             let far = hosts.join("b", "far");
             for number in 1..=DEPTH {
-                assert_eq!(receive(input(&far, "IN")), Some((number, false)), "{step}, {round}");
+                assert_eq!(
+                    receive(input(&far, "IN")),
+                    Some((number, false)),
+                    "{step}, {round}"
+                );
             }
             send(out(&source), 4);
             assert_eq!(receive(input(&far, "IN")), Some((4, false)), "{step}");

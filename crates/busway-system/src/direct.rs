@@ -71,8 +71,7 @@ impl System {
         for (index, channel) in self.channels.iter().enumerate() {
             let register = self.far_layout(channel, link, bus, writer);
             let queue = self.queue_part(channel, link, bus, writer);
-            let shared =
-                self.shared_queue_parts(index, (link, bus, writer), (area.bytes, ALIGNMENT_BYTES));
+            let shared = self.shared_queue_parts(index, (link, bus, writer), (area.bytes, ALIGNMENT_BYTES));
             let len_bytes = match (&register, &queue, shared.last()) {
                 (Some(layout), ..) => layout.required_bytes(),
                 (None, Some((_, len_bytes)), _) => *len_bytes,

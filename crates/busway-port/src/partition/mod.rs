@@ -4,10 +4,12 @@
 //! the partition lies in the partition's file and is the same for all its processes. Called by
 //! [`crate::apex`].
 
+mod carried_queue;
 pub(crate) mod far;
 mod members;
 pub(crate) mod queuing;
 pub(crate) mod sampling;
+mod session;
 pub(crate) mod shared_queue;
 pub(crate) mod wire;
 

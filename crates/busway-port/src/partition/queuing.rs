@@ -5,7 +5,7 @@
 //! port's lock, its consumer the holder of the destination port's lock. Their positions are in
 //! shared memory, so that the next holder continues from there. An end never waits; [`crate::apex`]
 //! waits with the words that [`QueueWriters::full_word`] and [`QueueReader::published_word`] name.
-//! Called by [`crate::apex`].
+//! Called by [`crate::apex`]. What a gateway does with a queue is in [`super::carried_queue`].
 //!
 //! A message is in the queue from its commit word on, and out of it from the consumer's record on:
 //! a process killed in between loses nothing and repeats nothing that a service had returned.
@@ -16,7 +16,7 @@
 use busway_core::ring::{CREDIT_BYTES, Position, PushError, RingConsumer, RingProducer};
 use busway_core::{LINE_BYTES, Window};
 
-use super::shared_queue::{DestinationPart, SharedDestination, SharedSource, SourcePart};
+use super::shared_queue::{SharedDestination, SharedSource};
 use crate::config::{Clock, WhenFull};
 use crate::counters::{Counter, Counting};
 use crate::crash::{self, Steps};
@@ -35,9 +35,6 @@ const CREDIT_DATA: usize = 8;
 /// visible.
 const CREDIT_SPINS: u32 = 1000;
 
-/// Messages are compared in pieces of this length.
-const PIECE_BYTES: usize = 1024;
-
 /// The sending end: one writer a destination.
 #[derive(Debug)]
 pub(crate) struct QueueWriters {
@@ -50,18 +47,18 @@ pub(crate) struct QueueWriters {
 #[derive(Debug)]
 pub(crate) struct QueueWriter {
     /// The writer's words, which this side writes.
-    control: Area,
+    pub(super) control: Area,
     /// Lines and data, which this side writes.
-    ring: Window,
-    ring_area: Area,
+    pub(super) ring: Window,
+    pub(super) ring_area: Area,
     /// How many processes wait for a message; the other side writes it.
-    waiting: View,
+    pub(super) waiting: View,
     /// The ring's credits, which the other side writes.
-    credit: Window,
-    credit_words: View,
-    layout: OutletLayout,
+    pub(super) credit: Window,
+    pub(super) credit_words: View,
+    pub(super) layout: OutletLayout,
     /// In memory that another host shares.
-    shared: Option<SharedSource>,
+    pub(super) shared: Option<SharedSource>,
 }
 
 impl QueueWriter {
@@ -77,25 +74,6 @@ impl QueueWriter {
             credit_words,
             layout,
             shared: None,
-        }
-    }
-
-    /// To another host, which writes `other`.
-    pub(crate) fn shared(
-        own: SourcePart<Area>,
-        other: DestinationPart<View>,
-        layout: OutletLayout,
-        shared: SharedSource,
-    ) -> Self {
-        Self {
-            control: own.control,
-            ring: own.ring.window(),
-            ring_area: own.ring,
-            waiting: other.waiting,
-            credit: other.credit.window(),
-            credit_words: other.credit,
-            layout,
-            shared: Some(shared),
         }
     }
 
@@ -336,18 +314,18 @@ impl QueueWriters {
 #[derive(Debug)]
 pub(crate) struct QueueReader {
     /// The writer's words, which the other side writes.
-    control: View,
-    ring: Window,
-    _ring: View,
+    pub(super) control: View,
+    pub(super) ring: Window,
+    pub(super) _ring: View,
     /// How many processes wait for room; the other side writes it.
-    waiting: View,
+    pub(super) waiting: View,
     /// This port's part of its partition's file.
     pub(super) area: Area,
     /// Where the consumer stands, and the ring's credits, which this side writes.
-    consumer_words: Area,
-    credit: Window,
-    credit_words: Area,
-    layout: OutletLayout,
+    pub(super) consumer_words: Area,
+    pub(super) credit: Window,
+    pub(super) credit_words: Area,
+    pub(super) layout: OutletLayout,
     /// In memory that another host shares.
     pub(super) shared: Option<SharedDestination>,
 }
@@ -379,28 +357,6 @@ impl QueueReader {
         }
     }
 
-    /// From another host, which writes `other`; `area` is this port's part of its partition's file.
-    pub(crate) fn shared(
-        own: DestinationPart<Area>,
-        other: SourcePart<View>,
-        area: &Area,
-        layout: OutletLayout,
-        shared: SharedDestination,
-    ) -> Self {
-        Self {
-            control: other.control,
-            ring: other.ring.window(),
-            _ring: other.ring,
-            waiting: other.waiting,
-            area: area.clone(),
-            consumer_words: own.consumer,
-            credit: own.credit.window(),
-            credit_words: own.credit,
-            layout,
-            shared: Some(shared),
-        }
-    }
-
     pub(super) fn record(&self) -> Record<'_> {
         Record {
             area: &self.consumer_words,
@@ -413,11 +369,11 @@ impl QueueReader {
         self.credit_words.word(offset)
     }
 
-    fn consumer(&self) -> Option<RingConsumer<Window>> {
+    pub(super) fn consumer(&self) -> Option<RingConsumer<Window>> {
         self.consumer_at(self.record().load())
     }
 
-    fn consumer_at(&self, position: Position) -> Option<RingConsumer<Window>> {
+    pub(super) fn consumer_at(&self, position: Position) -> Option<RingConsumer<Window>> {
         RingConsumer::resume(self.ring.clone(), self.layout.ring, position, self.credit.clone()).ok()
     }
 
@@ -542,77 +498,6 @@ impl QueueReader {
         self.skip_damage();
         self.tell_overflows();
         self.wake();
-    }
-
-    /// Copies the message at `position`, or the first one, into `buffer`, which is as long as the
-    /// longest, and leaves it in the queue. Returns its length in bytes, its source time in ns and
-    /// the position behind it; `None` if there is none, or if the ring is damaged.
-    pub(crate) fn look(
-        &self,
-        position: Option<Position>,
-        buffer: &mut [u8],
-    ) -> Option<(usize, i64, Position)> {
-        let mut consumer = self.consumer_at(self.position_or(position))?;
-        let message = consumer.peek().ok()??;
-        consumer.copy(0, buffer.get_mut(..message.len_bytes)?).ok()?;
-        consumer.release_later();
-        Some((message.len_bytes, message.time_ns as i64, consumer.position()))
-    }
-
-    /// The position behind the message at `position`, or the first one, if it is `message` of
-    /// `time_ns`.
-    pub(crate) fn look_like(
-        &self,
-        position: Option<Position>,
-        message: &[u8],
-        time_ns: i64,
-    ) -> Option<Position> {
-        let mut consumer = self.consumer_at(self.position_or(position))?;
-        let next = consumer.peek().ok()??;
-        if next.len_bytes != message.len() || next.time_ns as i64 != time_ns {
-            return None;
-        }
-        let mut piece = [0; PIECE_BYTES];
-        for (index, part) in message.chunks(PIECE_BYTES).enumerate() {
-            let piece = &mut piece[..part.len()];
-            consumer.copy(index * PIECE_BYTES, piece).ok()?;
-            if piece != part {
-                return None;
-            }
-        }
-        consumer.release_later();
-        Some(consumer.position())
-    }
-
-    fn position_or(&self, position: Option<Position>) -> Position {
-        position.unwrap_or_else(|| self.record().load())
-    }
-
-    /// Number of the message behind `position`, or of the first one, whether it is there or not.
-    pub(crate) fn number_at(&self, position: Option<Position>) -> u64 {
-        self.position_or(position).line.wrapping_add(1)
-    }
-
-    /// Takes `messages` out of the queue that were [`look`](Self::look)ed at, for the holder of the
-    /// port's lock.
-    pub(crate) fn skip(&self, messages: u64) {
-        let Some(mut consumer) = self.consumer() else {
-            return;
-        };
-        for _ in 0..messages {
-            if !matches!(consumer.peek(), Ok(Some(_))) {
-                break;
-            }
-            consumer.release_later();
-        }
-        self.record().store(consumer.position());
-        let _ = consumer.flush_credits();
-        self.wake();
-    }
-
-    /// Where the first message stands. Its line counts the messages taken so far.
-    pub(crate) fn position(&self) -> Position {
-        self.record().load()
     }
 
     /// Whether there were overflows that no receiver knew of; from now on one does.

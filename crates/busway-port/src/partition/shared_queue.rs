@@ -31,7 +31,7 @@
 //! **Sessions.** The source begins a session, with empty ring and positions at 0, when its store is
 //! new or its part of the memory was reset: [`SharedSource::begin`]. Until the destination has met
 //! it, the source takes all credits for 0. The destination meets a session by setting its position
-//! and credits back to 0: [`QueueReader::meet`]. It rejects what it copied while a session ended.
+//! and credits back to 0: `QueueReader::meet` (module `session`). It rejects what it copied while a session ended.
 //!
 //! **Restarts.** Messages lie in the source's part and the position in the destination's, so
 //! neither a restart of the destination's host nor a new store there loses or repeats a message. A
@@ -39,7 +39,7 @@
 //! an overflow. If the memory was reset, what was in it is lost; the next message tells of it as of
 //! an overflow, unless source and memory have both begun anew.
 //!
-//! Called by [`super::queuing`].
+//! Called by [`super::queuing`] and [`super::session`].
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -48,10 +48,9 @@ use busway_core::{LINE_BYTES, Window};
 use busway_system::shared_queue::{DESTINATION_BYTES, SOURCE_HEAD_BYTES};
 
 use super::far::boot;
-use super::queuing::QueueReader;
 use crate::config::Clock;
 use crate::crash;
-use crate::store::layout::{Record, port, shared, writer};
+use crate::store::layout::{Record, shared, writer};
 use crate::sync::{Ordering, fence};
 use crate::sys::{Area, View};
 
@@ -333,72 +332,35 @@ impl SharedDestination {
         // Relaxed: `waiters::before_last_look` orders it.
         self.waiting.word(0).store(waiting, Ordering::Relaxed);
     }
-}
 
-impl QueueReader {
-    /// Takes up the session that the source is in, if this queue has one. `false` if there is none:
-    /// nothing can be received. For the holder of the port's lock, before it uses the queue.
+    /// The source's session, and whether the source has seen that this end had taken it up.
+    pub(super) fn source_session(&self) -> Option<(u64, bool)> {
+        let session = session_of(&self.other, self.key)?;
+        Some((session, self.other.word(MET).load(Ordering::Relaxed) != 0))
+    }
+
+    /// Shows the kernel that this end runs on.
     #[inline]
-    pub(crate) fn meet(&self) -> bool {
-        match &self.shared {
-            None => true,
-            Some(shared) if shared.is_met() => {
-                if shared.head.word(BOOT).load(Ordering::Relaxed) != boot() {
-                    shared.head.word(BOOT).store(boot(), Ordering::Relaxed);
-                }
-                true
-            }
-            Some(shared) => self.meet_anew(shared),
+    pub(super) fn renew_boot(&self) {
+        if self.head.word(BOOT).load(Ordering::Relaxed) != boot() {
+            self.head.word(BOOT).store(boot(), Ordering::Relaxed);
         }
     }
 
-    #[cold]
-    fn meet_anew(&self, shared: &SharedDestination) -> bool {
-        let Some(session) = session_of(&shared.other, shared.key) else {
-            return false;
-        };
-        // Met before: then the own part was reset, and nobody knows what was received.
-        let was_met = shared.other.word(MET).load(Ordering::Relaxed) != 0
-            || self.area.word(port::ORIGIN).load(Ordering::Relaxed) == session;
-        let position = if was_met {
-            self.sent()
-        } else {
-            Some(Position::at_start(0))
-        };
-        let Some(position) = position else {
-            return false;
-        };
-        let head = &shared.head;
-        head.word(SESSION).store(0, Ordering::Relaxed);
-        crash::step("session-left");
-        self.record().store(position);
-        self.credit_word(0).store(position.line, Ordering::Relaxed);
-        self.credit_word(8).store(position.data, Ordering::Relaxed);
-        let told = if was_met {
-            // The next message tells of what was lost.
-            self.overflows().wrapping_sub(1)
-        } else {
-            0
-        };
-        self.area
-            .word(port::OVERFLOWS_TOLD)
-            .store(told, Ordering::Relaxed);
-        head.word(KEY).store(shared.key, Ordering::Relaxed);
-        head.word(BOOT).store(boot(), Ordering::Relaxed);
-        crash::step("session-half-met");
-        // Partner: the Acquire fence in `session_of`.
-        head.word(SESSION).store(session, Ordering::Release);
-        crash::step("session-met");
-        self.area.word(port::ORIGIN).store(session, Ordering::Relaxed);
-        self.wake();
-        true
+    /// From now on positions and credits are of no session.
+    pub(super) fn leave(&self) {
+        self.head.word(SESSION).store(0, Ordering::Relaxed);
+        // The end of the session before what is written next: the source must not take new credits
+        // for those of the old session. Partner: the Acquire fence in `session_of`.
+        fence(Ordering::Release);
     }
 
-    /// Whether the session still is the one that was met: what was copied meanwhile is whole.
-    #[inline]
-    pub(crate) fn is_same(&self) -> bool {
-        // Partner: the Release fence in `begin_anew`, before the source writes the ring again.
-        fence(Ordering::Acquire);
-        self.shared.as_ref().is_none_or(SharedDestination::is_met)
+    /// From now on they are of `session`.
+    pub(super) fn enter(&self, session: u64) {
+        self.head.word(KEY).store(self.key, Ordering::Relaxed);
+        self.renew_boot();
+        crash::step("session-half-met");
+        // Partner: the Acquire fence in `session_of`.
+        self.head.word(SESSION).store(session, Ordering::Release);
     }
 }

@@ -131,10 +131,7 @@ fn shared_writer(
 ) -> Result<QueueWriter, StoreError> {
     let own = map(channel, &queue.source, Area::of)?;
     let other = map(channel, &queue.destination, View::of)?;
-    let (own, other) = (
-        SourcePart::of(&own, &queue.layout),
-        DestinationPart::of(&other),
-    );
+    let (own, other) = (SourcePart::of(&own, &queue.layout), DestinationPart::of(&other));
     let shared = SharedSource::new(&own, &other, words, index, queue.key);
     Ok(QueueWriter::shared(own, other, outlet(queue), shared))
 }
@@ -148,10 +145,7 @@ fn shared_reader(
 ) -> Result<QueueReader, StoreError> {
     let own = map(channel, &queue.destination, Area::of)?;
     let other = map(channel, &queue.source, View::of)?;
-    let (own, other) = (
-        DestinationPart::of(&own),
-        SourcePart::of(&other, &queue.layout),
-    );
+    let (own, other) = (DestinationPart::of(&own), SourcePart::of(&other, &queue.layout));
     let shared = SharedDestination::new(&own, &other, queue.key);
     Ok(QueueReader::shared(own, other, area, outlet(queue), shared))
 }
