@@ -160,7 +160,10 @@ impl QueueWriter {
         let is_possible = stands.line.wrapping_sub(line) <= ring.lines() as u64
             && stands.data.wrapping_sub(data) <= ring.data_bytes() as u64
             && is_aligned(stands.data);
-        if !is_possible && is_aligned(data) {
+        // Another host may have damaged both ends: a receiver whose own position is impossible goes on
+        // where this end stands.
+        if !is_possible && (is_aligned(data) || self.shared.is_some()) {
+            let data = data & !(LINE_BYTES as u64 - 1);
             self.stand(Position { line, data });
         }
     }
@@ -420,6 +423,7 @@ impl QueueReader {
     /// holder of the port's lock. The next message reports it as an overflow.
     pub(crate) fn skip_damage(&self) {
         let Some((lines, there)) = self.damage().filter(|_| self.is_same()) else {
+            self.renew_credits();
             return;
         };
         self.record().store(there);
@@ -450,7 +454,9 @@ impl QueueReader {
         // Another host may have damaged this end's position too. One message ahead is possible: the
         // sender was killed between its commit and its record.
         let is_lost = self.shared.is_some()
-            && (lines > self.layout.ring.lines() as u64 && lines != u64::MAX)
+            && !is_possible
+            && here != there
+            && !(lines == u64::MAX && is_aligned(here.data))
             && is_aligned(there.data);
         // A look at the ring only now: a message before the position that the sender said is there,
         // unless it is damaged.

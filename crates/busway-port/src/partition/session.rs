@@ -107,6 +107,24 @@ impl QueueReader {
         true
     }
 
+    /// Writes the credits again, if another host has damaged them: a source that takes the queue for
+    /// full sends nothing that would bring new ones. For the holder of the port's lock, when there
+    /// is no message.
+    pub(super) fn renew_credits(&self) {
+        if !self.shared.as_ref().is_some_and(SharedDestination::is_met) {
+            return;
+        }
+        let Position { line, data } = self.record().load();
+        let words = [(self.credit_word(0), line), (self.credit_word(8), data)];
+        if words.iter().all(|(word, value)| word.load(Ordering::Relaxed) == *value) {
+            return;
+        }
+        for (word, value) in words {
+            word.store(value, Ordering::Relaxed);
+        }
+        self.wake();
+    }
+
     /// Whether the session still is the one that was met: what was copied meanwhile is whole.
     #[inline]
     pub(crate) fn is_same(&self) -> bool {
