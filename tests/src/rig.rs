@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 
 use busway_bench::BenchError;
 use busway_bench::hosts::{Hosts, Isolation, own_address};
-use busway_buses::{BUS_NAMES, link_lines, needs_window};
+use busway_buses::{BUS_NAMES, link_lines, needs_window, shares_memory};
+use busway_port::system::crossings_of;
+use busway_system::System;
 use busway_transport::contract::Site;
 use iceoryx2::config::Config;
 use iceoryx2::prelude::*;
@@ -134,6 +136,28 @@ impl Rig {
 
     pub fn pair_with(bus: Bus, more: &str) -> Rig {
         Rig::running(&["a", "b"], &[(0, 1, bus)], more)
+    }
+
+    /// As [`pair_with`](Self::pair_with), with TCP beside a bus over which partitions would share
+    /// their queues: so the gateways move them, over `bus`.
+    pub fn pair_moved_by_gateways(bus: Bus, more: &str) -> Rig {
+        let mut links = vec![(0, 1, bus)];
+        if shares_memory(bus.name()) {
+            links.push((0, 1, Bus::Tcp));
+        }
+        let rig = Rig::running(&["a", "b"], &links, more);
+        // From then on nothing returns from TCP to the better bus.
+        rig.links_up(0);
+        rig.links_up(1);
+        rig
+    }
+
+    /// Whether both hosts share the queue of this channel, and no gateway moves its messages.
+    pub fn shares_queue(&self, channel: &str) -> bool {
+        let system = System::load(&self.system).expect("the test's system file is right");
+        let mut crossings = crossings_of(&system, &self.hosts.hosts[0].name).into_iter();
+        let crossing = crossings.find(|crossing| crossing.channel == channel);
+        crossing.is_some_and(|crossing| crossing.has_shared_queues())
     }
 
     pub fn running(names: &[&str], links: &[(usize, usize, Bus)], more: &str) -> Rig {

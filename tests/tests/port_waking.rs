@@ -57,7 +57,7 @@ fn counted(rig: &Rig, host: usize, channel: &str, (moving, moved): (&str, u64), 
 }
 
 fn single_message_wakes_idle_gateway(bus: Bus) {
-    let rig = Rig::pair_with(bus, SYSTEM);
+    let rig = Rig::pair_moved_by_gateways(bus, SYSTEM);
     let (source, sink) = (join(&rig.system, "source"), join(&rig.system, "sink"));
     let latest = source.sampling_source("LATEST").expect("configured");
     let queue = queue_out(&source, "QUEUE");
@@ -104,7 +104,7 @@ fn most_are_rung_for(mut round: impl FnMut(u64) -> u64) {
 }
 
 fn room_in_full_queue_wakes_waiting_gateway(bus: Bus) {
-    let rig = Rig::pair_with(bus, SYSTEM);
+    let rig = Rig::pair_moved_by_gateways(bus, SYSTEM);
     let (source, sink) = (join(&rig.system, "source"), join(&rig.system, "sink"));
     let queue = queue_out(&source, "QUEUE");
     let queue_in = queue_in(&sink, "QUEUE");

@@ -72,6 +72,15 @@ macro_rules! buses {
             false
         }
 
+        /// Whether programs of both hosts share memory over the bus of this name, where it is
+        /// coherent.
+        pub fn shares_memory(bus: &str) -> bool {
+            $($(#[cfg($cfg)])? if bus == <$bus as Bus>::NAME {
+                return <$bus as Bus>::SHARES_MEMORY;
+            })+
+            false
+        }
+
         /// Whether the sender of a sampling channel can write the register in the other host's port
         /// store over the bus of this name.
         pub fn writes_registers(bus: &str) -> bool {

@@ -7,7 +7,9 @@
 use std::collections::HashSet;
 use std::fmt;
 
+use busway_core::ring;
 use busway_transport::contract::{PortPlace, RegisterDevicePlace};
+use busway_transport::core_queue::Part;
 
 pub use busway_system::MAX_NAME_BYTES as MAX_NAME_LENGTH_BYTES;
 
@@ -72,7 +74,7 @@ pub struct ChannelConfig {
     pub name: String,
     /// Where messages come from.
     pub source: PortRef,
-    /// Where they go; at least one, unless there are `copies`.
+    /// Where they go; at least one, unless there are `copies` or `shared_queues`.
     pub destinations: Vec<PortRef>,
     /// Registers of a sampling channel in other hosts' memory, which the source's processes write
     /// themselves.
@@ -85,6 +87,11 @@ pub struct ChannelConfig {
     /// into this host's memory itself. `source` is then the port of the partition that stands for
     /// that host.
     pub landing: Option<FarMemory>,
+    /// Queues of a queuing channel in memory that another host shares. At the source's host: those
+    /// of destinations on other hosts, which are not among `destinations`. At a destination's host:
+    /// those of `destinations`, in their order; `source` is then the port of the partition that
+    /// stands for the source's host.
+    pub shared_queues: Vec<SharedQueue>,
     /// Slots of a sampling channel's register, 3 ..= 4096. Not looked at for a queuing channel.
     pub slots: usize,
     /// Whether messages of a sampling channel carry a checksum: a device that another host drives
@@ -113,6 +120,7 @@ impl ChannelConfig {
             copies: Vec::new(),
             own_writers: Vec::new(),
             landing: None,
+            shared_queues: Vec::new(),
             slots: 4,
             is_checked: false,
             when_full,
@@ -122,6 +130,11 @@ impl ChannelConfig {
 }
 
 impl ChannelConfig {
+    /// Whether the queues of `destinations` lie in memory that the source's host shares.
+    pub(crate) fn has_shared_source(&self) -> bool {
+        !self.shared_queues.is_empty() && crate::system::is_other_host(&self.source.partition)
+    }
+
     /// A register of a sampling channel outside this host's store, if only such ones have the
     /// messages' payloads: the source or all destinations are on other hosts.
     pub(crate) fn payloads_elsewhere(&self) -> Option<&FarMemory> {
@@ -153,6 +166,21 @@ pub struct FarPort {
     pub devices: Vec<(usize, RegisterDevicePlace)>,
     /// How the two hosts compare times.
     pub clock: busway_system::Clock,
+}
+
+/// The queue of one destination port in memory that the hosts of source and destination share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedQueue {
+    /// What the source's host writes, as this host sees it: the ring.
+    pub source: Part,
+    /// What the destination's host writes, as this host sees it.
+    pub destination: Part,
+    /// The shape of the ring.
+    pub layout: ring::Layout,
+    /// Most messages in the queue: the destination port's, which the ring may exceed.
+    pub max_messages: usize,
+    /// Distinguishes the queue from earlier ones in that memory: a digest of its description.
+    pub key: u64,
 }
 
 /// Makes keys of descriptions: the same on every host and in every build.
@@ -354,7 +382,8 @@ impl Module {
     ) -> Result<(), ModuleError> {
         let name = || channel.name.clone();
         let source = self.channel_port(channel, &channel.source, Direction::Source)?;
-        if channel.destinations.is_empty() && channel.copies.is_empty() {
+        let goes_elsewhere = !channel.copies.is_empty() || !channel.shared_queues.is_empty();
+        if channel.destinations.is_empty() && !goes_elsewhere {
             return Err(ModuleError::NoDestination { channel: name() });
         }
         if source.kind.is_sampling() {

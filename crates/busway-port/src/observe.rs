@@ -9,13 +9,15 @@ use std::path::PathBuf;
 use busway_core::Window;
 use busway_core::register::{self, ReadOutcome, RegisterReader};
 use busway_core::ring::{Position, RingConsumer};
+use busway_transport::contract::PortPlace;
 
 use crate::apex::Refusal;
-use crate::config::{ChannelConfig, Clock, FarMemory, Module, PortConfig, PortRef};
+use crate::config::{ChannelConfig, Clock, FarMemory, Module, PortConfig, PortRef, SharedQueue};
 use crate::counters::{Counter, Counters, Counting};
 use crate::partition::far::Origin;
+use crate::partition::shared_queue::{self, DestinationPart, SourcePart};
 use crate::partition::{End, Partition, mode, wire};
-use crate::store::layout::{ChannelLayout, OutletLayout, PartitionLayout, head, port, writer};
+use crate::store::layout::{ChannelLayout, OutletLayout, PartitionLayout, RECORD_BYTES, head, port, writer};
 use crate::store::{Store, StoreError};
 use crate::sync::Ordering;
 use crate::sys::View;
@@ -59,9 +61,19 @@ enum Seen {
 struct Queue {
     control: View,
     ring: View,
-    /// The receiving port's part of its partition's file.
-    receiver: View,
+    /// Where the receiver stands.
+    consumer: View,
     layout: OutletLayout,
+    /// In memory that two hosts share.
+    shared: Option<SharedHeads>,
+}
+
+/// What shows the session of a queue in memory that two hosts share.
+#[derive(Debug)]
+struct SharedHeads {
+    source: View,
+    destination: View,
+    key: u64,
 }
 
 /// A message that an observer has seen.
@@ -132,14 +144,21 @@ impl Observer {
             },
             ChannelLayout::Queuing(layouts) => {
                 let mut queues = Vec::new();
-                for (layout, destination) in layouts.into_iter().zip(&channel.destinations) {
+                for (layout, destination) in layouts.outlets.into_iter().zip(&channel.destinations) {
                     if channel.source == *reference || destination == reference {
+                        let area = self.area(destination)?;
                         queues.push(Queue {
                             control: view.part(layout.offset, writer::BYTES),
                             ring: view.part(layout.offset + writer::BYTES, layout.ring.required_bytes()),
-                            receiver: self.area(destination)?,
+                            consumer: area.part(port::CONSUMER, RECORD_BYTES),
                             layout,
+                            shared: None,
                         });
+                    }
+                }
+                for (index, queue) in channel.shared_queues.iter().enumerate() {
+                    if channel.source == *reference || channel.destinations.get(index) == Some(reference) {
+                        queues.push(Queue::shared(channel, queue)?);
                     }
                 }
                 Ok(Seen::Queuing(queues))
@@ -154,14 +173,7 @@ impl Observer {
         far: &FarMemory,
         layout: register::Layout,
     ) -> Result<Seen, StoreError> {
-        if let Some(path) = far.place.path() {
-            // Mapping would make the file.
-            std::fs::metadata(path).map_err(|source| StoreError::System {
-                action: "open",
-                path: path.into(),
-                source,
-            })?;
-        }
+        must_exist(&far.place)?;
         let host = wire::source_partition(&self.store, channel)?;
         let host = self.store.partition_file(host).open_to_look()?.view()?;
         let (window, origin) = wire::landing(channel, far, layout, &host)?;
@@ -276,25 +288,77 @@ impl ObservedPort {
     }
 }
 
+/// Mapping would make a missing file.
+fn must_exist(place: &PortPlace) -> Result<(), StoreError> {
+    let Some(path) = place.path() else {
+        return Ok(());
+    };
+    std::fs::metadata(path)
+        .map(drop)
+        .map_err(|source| StoreError::System {
+            action: "open",
+            path: path.into(),
+            source,
+        })
+}
+
 impl Queue {
+    /// A queue in memory that two hosts share.
+    fn shared(channel: &ChannelConfig, queue: &SharedQueue) -> Result<Self, StoreError> {
+        must_exist(&queue.source.place)?;
+        must_exist(&queue.destination.place)?;
+        let [source, destination] =
+            [&queue.source, &queue.destination].map(|part| wire::map(channel, part, View::of));
+        let source = SourcePart::of(&source?, &queue.layout);
+        let destination = DestinationPart::of(&destination?);
+        Ok(Self {
+            control: source.control,
+            ring: source.ring,
+            consumer: destination.consumer,
+            layout: wire::outlet(queue),
+            shared: Some(SharedHeads {
+                source: source.head,
+                destination: destination.head,
+                key: queue.key,
+            }),
+        })
+    }
+
     fn overflows(&self) -> u64 {
+        if self.is_empty() {
+            return 0;
+        }
         self.control.word(writer::OVERFLOWS).load(Ordering::Relaxed)
     }
 
     /// Where the receiver stands: the copy of its record that counts, if that did not change
     /// meanwhile.
     fn position(&self) -> Option<Position> {
-        let word = |offset| self.receiver.word(offset).load(Ordering::Acquire);
-        let turn = word(port::CONSUMER);
-        let copy = port::CONSUMER + 8 + 16 * (turn & 1) as usize;
+        if let Some(heads) = &self.shared
+            && !shared_queue::is_met(&heads.source, &heads.destination, heads.key)
+        {
+            return Some(Position::at_start(0));
+        }
+        let word = |offset| self.consumer.word(offset).load(Ordering::Acquire);
+        let turn = word(0);
+        let copy = 8 + 16 * (turn & 1) as usize;
         let position = Position {
             line: word(copy),
             data: word(copy + 8),
         };
-        (word(port::CONSUMER) == turn).then_some(position)
+        (word(0) == turn).then_some(position)
+    }
+
+    /// Whether no source has begun to use it.
+    fn is_empty(&self) -> bool {
+        let shared = self.shared.as_ref();
+        shared.is_some_and(|heads| !shared_queue::has_begun(&heads.source, heads.key))
     }
 
     fn in_queue(&self) -> u64 {
+        if self.is_empty() {
+            return 0;
+        }
         let published = self.control.word(writer::PUBLISHED).load(Ordering::Relaxed);
         let taken = (0..ATTEMPTS).find_map(|_| self.position());
         let in_queue = published.wrapping_sub(taken.map_or(published, |taken| taken.line));
@@ -307,6 +371,9 @@ impl Queue {
 
     /// The first message, if the receiver did not take it meanwhile.
     fn front(&self) -> Option<Message> {
+        if self.is_empty() {
+            return None;
+        }
         let position = self.position()?;
         let window = self.ring.window();
         // It writes no credits, so the window that it is given for them does not matter.
@@ -350,6 +417,7 @@ pub fn intrude(partition: &Partition, name: &str, message: &[u8]) -> Result<(), 
     match &port.end {
         End::SamplingSource(register) if !register.write(message) => return Err(Refusal::NotAvailable),
         End::QueuingSource(writers) => {
+            writers.settle();
             if !writers.has_room() {
                 return Err(Refusal::NotAvailable);
             }

@@ -13,6 +13,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use busway_core::{Medium, Window};
+use busway_transport::contract::PortMemory;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::sync::{AtomicU64, Ordering};
@@ -83,8 +84,9 @@ fn lock_call(file: &File, command: i32, kind: i32, offset: u64) -> io::Result<li
 }
 
 /// Sleeps until `word` is woken, if its low half still is that of `expected`, at most until
-/// `deadline_ns` of `CLOCK_MONOTONIC`. May return for no reason.
-pub(crate) fn futex_wait(word: &AtomicU64, expected: u64, deadline_ns: i64) {
+/// `deadline_ns` of `CLOCK_MONOTONIC`. May return for no reason. `false` if nobody can sleep at this
+/// word: it lies in the memory of a device.
+pub(crate) fn futex_wait(word: &AtomicU64, expected: u64, deadline_ns: i64) -> bool {
     let until = libc::timespec {
         tv_sec: deadline_ns.max(0) / 1_000_000_000,
         tv_nsec: deadline_ns.max(0) % 1_000_000_000,
@@ -93,7 +95,7 @@ pub(crate) fn futex_wait(word: &AtomicU64, expected: u64, deadline_ns: i64) {
     // which the kernel checks; `until` lives through the call. The word is compared by the kernel
     // atomically. Not FUTEX_PRIVATE_FLAG, since other processes wake it. Every result, an error
     // included, means: look again.
-    unsafe {
+    let result = unsafe {
         libc::syscall(
             libc::SYS_futex,
             low_half(word),
@@ -102,8 +104,10 @@ pub(crate) fn futex_wait(word: &AtomicU64, expected: u64, deadline_ns: i64) {
             &raw const until,
             ptr::null::<u32>(),
             libc::FUTEX_BITSET_MATCH_ANY,
-        );
-    }
+        )
+    };
+    let error = || io::Error::last_os_error().raw_os_error();
+    result == 0 || matches!(error(), Some(libc::EAGAIN | libc::EINTR | libc::ETIMEDOUT))
 }
 
 /// Wakes up to `count` sleepers of `word`, in all processes.
@@ -124,11 +128,13 @@ fn low_half(word: &AtomicU64) -> *const u32 {
     }
 }
 
-/// A mapped file; unmapped when the last holder drops it.
+/// A mapped file, or memory that hosts share; unmapped when the last holder drops it.
 #[derive(Debug)]
 struct Mapping {
     base: NonNull<c_void>,
     len_bytes: usize,
+    /// Memory that hosts share unmaps itself.
+    owner: Option<PortMemory>,
 }
 
 // SAFETY: the mapping is an address range; access to it goes through atomic words and windows,
@@ -139,7 +145,10 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `base` and `len_bytes` are what mmap returned. Every window and word reference
+        if self.owner.is_some() {
+            return;
+        }
+        // SAFETY: without an owner, `base` and `len_bytes` are what mmap returned. Every window and word reference
         // into it lives beside or borrows from a `View`, which holds the mapping, so none is left.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr(), self.len_bytes) };
     }
@@ -182,8 +191,33 @@ impl View {
         }?;
         let base = NonNull::new(base).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
         Ok(Self {
-            mapping: Arc::new(Mapping { base, len_bytes }),
+            mapping: Arc::new(Mapping {
+                base,
+                len_bytes,
+                owner: None,
+            }),
             offset: 0,
+            len_bytes,
+        })
+    }
+
+    /// The part of `len_bytes` bytes at `offset` of memory that hosts share; `None` if that lies
+    /// outside, or the memory is not coherent: then its words are no words of [`word`](Self::word).
+    pub(crate) fn of(memory: &PortMemory, offset: usize, len_bytes: usize) -> Option<Self> {
+        let window = memory.window();
+        let all_bytes = window.len_bytes();
+        let is_inside = offset.is_multiple_of(8) && offset <= all_bytes && len_bytes <= all_bytes - offset;
+        if !is_inside || window.medium() != Medium::Coherent {
+            return None;
+        }
+        let mapping = Arc::new(Mapping {
+            base: NonNull::new(window.address().cast())?,
+            len_bytes: all_bytes,
+            owner: Some(memory.clone()),
+        });
+        Some(Self {
+            mapping,
+            offset,
             len_bytes,
         })
     }
@@ -239,6 +273,16 @@ impl Area {
     /// Maps `len_bytes` bytes of `file` for reading and writing. The file must be at least as long.
     pub(crate) fn map(file: &File, len_bytes: usize) -> io::Result<Self> {
         View::map_with(file, len_bytes, ProtFlags::READ | ProtFlags::WRITE).map(Self)
+    }
+
+    /// As [`View::of`], of memory that this host writes.
+    pub(crate) fn of(memory: &PortMemory, offset: usize, len_bytes: usize) -> Option<Self> {
+        View::of(memory, offset, len_bytes).map(Self)
+    }
+
+    /// The same part, for reading.
+    pub(crate) fn view(&self) -> View {
+        self.0.clone()
     }
 
     /// As [`View::part`].

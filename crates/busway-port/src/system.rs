@@ -4,10 +4,13 @@
 //! destination port in a partition that stands for that host; one that comes from elsewhere has its
 //! source port there. The gateway joins as these partitions ([`crate::carry`]), so the store needs
 //! no idea of hosts. Over a one-sided bus a sampling channel has a register in the other host's
-//! memory instead, which the source's processes write themselves. The partition for host `control`
+//! memory instead, which the source's processes write themselves, and a queuing channel may have
+//! queues in memory that both hosts share. The partition for host `control`
 //! is called `/control`: users' names have no `/`. Everything follows from the file alone, so all
 //! processes of a host come to the same. Called by the gateway, by partitions at their start and by
 //! the command line.
+
+mod shared_queue;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -67,6 +70,13 @@ impl Crossing {
             clock: self.clock,
         };
         std::iter::once(best).chain(self.fallbacks.iter().copied())
+    }
+
+    /// Whether the messages wait in queues in memory that both hosts share: the gateways have
+    /// nothing to do.
+    #[must_use]
+    pub fn has_shared_queues(&self) -> bool {
+        self.carrier == Carrier::Partition && !self.kind.is_sampling()
     }
 
     /// How the hosts compare times where the source's host writes the register in the other
@@ -270,13 +280,19 @@ fn channel_of(system: &System, host: &str, index: usize, channel: &file::Channel
     let here = channel.destinations.iter().copied().filter(is_here);
     let mut destinations: Vec<PortRef> = here.map(|at| name_of(system, at)).collect();
     let (mut copies, mut own_writers, mut landing) = (Vec::new(), Vec::new(), None);
+    let mut shared_queues = Vec::new();
     let (mut is_checked, mut clock) = (false, Clock::Monotonic);
     let far = |crossing: &Crossing| match crossing.carrier {
         Carrier::Partition => far_memory(system, host, index, channel, crossing),
         Carrier::Gateways | Carrier::Core => None,
     };
+    let shared = |crossing: &Crossing| shared_queue::shared_queues_of(system, host, index, crossing);
     let source = if is_here(&channel.source) {
         for crossing in crossings {
+            if crossing.has_shared_queues() {
+                shared_queues.extend(shared(&crossing));
+                continue;
+            }
             match far(&crossing) {
                 Some(copy) => copies.push(copy),
                 None => {
@@ -288,6 +304,9 @@ fn channel_of(system: &System, host: &str, index: usize, channel: &file::Channel
         name_of(system, channel.source)
     } else {
         let crossing = crossings.into_iter().next()?;
+        if crossing.has_shared_queues() {
+            shared_queues = shared(&crossing);
+        }
         landing = far(&crossing);
         is_checked = has_checked_register(system, host, &crossing);
         if crossing.register_clock() == Some(file::Clock::Ptp) {
@@ -302,6 +321,7 @@ fn channel_of(system: &System, host: &str, index: usize, channel: &file::Channel
         copies,
         own_writers,
         landing,
+        shared_queues,
         slots: channel.slots.map_or(4, |slots| slots as usize),
         is_checked,
         when_full: channel.when_full.unwrap_or(WhenFull::Wait),

@@ -14,7 +14,7 @@ use busway_port::for_loom::{
 };
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::thread;
 
 /// The lock's word, what it guards, and who of members 1 to 3 is dead.
@@ -198,6 +198,83 @@ fn who_goes_to_sleep_sees_the_event_or_is_seen_by_who_causes_it() {
 #[should_panic(expected = "asleep for ever")]
 fn going_to_sleep_without_the_fences_is_caught() {
     meet(false);
+}
+
+/// As [`meet`], between hosts that share the queue: who waits copies the number of those who wait
+/// into the shared memory, where the other host looks (`announce_waiters`).
+fn meet_in_shared_memory(is_announced_first: bool) {
+    explore(move || {
+        let shared = Shared::new();
+        let (event, announced) = (3, 4);
+        let sender = shared.clone();
+        let thread = thread::spawn(move || {
+            sender.words[event].store(1, Ordering::Relaxed);
+            is_anybody_there(&sender.words[announced])
+        });
+        let waiters = Waiters(&*shared);
+        waiters.arrive(&member(&shared, 1), 0).expect("a free place");
+        let announce = || shared.words[announced].store(waiters.waiting(), Ordering::Relaxed);
+        if is_announced_first {
+            announce();
+        }
+        before_last_look();
+        if !is_announced_first {
+            announce();
+        }
+        let seen = shared.words[event].load(Ordering::Relaxed) == 1;
+        let woken = thread.join().unwrap();
+        assert!(seen || woken, "asleep for ever");
+    });
+}
+
+#[test]
+fn who_goes_to_sleep_at_a_shared_queue_sees_the_event_or_is_seen_by_the_other_host() {
+    meet_in_shared_memory(true);
+}
+
+#[test]
+#[should_panic(expected = "asleep for ever")]
+fn announcing_a_sleep_after_the_last_look_is_caught() {
+    meet_in_shared_memory(false);
+}
+
+/// The source ends a session and writes the ring again, while the destination copies a message of
+/// it (`begin_anew`, `is_same`). What the destination accepts is whole.
+fn end_a_session(is_careful: bool) {
+    explore(move || {
+        let shared = Shared::new();
+        let (session, ring) = (3, 4);
+        shared.words[session].store(1, Ordering::Relaxed);
+        shared.words[ring].store(10, Ordering::Relaxed);
+        let source = shared.clone();
+        let thread = thread::spawn(move || {
+            source.words[session].store(0, Ordering::Relaxed);
+            if is_careful {
+                fence(Ordering::Release);
+            }
+            source.words[ring].store(20, Ordering::Relaxed);
+            source.words[session].store(2, Ordering::Release);
+        });
+        let met = shared.words[session].load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        let copied = shared.words[ring].load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        let is_same = shared.words[session].load(Ordering::Relaxed) == met;
+        thread.join().unwrap();
+        assert!(met != 1 || !is_same || copied == 10, "of two sessions");
+        assert!(met != 2 || copied == 20, "of two sessions");
+    });
+}
+
+#[test]
+fn message_copied_while_its_session_ends_is_rejected() {
+    end_a_session(true);
+}
+
+#[test]
+#[should_panic(expected = "of two sessions")]
+fn ending_a_session_without_the_fence_is_caught() {
+    end_a_session(false);
 }
 
 #[test]

@@ -1,11 +1,12 @@
-//! Channels in memory that two hosts see: the registers of sampling channels, and the queues of
-//! cores; which channels have one, and where it lies.
+//! Channels in memory that two hosts see: the registers of sampling channels, shared queues, and
+//! the queues of cores; which channels have one, and where it lies.
 //!
 //! Contract: follows from the system file alone, so both hosts of a link come to the same. Over a
 //! one-sided bus each host sets a part of the memory that the other one writes aside
 //! ([`busway_transport::one_sided`]); the sampling channels that take this bus get their registers
 //! there, in the order of the file, as long as there is room. The others are moved by the gateways.
-//! A queuing channel with a core, where no gateway runs, has there what each of its ends writes
+//! So do the queuing channels of [`shared_queue`](crate::shared_queue). A queuing channel with a
+//! core, where no gateway runs, has there what each of its ends writes
 //! ([`busway_transport::core_queue`]). Called by [`route`](crate::route), by the links (how much is
 //! set aside) and by the ports.
 
@@ -17,6 +18,7 @@ use busway_transport::core_queue::END_BYTES;
 use crate::System;
 use crate::ports::{Channel, PortKind};
 use crate::route::{hops_between, host_of};
+use crate::shared_queue::SharedQueue;
 
 /// Registers begin at multiples of this, in bytes: CPUs fetch lines in pairs.
 const ALIGNMENT_BYTES: u64 = 128;
@@ -52,6 +54,8 @@ pub struct PortArea {
     pub registers: Vec<FarRegister>,
     /// In the order of the file.
     pub queues: Vec<FarQueue>,
+    /// In the order of the file, those of one channel in the order of its destinations.
+    pub shared_queues: Vec<SharedQueue>,
     /// What they need, in bytes.
     pub bytes: u64,
 }
@@ -67,10 +71,14 @@ impl System {
         for (index, channel) in self.channels.iter().enumerate() {
             let register = self.far_layout(channel, link, bus, writer);
             let queue = self.queue_part(channel, link, bus, writer);
-            let len_bytes = match (&register, &queue) {
-                (Some(layout), _) => layout.required_bytes(),
-                (None, Some((_, len_bytes))) => *len_bytes,
-                (None, None) => continue,
+            let shared = self.shared_queue_parts(index, (link, bus, writer), (area.bytes, ALIGNMENT_BYTES));
+            let len_bytes = match (&register, &queue, shared.last()) {
+                (Some(layout), ..) => layout.required_bytes(),
+                (None, Some((_, len_bytes)), _) => *len_bytes,
+                (None, None, Some(last)) => {
+                    (last.offset_bytes - area.bytes as usize).saturating_add(last.len_bytes)
+                }
+                (None, None, None) => continue,
             };
             let bytes = (len_bytes as u64).next_multiple_of(ALIGNMENT_BYTES);
             // A smaller one behind it may still fit.
@@ -89,6 +97,7 @@ impl System {
                 len_bytes,
                 layout,
             }));
+            area.shared_queues.extend(shared);
             area.bytes += bytes;
         }
         area

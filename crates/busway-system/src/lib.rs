@@ -40,6 +40,7 @@ mod pattern;
 mod ports;
 mod read;
 mod route;
+pub mod shared_queue;
 pub mod slots;
 mod xml;
 

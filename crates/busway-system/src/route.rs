@@ -62,8 +62,9 @@ pub enum Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Carrier {
-    /// The source's partition writes straight into the other host's memory, and no software runs
-    /// there.
+    /// The source's partition itself. A sampling channel: it writes the register in the other
+    /// host's memory, and no software runs there. A queuing channel: it sends into a queue in
+    /// memory that both hosts share ([`shared_queue`](crate::shared_queue)), and wakes the receiver.
     Partition,
     /// The gateways of both hosts.
     Gateways,
@@ -136,13 +137,31 @@ impl System {
         if !is_sampling && (self.is_core(here) || self.is_core(there)) {
             return Carrier::Core;
         }
-        if !is_sampling || !busway_buses::is_one_sided(bus) {
+        if !is_sampling {
+            return self.carrier_of_queue(channel, there, link, bus);
+        }
+        if !busway_buses::is_one_sided(bus) {
             return Carrier::Gateways;
         }
         let area = self.port_area(link, bus, here);
         // By the source, which no other channel has.
         let mut registers = area.registers.iter();
         if registers.any(|register| self.channels[register.channel].source == channel.source) {
+            Carrier::Partition
+        } else {
+            Carrier::Gateways
+        }
+    }
+
+    /// The source's partition, if both hosts have room for their parts of the queue.
+    fn carrier_of_queue(&self, channel: &Channel, there: &str, link: usize, bus: &str) -> Carrier {
+        let has_part = |writer: &str| {
+            let queues = self.port_area(link, bus, writer).shared_queues;
+            let mut channels = queues.iter().map(|queue| &self.channels[queue.channel]);
+            channels.any(|known| known.source == channel.source)
+        };
+        let here = host_of(self, channel.source);
+        if self.may_share_queue(channel, there, link, bus) && has_part(here) && has_part(there) {
             Carrier::Partition
         } else {
             Carrier::Gateways

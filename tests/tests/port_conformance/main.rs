@@ -7,7 +7,8 @@
 //!
 //! What differs by nature between one host and two is a number of the bench, and the rules take it
 //! into account:
-//! - a full queue fills the one on the sender's host before the sender notices (`HELD_BACK`);
+//! - where gateways move messages, a full queue fills the one on the sender's host before the sender
+//!   notices (`HELD_BACK`);
 //! - stamps are set back by the error to which hosts know each other's clocks (`STAMP_ERROR_NS`).
 //!
 //! What holds inside one host only: that a message is there when the service that sent it returns,
@@ -69,6 +70,9 @@ mod queuing;
 mod sampling;
 
 trait Over {
+    /// See [`Bench::HELD_BACK`].
+    const HELD_BACK: usize = shared::DEPTH;
+
     fn bus() -> Bus;
 }
 
@@ -78,6 +82,9 @@ struct Udp;
 struct Named;
 
 impl Over for Memory {
+    /// Both hosts share the queue.
+    const HELD_BACK: usize = 0;
+
     fn bus() -> Bus {
         Bus::Memory
     }
@@ -110,7 +117,7 @@ struct TwoHosts<B> {
 impl<B: Over> Bench for TwoHosts<B> {
     type Process = OnAHost;
 
-    const HELD_BACK: usize = shared::DEPTH;
+    const HELD_BACK: usize = B::HELD_BACK;
 
     /// A second: the error is the time that a question to the other gateway takes, which a busy
     /// machine may stretch.

@@ -23,6 +23,11 @@ const SLEEP_NS: i64 = 100_000_000;
 /// have been killed.
 const NEXT_IN_LINE_NS: i64 = 1_000_000;
 
+/// Bounds of the sleep at a port that nobody is known to wake, since the other end may be on another
+/// kernel, in ns; and its share of the time waited so far.
+const LOOK_NS: [i64; 2] = [50_000, 1_000_000];
+const LOOK_SHARE: i64 = 16;
+
 /// What RECEIVE_QUEUING_MESSAGE returned with a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Received {
@@ -142,6 +147,7 @@ pub fn send_queuing_message(
             attempt: &attempt,
             is_possible: &|| writers.has_room(),
             event: &|| writers.full_word(),
+            is_woken: &|| writers.is_woken(),
         };
         turn.take(time_out)?;
         port.ringers.ring();
@@ -185,6 +191,7 @@ pub fn receive_queuing_message(
             },
             is_possible: &|| reader.has_message(),
             event: &|| Some(reader.published_word()),
+            is_woken: &|| reader.is_woken(),
         }
         .take(time_out)?,
         _ => Turn {
@@ -193,6 +200,7 @@ pub fn receive_queuing_message(
             attempt: &|| None,
             is_possible: &|| false,
             event: &|| None,
+            is_woken: &|| true,
         }
         .take(time_out)?,
     };
@@ -267,6 +275,8 @@ struct Turn<'t, T> {
     is_possible: &'t dyn Fn() -> bool,
     /// The word that changes when it becomes possible, and its value; `None` if it never will.
     event: &'t dyn Fn() -> Option<(&'t AtomicU64, u64)>,
+    /// Whether whoever makes it possible is known to wake the sleepers of that word.
+    is_woken: &'t dyn Fn() -> bool,
 }
 
 impl<'t, T> Turn<'t, T> {
@@ -310,12 +320,14 @@ impl<'t, T> Turn<'t, T> {
     fn wait(&self, mut lock: Guard<'t, Members>, deadline_ns: i64) -> Result<T, Refusal> {
         let waiters = self.port.waiters();
         let (incarnation, mut place) = (self.partition.incarnation(), None);
+        let begun_ns = Clock::Monotonic.now_ns();
         loop {
             if self.partition.incarnation() != incarnation {
                 // The restart has emptied the table: the place may be another's by now.
                 return Err(Refusal::InvalidMode);
             }
             place = place.or_else(|| waiters.arrive(self.members(), self.priority()));
+            self.port.announce_waiters();
             before_last_look();
             let event = (self.event)();
             let is_my_turn = place.is_some() && waiters.first_alive(self.members()) == place;
@@ -333,16 +345,13 @@ impl<'t, T> Turn<'t, T> {
             crash::step("waiting");
             let longest_ns = if is_possible || place.is_none() {
                 NEXT_IN_LINE_NS
-            } else {
+            } else if (self.is_woken)() {
                 SLEEP_NS
+            } else {
+                let [least_ns, most_ns] = LOOK_NS;
+                ((now_ns - begun_ns) / LOOK_SHARE).clamp(least_ns, most_ns)
             };
-            let until_ns = deadline_ns.min(now_ns.saturating_add(longest_ns));
-            match event {
-                Some((word, seen)) => sys::futex_wait(word, seen, until_ns),
-                None => {
-                    std::thread::sleep(std::time::Duration::from_nanos((until_ns - now_ns).max(0) as u64))
-                }
-            }
+            sleep(event, now_ns, deadline_ns.min(now_ns.saturating_add(longest_ns)));
             lock = self.partition.lock(self.port);
         }
     }
@@ -352,6 +361,7 @@ impl<'t, T> Turn<'t, T> {
         let waiters = self.port.waiters();
         if let Some(place) = place {
             waiters.leave(place);
+            self.port.announce_waiters();
         }
         if waiters.waiting() > 0
             && let Some((word, _)) = event
@@ -359,4 +369,20 @@ impl<'t, T> Turn<'t, T> {
             sys::futex_wake(word, i32::MAX);
         }
     }
+}
+
+/// Sleeps from `now_ns` to `until_ns` of `CLOCK_MONOTONIC`, unless `event` comes before.
+fn sleep(event: Option<(&AtomicU64, u64)>, now_ns: i64, until_ns: i64) {
+    let sleeps = |(word, seen)| sys::futex_wait(word, seen, until_ns);
+    if event.is_some_and(sleeps) {
+        return;
+    }
+    let longest_ns = if event.is_some() {
+        // The memory of a device: nobody can wake who sleeps at one of its words.
+        LOOK_NS[1]
+    } else {
+        i64::MAX
+    };
+    let sleep_ns = (until_ns - now_ns).clamp(0, longest_ns);
+    std::thread::sleep(std::time::Duration::from_nanos(sleep_ns as u64));
 }

@@ -128,6 +128,10 @@ impl Ringers {
     pub(crate) fn of(store: &Store, reference: &PortRef) -> Result<Self, StoreError> {
         let mut ringers = Vec::new();
         for channel in &store.module().channels {
+            if channel.has_shared_source() {
+                // The gateway has nothing to do for it.
+                continue;
+            }
             let ends = if channel.source == *reference {
                 channel.destinations.as_slice()
             } else if channel.destinations.contains(reference) {

@@ -285,7 +285,7 @@ pub(crate) fn between(before: u64, number: u64) -> u64 {
 /// A number for the running kernel and its view of `CLOCK_MONOTONIC` (time namespaces shift it):
 /// equal numbers, equal clocks. Drawn at random if the kernel does not say; then nobody has the
 /// same.
-fn boot() -> u64 {
+pub(super) fn boot() -> u64 {
     static BOOT: OnceLock<u64> = OnceLock::new();
     *BOOT.get_or_init(|| {
         let Ok(boot) = std::fs::read("/proc/sys/kernel/random/boot_id") else {

@@ -4,10 +4,13 @@
 //! the partition lies in the partition's file and is the same for all its processes. Called by
 //! [`crate::apex`].
 
+mod carried_queue;
 pub(crate) mod far;
 mod members;
 pub(crate) mod queuing;
 pub(crate) mod sampling;
+mod session;
+pub(crate) mod shared_queue;
 pub(crate) mod wire;
 
 use std::path::PathBuf;
@@ -93,6 +96,16 @@ impl Port {
     /// Who waits at the port.
     pub(crate) fn waiters(&self) -> Waiters<'_, Area> {
         Waiters(&self.table)
+    }
+
+    /// Tells the other hosts that share the port's queues how many processes wait here. Under the
+    /// port's lock, after each change of [`waiters`](Self::waiters).
+    pub(crate) fn announce_waiters(&self) {
+        match &self.end {
+            End::QueuingSource(writers) => writers.announce(self.waiters().waiting()),
+            End::QueuingDestination(reader) => reader.announce(self.waiters().waiting()),
+            _ => {}
+        }
     }
 
     /// Repairs what a killed holder of the lock has left. Each process that takes the lock over
@@ -319,6 +332,7 @@ fn incarnation_of(body: &Area) -> u64 {
 fn begin_incarnation(body: &Area, ports: &[Port], incarnation: u64, mode: u64, condition: Option<u64>) {
     for port in ports {
         port.waiters().clear();
+        port.announce_waiters();
         port.area.word(port::LAST_VALIDITY).store(0, Ordering::Relaxed);
     }
     let condition = if incarnation == 1 {

@@ -1,21 +1,26 @@
-//! The two ends of a queuing channel inside one host.
+//! The two ends of a queuing channel: inside one host, or between hosts that share the memory of the
+//! queue.
 //!
 //! Contract: for each destination a ring of `busway-core`. Its producer is the holder of the source
 //! port's lock, its consumer the holder of the destination port's lock. Their positions are in
 //! shared memory, so that the next holder continues from there. An end never waits; [`crate::apex`]
 //! waits with the words that [`QueueWriters::full_word`] and [`QueueReader::published_word`] name.
-//! Called by [`crate::apex`].
+//! Called by [`crate::apex`]. What a gateway does with a queue is in [`super::carried_queue`].
 //!
 //! A message is in the queue from its commit word on, and out of it from the consumer's record on:
 //! a process killed in between loses nothing and repeats nothing that a service had returned.
+//!
+//! Where the other end is on another host, both ends first agree on a session
+//! ([`super::shared_queue`]).
 
-use busway_core::ring::{Position, PushError, RingConsumer, RingProducer};
+use busway_core::ring::{CREDIT_BYTES, Position, PushError, RingConsumer, RingProducer};
 use busway_core::{LINE_BYTES, Window};
 
+use super::shared_queue::{SharedDestination, SharedSource};
 use crate::config::{Clock, WhenFull};
 use crate::counters::{Counter, Counting};
 use crate::crash::{self, Steps};
-use crate::store::layout::{OutletLayout, Record, port, writer};
+use crate::store::layout::{OutletLayout, RECORD_BYTES, Record, port, writer};
 use crate::sync::{AtomicU64, Ordering};
 use crate::sys::{self, Area, View};
 use crate::waiters::is_anybody_there;
@@ -30,9 +35,6 @@ const CREDIT_DATA: usize = 8;
 /// visible.
 const CREDIT_SPINS: u32 = 1000;
 
-/// Messages are compared in pieces of this length.
-const PIECE_BYTES: usize = 1024;
-
 /// The sending end: one writer a destination.
 #[derive(Debug)]
 pub(crate) struct QueueWriters {
@@ -45,25 +47,33 @@ pub(crate) struct QueueWriters {
 #[derive(Debug)]
 pub(crate) struct QueueWriter {
     /// The writer's words, which this side writes.
-    control: Area,
+    pub(super) control: Area,
     /// Lines and data, which this side writes.
-    ring: Window,
-    _ring: Area,
-    /// The destination port's part of its partition's file, which the other side writes.
-    far: View,
-    credit: Window,
-    layout: OutletLayout,
+    pub(super) ring: Window,
+    pub(super) ring_area: Area,
+    /// How many processes wait for a message; the other side writes it.
+    pub(super) waiting: View,
+    /// The ring's credits, which the other side writes.
+    pub(super) credit: Window,
+    pub(super) credit_words: View,
+    pub(super) layout: OutletLayout,
+    /// In memory that another host shares.
+    pub(super) shared: Option<SharedSource>,
 }
 
 impl QueueWriter {
-    pub(crate) fn new(control: Area, ring: Area, far: View, layout: OutletLayout) -> Self {
+    /// Inside the host: `far` is the destination port's part of its partition's file.
+    pub(crate) fn new(control: Area, ring: Area, far: &View, layout: OutletLayout) -> Self {
+        let credit_words = far.part(port::CREDIT, CREDIT_BYTES);
         Self {
             control,
             ring: ring.window(),
-            _ring: ring,
-            credit: far.part(port::CREDIT, busway_core::ring::CREDIT_BYTES).window(),
-            far,
+            ring_area: ring,
+            waiting: far.part(port::WAITERS, 8),
+            credit: credit_words.window(),
+            credit_words,
             layout,
+            shared: None,
         }
     }
 
@@ -77,9 +87,24 @@ impl QueueWriter {
     /// Messages sent and not yet received. What the other side says is believed as far as it is
     /// possible.
     fn in_queue(&self) -> u64 {
-        let released = self.far.word(port::CREDIT + CREDIT_LINES).load(Ordering::Relaxed);
+        let released = self.released().line;
         let sent = self.record().load().line;
         sent.wrapping_sub(released).min(self.layout.ring.lines() as u64)
+    }
+
+    /// What the other side says to have released.
+    fn released(&self) -> Position {
+        if self.shared.as_ref().is_some_and(|shared| !shared.is_met()) {
+            return Position::at_start(0);
+        }
+        // Acquire: lines before data, against the order in which they are written, so the payload's
+        // credit is never behind.
+        let word = |offset| self.credit_words.word(offset).load(Ordering::Acquire);
+        let line = word(CREDIT_LINES);
+        Position {
+            line,
+            data: word(CREDIT_DATA),
+        }
     }
 
     fn has_room(&self) -> bool {
@@ -91,7 +116,11 @@ impl QueueWriter {
     fn push(&self, message: &[u8], time_ns: u64) -> bool {
         let record = self.record();
         let memory = Steps(self.ring.clone());
-        let producer = RingProducer::resume(memory, self.layout.ring, record.load(), self.credit.clone());
+        let credit = match &self.shared {
+            Some(shared) if !shared.is_met() => shared.no_credit(),
+            _ => &self.credit,
+        };
+        let producer = RingProducer::resume(memory, self.layout.ring, record.load(), credit.clone());
         let Ok(mut producer) = producer else {
             return false;
         };
@@ -125,22 +154,30 @@ impl QueueWriter {
     /// impossible: then a process of this partition has damaged the channel, or the destination its
     /// credits, and without this no message would ever pass again.
     fn settle(&self) {
-        let credit = |offset| self.far.word(port::CREDIT + offset).load(Ordering::Acquire);
-        // Lines before data, against the order in which they are written: the payload's credit is
-        // never behind.
-        let line = credit(CREDIT_LINES);
-        let data = credit(CREDIT_DATA);
+        self.begin();
+        let Position { line, data } = self.released();
         let (ring, stands) = (self.layout.ring, self.record().load());
         let is_possible = stands.line.wrapping_sub(line) <= ring.lines() as u64
             && stands.data.wrapping_sub(data) <= ring.data_bytes() as u64
             && is_aligned(stands.data);
-        if !is_possible && is_aligned(data) {
+        // Another host may have damaged both ends: a receiver whose own position is impossible goes on
+        // where this end stands.
+        if !is_possible && (is_aligned(data) || self.shared.is_some()) {
+            let data = data & !(LINE_BYTES as u64 - 1);
             self.stand(Position { line, data });
+        }
+    }
+
+    /// Begins a session, if the queue lies in memory that another host shares and is in none.
+    fn begin(&self) {
+        if let Some(shared) = &self.shared {
+            shared.begin(&self.control, &self.ring_area, &self.layout.ring);
         }
     }
 
     /// Puts the record behind a message that a sender had committed when it died.
     fn recover(&self) {
+        self.begin();
         let position = self.record().load();
         // Reads the ring as the consumer would. It writes no credits, so the window that it is
         // given for them does not matter.
@@ -156,14 +193,16 @@ impl QueueWriter {
     }
 
     fn overflow(&self, messages: u64) {
-        self.control
-            .word(writer::OVERFLOWS)
-            .fetch_add(messages, Ordering::Relaxed);
+        // Under the port's lock, so nobody else counts. No locked instruction: the memory may be
+        // shared with another machine.
+        let overflows = self.control.word(writer::OVERFLOWS);
+        let count = overflows.load(Ordering::Relaxed).wrapping_add(messages);
+        overflows.store(count, Ordering::Relaxed);
     }
 
     /// Wakes a process that waits at the destination for a message.
     fn wake(&self) {
-        if is_anybody_there(self.far.word(port::WAITERS)) {
+        if is_anybody_there(self.waiting.word(0)) {
             sys::futex_wake(self.control.word(writer::PUBLISHED), i32::MAX);
         }
     }
@@ -255,8 +294,22 @@ impl QueueWriters {
             .iter()
             .find(|writer| !writer.has_room())
             .or(self.writers.first())?;
-        let word = writer.far.word(port::CREDIT + CREDIT_LINES);
+        let word = writer.credit_words.word(CREDIT_LINES);
         Some((word, word.load(Ordering::Relaxed)))
+    }
+
+    /// Whether whoever makes room is known to wake the sender.
+    pub(crate) fn is_woken(&self) -> bool {
+        self.shared().all(SharedSource::is_woken)
+    }
+
+    /// Tells other hosts how many processes wait for room.
+    pub(crate) fn announce(&self, waiting: u64) {
+        self.shared().for_each(|shared| shared.announce(waiting));
+    }
+
+    fn shared(&self) -> impl Iterator<Item = &SharedSource> {
+        self.writers.iter().filter_map(|writer| writer.shared.as_ref())
     }
 }
 
@@ -264,15 +317,20 @@ impl QueueWriters {
 #[derive(Debug)]
 pub(crate) struct QueueReader {
     /// The writer's words, which the other side writes.
-    control: View,
-    ring: Window,
-    _ring: View,
-    /// The source port's part of its partition's file, which the other side writes.
-    far: View,
+    pub(super) control: View,
+    pub(super) ring: Window,
+    pub(super) _ring: View,
+    /// How many processes wait for room; the other side writes it.
+    pub(super) waiting: View,
     /// This port's part of its partition's file.
-    area: Area,
-    credit: Window,
-    layout: OutletLayout,
+    pub(super) area: Area,
+    /// Where the consumer stands, and the ring's credits, which this side writes.
+    pub(super) consumer_words: Area,
+    pub(super) credit: Window,
+    pub(super) credit_words: Area,
+    pub(super) layout: OutletLayout,
+    /// In memory that another host shares.
+    pub(super) shared: Option<SharedDestination>,
 }
 
 /// A message taken from the queue.
@@ -284,36 +342,49 @@ pub(crate) struct Taken {
 }
 
 impl QueueReader {
-    pub(crate) fn new(control: View, ring: View, far: View, area: &Area, layout: OutletLayout) -> Self {
+    /// Inside the host: `far` is the source port's part of its partition's file, `area` this
+    /// port's.
+    pub(crate) fn new(control: View, ring: View, far: &View, area: &Area, layout: OutletLayout) -> Self {
+        let credit_words = area.part(port::CREDIT, CREDIT_BYTES);
         Self {
             control,
             ring: ring.window(),
             _ring: ring,
-            far,
-            credit: area.part(port::CREDIT, busway_core::ring::CREDIT_BYTES).window(),
+            waiting: far.part(port::WAITERS, 8),
             area: area.clone(),
+            consumer_words: area.part(port::CONSUMER, RECORD_BYTES),
+            credit: credit_words.window(),
+            credit_words,
             layout,
+            shared: None,
         }
     }
 
-    fn record(&self) -> Record<'_> {
+    pub(super) fn record(&self) -> Record<'_> {
         Record {
-            area: &self.area,
-            offset: port::CONSUMER,
+            area: &self.consumer_words,
+            offset: 0,
         }
     }
 
-    fn consumer(&self) -> Option<RingConsumer<Window>> {
+    /// The credit word at `offset`.
+    pub(super) fn credit_word(&self, offset: usize) -> &AtomicU64 {
+        self.credit_words.word(offset)
+    }
+
+    pub(super) fn consumer(&self) -> Option<RingConsumer<Window>> {
         self.consumer_at(self.record().load())
     }
 
-    fn consumer_at(&self, position: Position) -> Option<RingConsumer<Window>> {
+    pub(super) fn consumer_at(&self, position: Position) -> Option<RingConsumer<Window>> {
         RingConsumer::resume(self.ring.clone(), self.layout.ring, position, self.credit.clone()).ok()
     }
 
     /// Writes the credits that a dead receiver owed; called by the process that took the lock over.
     pub(crate) fn recover(&self) {
-        if let Some(mut consumer) = self.consumer() {
+        if self.meet()
+            && let Some(mut consumer) = self.consumer()
+        {
             let _ = consumer.flush_credits();
             self.wake();
         }
@@ -322,6 +393,9 @@ impl QueueReader {
     /// Takes the first message into `buffer`, which is as long as the longest, for the holder of
     /// the port's lock. `None` if there is none, or if the ring is damaged.
     pub(crate) fn take(&self, buffer: &mut [u8]) -> Option<Taken> {
+        if !self.meet() {
+            return None;
+        }
         let mut consumer = self.consumer()?;
         let Ok(Some(message)) = consumer.peek() else {
             self.skip_damage();
@@ -329,6 +403,9 @@ impl QueueReader {
         };
         consumer.copy(0, buffer.get_mut(..message.len_bytes)?).ok()?;
         crash::step("copied");
+        if !self.is_same() {
+            return None;
+        }
         consumer.release_later();
         self.record().store(consumer.position());
         crash::step("taken");
@@ -345,7 +422,8 @@ impl QueueReader {
     /// Discards what no receiver can take, if the queue [`is_damaged`](Self::is_damaged); for the
     /// holder of the port's lock. The next message reports it as an overflow.
     pub(crate) fn skip_damage(&self) {
-        let Some((lines, there)) = self.damage() else {
+        let Some((lines, there)) = self.damage().filter(|_| self.is_same()) else {
+            self.renew_credits();
             return;
         };
         self.record().store(there);
@@ -373,13 +451,23 @@ impl QueueReader {
         let is_possible = (1..=self.layout.ring.lines() as u64).contains(&lines)
             && there.data.wrapping_sub(here.data) <= self.layout.ring.data_bytes() as u64
             && is_aligned(there.data);
+        // Another host may have damaged this end's position too. One message ahead is possible: the
+        // sender was killed between its commit and its record.
+        let is_lost = self.shared.is_some()
+            && !is_possible
+            && here != there
+            && !(lines == u64::MAX && is_aligned(here.data))
+            && is_aligned(there.data);
         // A look at the ring only now: a message before the position that the sender said is there,
         // unless it is damaged.
+        if is_lost && !self.has_message() {
+            return Some((1, there));
+        }
         (is_possible && !self.has_message()).then_some((lines, there))
     }
 
     /// Where the sender says to stand, if it did not move meanwhile.
-    fn sent(&self) -> Option<Position> {
+    pub(super) fn sent(&self) -> Option<Position> {
         // Acquire: partner is the Release in `Record::store`, which stands behind the commit words.
         // So a message before this position is there.
         let word = |offset| {
@@ -398,6 +486,9 @@ impl QueueReader {
 
     /// Empties the queue, for the holder of the port's lock.
     pub(crate) fn clear(&self) {
+        if !self.meet() {
+            return;
+        }
         let Some(mut consumer) = self.consumer() else {
             return;
         };
@@ -415,77 +506,6 @@ impl QueueReader {
         self.wake();
     }
 
-    /// Copies the message at `position`, or the first one, into `buffer`, which is as long as the
-    /// longest, and leaves it in the queue. Returns its length in bytes, its source time in ns and
-    /// the position behind it; `None` if there is none, or if the ring is damaged.
-    pub(crate) fn look(
-        &self,
-        position: Option<Position>,
-        buffer: &mut [u8],
-    ) -> Option<(usize, i64, Position)> {
-        let mut consumer = self.consumer_at(self.position_or(position))?;
-        let message = consumer.peek().ok()??;
-        consumer.copy(0, buffer.get_mut(..message.len_bytes)?).ok()?;
-        consumer.release_later();
-        Some((message.len_bytes, message.time_ns as i64, consumer.position()))
-    }
-
-    /// The position behind the message at `position`, or the first one, if it is `message` of
-    /// `time_ns`.
-    pub(crate) fn look_like(
-        &self,
-        position: Option<Position>,
-        message: &[u8],
-        time_ns: i64,
-    ) -> Option<Position> {
-        let mut consumer = self.consumer_at(self.position_or(position))?;
-        let next = consumer.peek().ok()??;
-        if next.len_bytes != message.len() || next.time_ns as i64 != time_ns {
-            return None;
-        }
-        let mut piece = [0; PIECE_BYTES];
-        for (index, part) in message.chunks(PIECE_BYTES).enumerate() {
-            let piece = &mut piece[..part.len()];
-            consumer.copy(index * PIECE_BYTES, piece).ok()?;
-            if piece != part {
-                return None;
-            }
-        }
-        consumer.release_later();
-        Some(consumer.position())
-    }
-
-    fn position_or(&self, position: Option<Position>) -> Position {
-        position.unwrap_or_else(|| self.record().load())
-    }
-
-    /// Number of the message behind `position`, or of the first one, whether it is there or not.
-    pub(crate) fn number_at(&self, position: Option<Position>) -> u64 {
-        self.position_or(position).line.wrapping_add(1)
-    }
-
-    /// Takes `messages` out of the queue that were [`look`](Self::look)ed at, for the holder of the
-    /// port's lock.
-    pub(crate) fn skip(&self, messages: u64) {
-        let Some(mut consumer) = self.consumer() else {
-            return;
-        };
-        for _ in 0..messages {
-            if !matches!(consumer.peek(), Ok(Some(_))) {
-                break;
-            }
-            consumer.release_later();
-        }
-        self.record().store(consumer.position());
-        let _ = consumer.flush_credits();
-        self.wake();
-    }
-
-    /// Where the first message stands. Its line counts the messages taken so far.
-    pub(crate) fn position(&self) -> Position {
-        self.record().load()
-    }
-
     /// Whether there were overflows that no receiver knew of; from now on one does.
     fn tell_overflows(&self) -> bool {
         let overflows = self.overflows();
@@ -497,21 +517,29 @@ impl QueueReader {
         is_news
     }
 
-    /// Messages lost for want of room, ever.
+    /// Messages lost for want of room, ever, or with the end of a session.
     pub(crate) fn overflows(&self) -> u64 {
+        if self.shared.as_ref().is_some_and(|shared| !shared.has_begun()) {
+            return 0;
+        }
         self.control.word(writer::OVERFLOWS).load(Ordering::Relaxed)
     }
 
     /// Whether a message waits.
     pub(crate) fn has_message(&self) -> bool {
-        self.consumer()
-            .is_some_and(|mut consumer| matches!(consumer.peek(), Ok(Some(_))))
+        let has_one = |mut consumer: RingConsumer<Window>| matches!(consumer.peek(), Ok(Some(_)));
+        self.meet() && self.consumer().is_some_and(has_one)
     }
 
     /// Messages in the queue.
     pub(crate) fn in_queue(&self) -> u64 {
         let published = self.control.word(writer::PUBLISHED).load(Ordering::Relaxed);
-        let in_queue = published.wrapping_sub(self.record().load().line);
+        let taken = match &self.shared {
+            Some(shared) if !shared.has_begun() => return 0,
+            Some(shared) if !shared.is_met() => 0,
+            _ => self.record().load().line,
+        };
+        let in_queue = published.wrapping_sub(taken);
         // A sender may have been killed between its commit and this word: then a receiver is ahead
         // of it.
         if in_queue > self.layout.depth as u64 {
@@ -527,10 +555,22 @@ impl QueueReader {
         (word, word.load(Ordering::Relaxed))
     }
 
+    /// Whether whoever sends is known to wake the receiver.
+    pub(crate) fn is_woken(&self) -> bool {
+        self.shared.as_ref().is_none_or(SharedDestination::is_woken)
+    }
+
+    /// Tells another host how many processes wait for a message.
+    pub(crate) fn announce(&self, waiting: u64) {
+        if let Some(shared) = &self.shared {
+            shared.announce(waiting);
+        }
+    }
+
     /// Wakes a process that waits at the source for room.
-    fn wake(&self) {
-        if is_anybody_there(self.far.word(port::WAITERS)) {
-            sys::futex_wake(self.area.word(port::CREDIT + CREDIT_LINES), i32::MAX);
+    pub(super) fn wake(&self) {
+        if is_anybody_there(self.waiting.word(0)) {
+            sys::futex_wake(self.credit_words.word(CREDIT_LINES), i32::MAX);
         }
     }
 }

@@ -1,23 +1,27 @@
 //! Connects the ports of a partition with the channels of its module.
 //!
 //! Contract: maps for writing what the partition writes, its own file, the channels of its source
-//! ports and their registers in other hosts' memory, and everything else read-only. Called when a
-//! process joins.
+//! ports, their registers in other hosts' memory, and its parts of queues that other hosts share,
+//! and everything else read-only. Called when a process joins.
 
 use std::sync::Arc;
 
 use busway_core::{Window, register};
 use busway_transport::contract::PortMemory;
+use busway_transport::core_queue::Part;
 
 use super::far::{FarOrigin, FarWriter};
 use super::queuing::{QueueReader, QueueWriter, QueueWriters};
 use super::sampling::{Latest, Register};
+use super::shared_queue::{DestinationPart, SharedDestination, SharedSource, SourcePart};
 use super::{End, Port};
-use crate::config::{ChannelConfig, FarMemory, ModuleError, PartitionConfig, PortRef};
+use crate::config::{ChannelConfig, FarMemory, ModuleError, PartitionConfig, PortRef, SharedQueue};
 use crate::counters::Counting;
 use crate::doorbell::Ringers;
 use crate::own_writer;
-use crate::store::layout::{ChannelLayout, PartitionLayout, SamplingLayout, head, port, writer};
+use crate::store::layout::{
+    ChannelLayout, OutletLayout, PartitionLayout, SamplingLayout, head, port, writer,
+};
 use crate::store::{Store, StoreError};
 use crate::sys::{Area, ForkMark, View};
 use crate::system::is_other_host;
@@ -79,29 +83,39 @@ fn connect(
             }
             None => Latest::new(opened.view()?, layout.register, channel.clock),
         }),
+        (ChannelLayout::Queuing(_), true) if channel.has_shared_source() => End::Unconnected,
         (ChannelLayout::Queuing(layouts), true) => {
             let body = opened.area()?;
-            let mut writers = Vec::with_capacity(layouts.len());
-            for (layout, destination) in layouts.iter().zip(&channel.destinations) {
+            let mut writers = Vec::with_capacity(layouts.outlets.len() + layouts.shared);
+            for (layout, destination) in layouts.outlets.iter().zip(&channel.destinations) {
                 let control = body.part(layout.offset, writer::BYTES);
                 let ring = body.part(layout.offset + writer::BYTES, layout.ring.required_bytes());
                 let far = port_view(store, destination)?;
-                writers.push(QueueWriter::new(control, ring, far, *layout));
+                writers.push(QueueWriter::new(control, ring, &far, *layout));
+            }
+            for (index, queue) in channel.shared_queues.iter().enumerate() {
+                let words = body.part(layouts.shared_offset(), layouts.shared_bytes());
+                writers.push(shared_writer(channel, queue, &words, index)?);
             }
             End::QueuingSource(QueueWriters::new(writers, channel.when_full, channel.clock))
         }
         (ChannelLayout::Queuing(layouts), false) => {
-            let view = opened.view()?;
             let mine = channel
                 .destinations
                 .iter()
                 .position(|destination| destination == reference);
             // `uses` has found the port among them.
-            let layout = layouts[mine.unwrap_or_default()];
+            let mine = mine.unwrap_or_default();
+            if channel.has_shared_source() {
+                let reader = shared_reader(channel, &channel.shared_queues[mine], area)?;
+                return Ok(End::QueuingDestination(reader));
+            }
+            let view = opened.view()?;
+            let layout = layouts.outlets[mine];
             let control = view.part(layout.offset, writer::BYTES);
             let ring = view.part(layout.offset + writer::BYTES, layout.ring.required_bytes());
             let far = port_view(store, &channel.source)?;
-            End::QueuingDestination(QueueReader::new(control, ring, far, area, layout))
+            End::QueuingDestination(QueueReader::new(control, ring, &far, area, layout))
         }
     })
 }
@@ -120,6 +134,63 @@ fn copies(
             .ok_or_else(|| too_small(channel, far))
     })
     .collect()
+}
+
+/// The sending end of a queue in memory that another host shares. `words` are those of the channel
+/// in the store, `index` is the queue's place among the channel's.
+fn shared_writer(
+    channel: &ChannelConfig,
+    queue: &SharedQueue,
+    words: &Area,
+    index: usize,
+) -> Result<QueueWriter, StoreError> {
+    let own = map(channel, &queue.source, Area::of)?;
+    let other = map(channel, &queue.destination, View::of)?;
+    let (own, other) = (SourcePart::of(&own, &queue.layout), DestinationPart::of(&other));
+    let shared = SharedSource::new(&own, &other, words, index, queue.key);
+    Ok(QueueWriter::shared(own, other, outlet(queue), shared))
+}
+
+/// The receiving end of a queue in memory that another host shares; `area` is the port's part of
+/// its partition's file. The module has a queue for each destination.
+fn shared_reader(
+    channel: &ChannelConfig,
+    queue: &SharedQueue,
+    area: &Area,
+) -> Result<QueueReader, StoreError> {
+    let own = map(channel, &queue.destination, Area::of)?;
+    let other = map(channel, &queue.source, View::of)?;
+    let (own, other) = (DestinationPart::of(&own), SourcePart::of(&other, &queue.layout));
+    let shared = SharedDestination::new(&own, &other, queue.key);
+    Ok(QueueReader::shared(own, other, area, outlet(queue), shared))
+}
+
+/// The shape of a queue in memory that another host shares.
+pub(crate) fn outlet(queue: &SharedQueue) -> OutletLayout {
+    OutletLayout {
+        offset: 0,
+        ring: queue.layout,
+        depth: queue.max_messages,
+    }
+}
+
+/// Maps a part of a queue that two hosts share.
+pub(crate) fn map<A>(
+    channel: &ChannelConfig,
+    part: &Part,
+    of: impl Fn(&PortMemory, usize, usize) -> Option<A>,
+) -> Result<A, StoreError> {
+    let far = |reason| StoreError::Far {
+        channel: channel.name.clone(),
+        reason,
+    };
+    let memory = part.place.open().map_err(|error| far(error.to_string()))?;
+    of(&memory, part.offset_bytes, part.len_bytes).ok_or_else(|| {
+        far(format!(
+            "its queue does not fit the ports' part of {}: give both hosts the same system file",
+            part.place.source()
+        ))
+    })
 }
 
 /// A register that another host's partitions write: where it lies, and how its messages are read.

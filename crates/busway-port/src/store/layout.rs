@@ -67,7 +67,8 @@ pub(crate) mod port {
     pub(crate) const COUNTERS: usize = 128;
     /// u64, the store whose numbers the messages carry that cross to another host: at the sending
     /// host drawn once for the store, at the receiving host that of the last sender; 0 before.
-    /// Written by the gateway, as the words that follow. Under the lock.
+    /// Written by the gateway, as the words that follow. Under the lock. At a destination whose queue
+    /// another host shares: the session that was taken up last, written by its partition.
     pub(crate) const ORIGIN: usize = 208;
     /// u64, number of the last message from the other host that destinations were given.
     pub(crate) const DELIVERED: usize = 216;
@@ -125,6 +126,15 @@ pub(crate) mod copies {
     pub(crate) const WRITTEN: usize = 8;
 }
 
+/// What follows the queues in the store of a channel with queues in memory that other hosts share.
+/// Written by the partition with the source port, under the port's lock.
+pub(crate) mod shared {
+    /// Credit words that nobody writes: 0, as before anything was received.
+    pub(crate) const NO_CREDIT: usize = 0;
+    /// u64 a queue: its session (module `shared_queue`); 0 before the first message.
+    pub(crate) const SESSIONS: usize = super::CREDIT_BYTES;
+}
+
 /// A partition's body.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PartitionLayout {
@@ -150,8 +160,8 @@ impl PartitionLayout {
 pub(crate) enum ChannelLayout {
     /// The register, and what its far copies need.
     Sampling(SamplingLayout),
-    /// For each destination an writer and a ring.
-    Queuing(Vec<OutletLayout>),
+    /// The queues in the store, and what those in memory that another host shares need.
+    Queuing(QueuingLayout),
 }
 
 /// A sampling channel's body.
@@ -187,6 +197,35 @@ impl SamplingLayout {
         } else {
             self.copies_offset() + self.copies_bytes()
         }
+    }
+}
+
+/// A queuing channel's body.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct QueuingLayout {
+    /// For each destination in the store a writer and a ring.
+    pub(crate) outlets: Vec<OutletLayout>,
+    /// Queues in memory that other hosts share: [`shared`] words follow.
+    pub(crate) shared: usize,
+}
+
+impl QueuingLayout {
+    /// Where [`shared`] begins.
+    pub(crate) fn shared_offset(&self) -> usize {
+        self.outlets.last().map_or(0, |last| {
+            last.offset + writer::BYTES + last.ring.required_bytes().next_multiple_of(128)
+        })
+    }
+
+    pub(crate) fn shared_bytes(&self) -> usize {
+        if self.shared == 0 {
+            return 0;
+        }
+        (shared::SESSIONS + 8 * self.shared).next_multiple_of(128)
+    }
+
+    fn body_bytes(&self) -> usize {
+        self.shared_offset() + self.shared_bytes()
     }
 }
 
@@ -231,6 +270,9 @@ impl ChannelLayout {
                 has_landing: channel.landing.is_some(),
             }));
         }
+        if channel.has_shared_source() {
+            return Ok(Self::Queuing(QueuingLayout::default()));
+        }
         let mut offset = 0_usize;
         let mut writers = Vec::new();
         for destination in &channel.destinations {
@@ -244,18 +286,22 @@ impl ChannelLayout {
                 .and_then(|bytes| bytes.checked_add(offset + writer::BYTES))
                 .ok_or_else(|| size("its queues are too deep".into()))?;
         }
-        Ok(Self::Queuing(writers))
+        Ok(Self::Queuing(QueuingLayout {
+            outlets: writers,
+            shared: channel.shared_queues.len(),
+        }))
     }
 
     pub(crate) fn body_bytes(&self) -> usize {
         match self {
             Self::Sampling(layout) => layout.body_bytes(),
-            Self::Queuing(writers) => writers.last().map_or(0, |last| {
-                last.offset + writer::BYTES + last.ring.required_bytes().next_multiple_of(128)
-            }),
+            Self::Queuing(layout) => layout.body_bytes(),
         }
     }
 }
+
+/// Length of a [`Record`] in bytes.
+pub(crate) const RECORD_BYTES: usize = 40;
 
 /// A ring position that is never half written: two copies, and a word that says which one counts.
 ///

@@ -15,6 +15,8 @@ pub(crate) mod layout;
 
 use std::path::{Path, PathBuf};
 
+use busway_transport::core_queue::Part;
+
 pub use file::StoreError;
 pub(crate) use file::{FileSpec, Opened};
 
@@ -178,6 +180,13 @@ fn describe_channel(module: &Module, channel: &ChannelConfig) -> String {
     if let Some(landing) = &channel.landing {
         text += &format!("written from afar in {}\n", describe_far(landing));
     }
+    for queue in &channel.shared_queues {
+        let [source, destination] = [&queue.source, &queue.destination].map(describe_part);
+        text += &format!(
+            "queue of {} messages in {source} and {destination}, key {:x}\n",
+            queue.max_messages, queue.key
+        );
+    }
     for destination in &channel.destinations {
         text += &format!("destination {destination}");
         let kind = module.port(destination).map(|(_, port)| port.kind);
@@ -187,6 +196,11 @@ fn describe_channel(module: &Module, channel: &ChannelConfig) -> String {
         text += "\n";
     }
     text
+}
+
+fn describe_part(part: &Part) -> String {
+    let at = part.place.offset_bytes() + part.offset_bytes as u64;
+    format!("{} at {at}", part.place.source())
 }
 
 fn describe_far(far: &FarMemory) -> String {

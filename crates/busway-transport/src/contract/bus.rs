@@ -26,6 +26,10 @@ pub trait Bus: Sized + 'static {
     /// implement [`LinkSettings::port_place`].
     const IS_ONE_SIDED: bool = false;
 
+    /// Whether both hosts can store, load and copy in coherent memory of the link as in their own:
+    /// then programs can keep the rings of queuing channels there. It is one-sided as well.
+    const SHARES_MEMORY: bool = false;
+
     /// Whether the sender of a sampling channel can write the register in the other host's port
     /// store: then its links have [`Link::open_register`].
     const WRITES_REGISTERS: bool = false;

@@ -13,6 +13,7 @@ pub struct Memory;
 impl contract::Bus for Memory {
     const NAME: &'static str = "memory";
     const IS_ONE_SIDED: bool = true;
+    const SHARES_MEMORY: bool = true;
     const NEEDS_WINDOW: bool = true;
 
     type HostSettings = HostSettings;

@@ -133,6 +133,9 @@ fn way_text(route: &RouteReport<'_>, is_sampling: bool) -> String {
                 Carrier::Gateways if route.register_writer.is_some() => {
                     "written by the source's gateway into the other host's ports"
                 }
+                Carrier::Partition if !is_sampling => {
+                    "sent by the source's partition, in memory that both hosts share"
+                }
                 Carrier::Partition => "written by the source's partition into the other host's memory",
                 Carrier::Gateways => "moved by the gateways",
                 Carrier::Core => "moved by one gateway, through a ring that the core's program uses",
@@ -141,11 +144,16 @@ fn way_text(route: &RouteReport<'_>, is_sampling: bool) -> String {
                 Clock::Estimated => "the link estimates the clocks' offset",
                 Clock::Ptp => "PTP keeps the clocks together",
             };
+            let may_share = !is_sampling && *carrier == Carrier::Gateways && registry::shares_memory(bus);
             let is_short = is_sampling && *carrier == Carrier::Gateways && registry::is_one_sided(bus);
             let why = if is_short {
                 ", for want of room in the window"
             } else if route.register_writer == Some("gateway") {
                 ", by partition_writes = false of the source's host"
+            } else if may_share && route.fallbacks.is_empty() {
+                ", for want of room in the window or of coherent memory"
+            } else if may_share {
+                ", since only they can move the messages to another bus"
             } else {
                 ""
             };
