@@ -20,6 +20,7 @@
 //! Nothing here waits, allocates (after `open`) or logs. Called by the gateway's lanes.
 
 mod landing;
+mod landing_ring;
 
 use std::sync::Arc;
 
@@ -314,6 +315,7 @@ impl PortReceiver {
         {
             self.held.store(port::DELIVERED, intent);
         }
+        self.held.settle_ring(writers);
     }
 
     /// Longest message in bytes.

@@ -17,6 +17,8 @@ mod needs;
 mod one_sided;
 #[cfg(not(loom))]
 mod register;
+#[cfg(not(loom))]
+mod ring;
 mod sender_group;
 #[cfg(not(loom))]
 mod settings;
@@ -43,6 +45,8 @@ pub use needs::{FileUse, Finding, WindowUse};
 pub use one_sided::{Access, MapError, PortMemory, PortPlace};
 #[cfg(not(loom))]
 pub use register::{BeginWriting, LandingRegister, SourceNumbers};
+#[cfg(not(loom))]
+pub use ring::{LandingRing, QueueNumbers, RingOwner};
 pub use sender_group::SenderGroup;
 #[cfg(not(loom))]
 pub use settings::{SettingError, Site, Tables, duration, optional_duration, validate_heartbeat};
