@@ -21,6 +21,9 @@ use crate::remote_write::{SENDER_CLOSED_AT, Waker, WritePermission};
 
 /// Word of the credits: line position behind what programs have released.
 const LINES_AT: usize = 0;
+/// Looks for the credit of a payload whose line has credit: far more than a store takes to become
+/// visible.
+const CREDIT_SPINS: u32 = 1000;
 
 /// The memories of an end, beside the ring.
 pub(super) struct Wiring {
@@ -47,6 +50,8 @@ pub(super) struct RingSender<M> {
     most: u64,
     depth: u64,
     copied: u64,
+    /// The last message found no room: the next word of the receiver is to wake this end.
+    is_refused: bool,
     _message: PhantomData<fn(M)>,
 }
 
@@ -68,6 +73,7 @@ impl<M: Message> RingSender<M> {
             most: most.max(1).into(),
             depth: depth.into(),
             copied: 0,
+            is_refused: false,
             _message: PhantomData,
         }
     }
@@ -118,23 +124,31 @@ impl<M: Message> RingSender<M> {
     }
 
     fn is_waiting(&self) -> bool {
-        self.ring.staged() > 0 || self.wiring.handle.has_backlog()
+        self.is_refused || self.ring.staged() > 0 || self.wiring.handle.has_backlog()
     }
 
     /// Writes a message that is the next one; `false` if there is no room now.
     fn write(&mut self, message: &M) -> Result<bool, ChannelError> {
+        self.is_refused = true;
         if !self.has_place() {
             return Ok(false);
         }
-        match self.ring.stage(&[message.payload()], message.head().time_ns) {
-            Ok(()) => {
-                self.written += 1;
-                self.copied += 1;
-                Ok(true)
+        // Room in lines is room for the payload too, but its credit may become visible a moment
+        // later.
+        for _ in 0..CREDIT_SPINS {
+            match self.ring.stage(&[message.payload()], message.head().time_ns) {
+                Ok(()) => {
+                    self.is_refused = false;
+                    self.written += 1;
+                    self.copied += 1;
+                    return Ok(true);
+                }
+                Err(PushError::Full) => std::hint::spin_loop(),
+                Err(PushError::Remote(RemoteError::Busy)) => return Ok(false),
+                Err(error) => return Err(self.failure().unwrap_or_else(|| io::Error::other(error).into())),
             }
-            Err(PushError::Full | PushError::Remote(RemoteError::Busy)) => Ok(false),
-            Err(error) => Err(self.failure().unwrap_or_else(|| io::Error::other(error).into())),
         }
+        Ok(false)
     }
 }
 
