@@ -3,15 +3,19 @@
 //!
 //! `partition_shell ROOT PARTITION`, with the module and the language of `shared`. It can also be a
 //! gateway: `give PORT NUMBER BYTE` gives the message of that number, a full line of that byte, as
-//! if it came from another host; the reply is `given` or `old`.
+//! if it came from another host; the reply is `given` or `old`. `land PORT NUMBER BYTE` is the same
+//! by another host that writes the queue itself, and the gateway that takes the message in;
+//! `land-unseen` by one that does not look.
 #![cfg(not(loom))]
 
 use std::io::{BufRead, stdin};
 
 use std::sync::Arc;
 
+use busway_core::ring::RingProducer;
 use busway_port::carry::{Carried, PortReceiver};
 use busway_port::{Clock, Partition, Store};
+use busway_transport::QueueNumbers;
 
 mod shared;
 
@@ -28,10 +32,37 @@ fn main() {
         let words: Vec<&str> = line.split(' ').collect();
         let answer = match words[..] {
             ["give", port, number, byte] => give(&partition, port, number, byte),
+            ["land", port, number, byte] => land(&partition, port, number, byte, true),
+            ["land-unseen", port, number, byte] => land(&partition, port, number, byte, false),
             _ => shared::script::answer(&partition, &line),
         };
         println!("{answer}");
     }
+}
+
+fn land(partition: &Arc<Partition>, port: &str, number: &str, byte: &str, is_seen: bool) -> String {
+    let port_receiver = PortReceiver::open(partition, port).expect("a source port");
+    let mut ring = port_receiver
+        .landing_ring()
+        .expect("a queue with one destination");
+    let number: u64 = number.parse().expect("a number");
+    let numbers = QueueNumbers {
+        origin: 1,
+        newest: number - 1,
+        lost: 0,
+    };
+    ring.owner.begin(numbers).expect("nobody else writes it");
+    let memory = ring.memory.window().clone();
+    let credit = memory.clone();
+    let producer = RingProducer::resume(memory, ring.layout, ring.position, credit);
+    let message = [byte.parse().expect("a byte"); shared::SIZE_BYTES];
+    // The tests leave room, so the window that it is given for credits does not matter.
+    let pushed = producer.expect("it fits").push(&[&message], 1);
+    pushed.expect("it has room");
+    if is_seen {
+        ring.owner.take_in().expect("a message");
+    }
+    "landed".into()
 }
 
 fn give(partition: &Arc<Partition>, port: &str, number: &str, byte: &str) -> String {

@@ -20,6 +20,7 @@
 //! Nothing here waits, allocates (after `open`) or logs. Called by the gateway's lanes.
 
 mod landing;
+mod landing_ring;
 
 pub use crate::own_writer::{WriterDesk, WriterEvent};
 
@@ -316,6 +317,7 @@ impl PortReceiver {
         {
             self.held.store(port::DELIVERED, intent);
         }
+        self.held.settle_ring(writers);
     }
 
     /// Longest message in bytes.

@@ -94,8 +94,8 @@ pub struct ChannelConfig {
     pub shared_queues: Vec<SharedQueue>,
     /// Slots of a sampling channel's register, 3 ..= 4096. Not looked at for a queuing channel.
     pub slots: usize,
-    /// Whether messages of a sampling channel carry a checksum: a device that another host drives
-    /// may write the register, in any order.
+    /// Whether messages carry a checksum: a device that another host drives may write the register
+    /// or the queue, in any order.
     pub is_checked: bool,
     /// What happens to a message for a full queue. Ignored for a sampling channel.
     pub when_full: WhenFull,

@@ -15,6 +15,7 @@ use crate::apex::Refusal;
 use crate::config::{ChannelConfig, Clock, FarMemory, Module, PortConfig, PortRef, SharedQueue};
 use crate::counters::{Counter, Counters, Counting};
 use crate::partition::far::Origin;
+use crate::partition::queuing::count_waiting;
 use crate::partition::shared_queue::{self, DestinationPart, SourcePart};
 use crate::partition::{End, Partition, mode, wire};
 use crate::store::layout::{ChannelLayout, OutletLayout, PartitionLayout, RECORD_BYTES, head, port, writer};
@@ -361,12 +362,8 @@ impl Queue {
         }
         let published = self.control.word(writer::PUBLISHED).load(Ordering::Relaxed);
         let taken = (0..ATTEMPTS).find_map(|_| self.position());
-        let in_queue = published.wrapping_sub(taken.map_or(published, |taken| taken.line));
-        if in_queue > self.layout.depth as u64 {
-            0
-        } else {
-            in_queue
-        }
+        let first = taken.map_or(published, |taken| taken.line);
+        count_waiting(&self.layout, &self.ring.window(), first, published)
     }
 
     /// The first message, if the receiver did not take it meanwhile.

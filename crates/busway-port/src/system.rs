@@ -59,6 +59,9 @@ pub struct Crossing {
     pub fallbacks: Vec<Hop>,
     /// Index in [`System::lanes`] of the lane that moves the messages.
     pub lane: usize,
+    /// Whether it is a queue with one destination at the receiving host, which holds its sender
+    /// back when it is full: such a one another host's device can write.
+    pub fills_one_queue: bool,
 }
 
 impl Crossing {
@@ -87,6 +90,13 @@ impl Crossing {
         let may = self.kind.is_sampling() && self.carrier == Carrier::Gateways;
         hops.find(|hop| may && writes_registers(hop.bus))
             .map(|hop| hop.clock)
+    }
+
+    /// Whether the source's gateway writes the queue in the other host's store itself while the
+    /// messages take this bus.
+    #[must_use]
+    pub fn writes_ring(&self, hop: &Hop) -> bool {
+        self.fills_one_queue && self.carrier == Carrier::Gateways && writes_registers(hop.bus)
     }
 
     /// Whether the source's host writes the register in the other host's store itself while the
@@ -308,7 +318,7 @@ fn channel_of(system: &System, host: &str, index: usize, channel: &file::Channel
             shared_queues = shared(&crossing);
         }
         landing = far(&crossing);
-        is_checked = has_checked_register(system, host, &crossing);
+        is_checked = is_checked_landing(system, host, &crossing);
         if crossing.register_clock() == Some(file::Clock::Ptp) {
             clock = Clock::Tai;
         }
@@ -349,8 +359,9 @@ fn own_writer(system: &System, host: &str, crossing: &Crossing) -> Option<FarPor
     })
 }
 
-/// Whether a device of this host places messages of a crossing in a register that needs checksums.
-fn has_checked_register(system: &System, host: &str, crossing: &Crossing) -> bool {
+/// Whether a device of this host places messages of a crossing in a register or queue that needs
+/// checksums.
+fn is_checked_landing(system: &System, host: &str, crossing: &Crossing) -> bool {
     let checks = |hop: Hop| {
         let mut links = system.links_of(host);
         let link = links.find(|link| link.index == hop.link);
@@ -359,7 +370,7 @@ fn has_checked_register(system: &System, host: &str, crossing: &Crossing) -> boo
     };
     crossing
         .hops()
-        .any(|hop| crossing.writes_register(&hop) && checks(hop))
+        .any(|hop| (crossing.writes_register(&hop) || crossing.writes_ring(&hop)) && checks(hop))
 }
 
 /// The other hosts that a channel joins with `host`, once each.
@@ -401,9 +412,18 @@ fn crossings(system: &System, host: &str, index: usize, channel: &file::Channel)
             clock,
             fallbacks: route.fallbacks,
             lane: channel.lane,
+            fills_one_queue: fills_one_queue(system, channel, there),
         });
     }
     found
+}
+
+/// See [`Crossing::fills_one_queue`]; `there` is the receiving host.
+fn fills_one_queue(system: &System, channel: &file::Channel, there: &str) -> bool {
+    let destinations = channel.destinations.iter();
+    let count = destinations.filter(|at| host_of(system, **at) == there).count();
+    let is_queue = !system.port(channel.source).kind.is_sampling();
+    is_queue && count == 1 && channel.when_full.unwrap_or(WhenFull::Wait) == WhenFull::Wait
 }
 
 /// The register of a channel that crosses over a one-sided bus; `None` if the bus has set no memory

@@ -153,6 +153,60 @@ fn a_gateway_killed_at_any_step_gives_a_message_that_is_repeated_exactly_once() 
     }
 }
 
+/// Every step of a gateway whose queue another host writes: when it begins, and when it takes a
+/// message in; and whether the message counts that was to come.
+const LANDING_STEPS: [(&str, bool); 4] = [
+    ("ring-noted", false),
+    ("record-half-written", true),
+    ("recorded", true),
+    ("taken-in", true),
+];
+
+#[test]
+fn gateway_killed_at_any_step_while_another_host_writes_the_queue_loses_and_repeats_nothing() {
+    for (step, counts) in LANDING_STEPS {
+        eprintln!("killed at {step}");
+        let directory = directory();
+        let (_navigation, mut sensors) = queuing(&directory);
+        for number in (1..=9_u8).step_by(2) {
+            let land = format!("land COMMAND_OUT {number} {number}");
+            dies(&directory, "navigation", step, &land);
+            assert_given_once(&directory, &mut sensors, number, counts);
+        }
+    }
+}
+
+#[test]
+fn gateway_killed_at_any_step_while_it_counts_what_another_host_wrote_counts_it_once() {
+    for step in ["record-half-written", "recorded", "taken-in", "ring-counted"] {
+        eprintln!("killed at {step}");
+        let directory = directory();
+        let (_navigation, mut sensors) = queuing(&directory);
+        for number in (1..=9_u8).step_by(2) {
+            let mut shell = Shell::start(&directory, "navigation");
+            shell.replies(format!("land-unseen COMMAND_OUT {number} {number}"), "landed");
+            shell.kill();
+            let give = format!("give COMMAND_OUT {number} {number}");
+            dies(&directory, "navigation", step, &give);
+            assert_given_once(&directory, &mut sensors, number, true);
+        }
+    }
+}
+
+/// The message of this number, which counts already or not, and the next one come in order, once.
+#[track_caller]
+fn assert_given_once(directory: &TempDir, sensors: &mut Shell, number: u8, counts: bool) {
+    let mut next = Shell::start(directory, "navigation");
+    let answer = if counts { "old" } else { "given" };
+    next.replies(format!("give COMMAND_OUT {number} {number}"), answer);
+    let behind = number + 1;
+    next.replies(format!("give COMMAND_OUT {behind} {behind}"), "given");
+    for expected in [number, behind] {
+        sensors.replies("receive COMMAND 0", format!("NO_ERROR {}", message(expected, 64)));
+    }
+    sensors.replies("receive COMMAND 0", "NOT_AVAILABLE");
+}
+
 #[test]
 fn a_sender_killed_at_any_step_has_sent_its_message_once_or_not_at_all() {
     for (step, counts) in SEND_STEPS {

@@ -5,6 +5,7 @@
 mod contract;
 mod rdma_place;
 mod rdma_register;
+mod rdma_ring;
 mod rdma_samples;
 
 use std::time::{Duration, Instant};

@@ -52,6 +52,7 @@ pub use consumer::{ConsumerCounters, Corrupt, Message, ReceiveError, RingConsume
 pub use producer::{ProducerCounters, PushError, RingProducer};
 
 use crate::remote::{RemoteError, RemoteWrite};
+use crate::window::Window;
 use crate::{LINE_BYTES, WORD_BYTES, round_up};
 
 /// The longest payload in bytes that travels in a line of the usual width.
@@ -282,6 +283,12 @@ impl Layout {
         Self::new(lines, data_bytes, max_size_bytes)
     }
 
+    /// Width of a line in bytes.
+    #[must_use]
+    pub fn line_bytes(&self) -> usize {
+        self.line_bytes
+    }
+
     /// Number of lines, a power of two: the most messages under way.
     #[must_use]
     pub fn lines(&self) -> usize {
@@ -324,6 +331,31 @@ impl Layout {
         credit.publish(CREDIT_DATA, data_start(start))?;
         credit.flush();
         Ok(())
+    }
+
+    /// Whether the commit word of the message at line `position` is there: the message is, too, if
+    /// the memory shows writes in order; else its checksum must be asked.
+    #[must_use]
+    #[inline]
+    pub fn is_committed(&self, ring: &Window, position: u64) -> bool {
+        ring.load(self.line_offset(position)) == Ok(commit_word(position))
+    }
+
+    /// Takes back the commit words of line `position` and of all that may follow it, for the owner
+    /// of the memory, while nobody else writes it: writes that became visible in another order may
+    /// have left messages behind one that is missing. A consumer has not passed a missing message.
+    /// Returns how many it took back.
+    pub fn erase_from(&self, ring: &Window, position: u64) -> u64 {
+        let mut erased = 0;
+        for ahead in 0..self.lines as u64 {
+            let line = position.wrapping_add(ahead);
+            if self.is_committed(ring, line) {
+                // Inside: the line was just read. No commit word is even.
+                let _ = ring.store(self.line_offset(line), 0);
+                erased += 1;
+            }
+        }
+        erased
     }
 
     #[inline]

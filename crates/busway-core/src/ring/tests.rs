@@ -414,3 +414,28 @@ fn producers_and_consumers_that_take_turns_lose_and_repeat_nothing() {
     }
     assert!(next_out > 30, "only {next_out} messages came through");
 }
+
+#[test]
+fn messages_behind_a_missing_one_are_taken_back_and_those_before_it_stay() {
+    let layout = Layout::for_messages(4, 40).unwrap();
+    let mut pair = pair(layout, u64::MAX - 1);
+    for number in 0..4_u8 {
+        pair.producer.push(&[&[number; 40]], 0).unwrap();
+    }
+    let first = u64::MAX - 1;
+    let missing = first.wrapping_add(2);
+    pair.memory.store(layout.line_offset(missing), 0).unwrap();
+    assert!(layout.is_committed(&pair.memory, first) && !layout.is_committed(&pair.memory, missing));
+    assert_eq!(layout.erase_from(&pair.memory, missing), 1, "the fourth message");
+    assert_eq!(layout.erase_from(&pair.memory, missing), 0);
+    for number in 0..2_u8 {
+        assert_eq!(pop(&mut pair.consumer), Some((vec![number; 40], 0)));
+    }
+    // Another producer goes on where the missing message belongs.
+    let position = pair.consumer.position();
+    pair.consumer.flush_credits().unwrap();
+    let mut next = RingProducer::resume(pair.memory.clone(), layout, position, pair.credit.clone()).unwrap();
+    next.push(&[&[9; 40]], 0).unwrap();
+    assert_eq!(pop(&mut pair.consumer), Some((vec![9; 40], 0)));
+    assert_eq!(pair.consumer.peek(), Ok(None));
+}

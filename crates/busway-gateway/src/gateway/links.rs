@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use busway_buses::Buses;
 use busway_system::System;
 use busway_transport::{
-    ChannelId, ChannelSpec, Direction, LandingRegister, Link, LinkEvent, LinkIdentity, SourceNumbers, WaitFor,
+    ChannelId, ChannelSpec, Direction, LandingRegister, LandingRing, Link, LinkEvent, LinkIdentity,
+    QueueNumbers, SourceNumbers, WaitFor,
 };
 
 use super::lanes::Lanes;
@@ -163,6 +164,33 @@ impl Links {
     ) -> Result<(), String> {
         let link = &mut self.0[key.link].link;
         link.open_register_sender(ChannelId(key.channel), spec, landing, lane, source)
+            .map_err(|error| error.to_string())
+    }
+
+    /// Opens the receiving end of a channel whose sender writes this queue itself.
+    ///
+    /// # Errors
+    /// Why the bus can't, in words.
+    pub fn open_ring(&mut self, key: ChannelKey, ring: LandingRing, lane: u32) -> Result<Vec<u8>, String> {
+        let link = &mut self.0[key.link].link;
+        link.open_ring(ChannelId(key.channel), ring, lane)
+            .map_err(|error| error.to_string())
+    }
+
+    /// Opens a sending end towards a queue of the peer's port store.
+    ///
+    /// # Errors
+    /// Why the bus can't, in words.
+    pub fn open_ring_sender(
+        &mut self,
+        key: ChannelKey,
+        spec: &ChannelSpec,
+        landing: &[u8],
+        lane: u32,
+        source: QueueNumbers,
+    ) -> Result<(), String> {
+        let link = &mut self.0[key.link].link;
+        link.open_ring_sender(ChannelId(key.channel), spec, landing, lane, source)
             .map_err(|error| error.to_string())
     }
 

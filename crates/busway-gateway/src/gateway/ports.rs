@@ -31,7 +31,7 @@ use crate::control::link::LinkProfile;
 use crate::control::port::{PortEndpoint, PortRoute};
 use crate::counters::{PortCounters, PortSnapshot, add};
 use crate::iox::sample::Outgoing;
-use crate::lane::port::{InboundPort, OutboundPort};
+use crate::lane::port::{InboundPort, OutboundPort, Revoker, SharedReceiver};
 use crate::lane::{ChannelKey, FlowId, LaneCommand, PortCommand, PortEnd, Report};
 use crate::status::PortStatus;
 
@@ -57,13 +57,31 @@ struct Route {
     /// A process of the source's partition may do that itself, over the link of this index in the
     /// system file.
     own_writer: Option<u32>,
+    /// The source's gateway writes the queue in the other host's store.
+    writes_ring: bool,
 }
 
 impl Route {
     /// Whether this host must know the offset of the other host's clock. Whoever writes the
-    /// register stamps by the clock of the host that reads it.
+    /// register or queue stamps by the clock of the host that reads it.
     fn needs_clock(&self, leaves: bool) -> bool {
+        if self.writes_ring {
+            return leaves;
+        }
         self.clock == Clock::Estimated && leaves == self.writes_register
+    }
+
+    /// Stamps of messages over this link.
+    fn wire(&self, estimator: &Estimator) -> Wire {
+        if self.writes_ring {
+            // Nothing but `busway port` looks at stamps of a queue, which are of the store's own
+            // clock whichever bus the messages take: an estimate will do.
+            Wire::to_peer(Clock::Estimated, estimator)
+        } else if self.writes_register {
+            Wire::to_peer(self.clock, estimator)
+        } else {
+            Wire::new(self.clock, estimator)
+        }
     }
 }
 
@@ -74,7 +92,7 @@ pub struct Ports {
     pub clocks: Clocks,
     /// Ends of channels that write the other host's store.
     landed: Landed,
-    /// Ports whose register a bus has, and whose sender has not connected.
+    /// Ports whose register or queue a bus has, and whose sender has not connected.
     landing_ports: HashMap<FlowId, PortReceiver>,
     /// Processes of partitions that write the other host's store themselves.
     own_writers: OwnWriters,
@@ -82,6 +100,8 @@ pub struct Ports {
     counted: HashMap<FlowId, u64>,
     /// Sessions of the peers, by link.
     peer_sessions: HashMap<usize, u64>,
+    /// Receiving ends in lanes, of queues that another host may write.
+    shared_ends: HashMap<FlowId, Revoker>,
     session: u64,
 }
 
@@ -106,6 +126,7 @@ impl Ports {
             own_writers: OwnWriters::default(),
             counted: HashMap::new(),
             peer_sessions: HashMap::new(),
+            shared_ends: HashMap::new(),
             session,
         };
         let mut crossings = crossings_of(system, host);
@@ -217,13 +238,11 @@ impl Ports {
         let no_clock = Estimator::default();
         let estimator = self.clocks.of(key.link).unwrap_or(&no_clock);
         let route = channel.route_over(key.link);
-        let wire = match route {
-            Some(route) if route.writes_register => Wire::to_peer(route.clock, estimator),
-            route => {
-                let clock = route.map_or(channel.crossing.clock, |route| route.clock);
-                Wire::new(clock, estimator)
-            }
-        };
+        let wire = route.map_or_else(
+            || Wire::new(channel.crossing.clock, estimator),
+            |route| route.wire(estimator),
+        );
+        let writes_ring = route.is_some_and(|route| route.writes_ring);
         let writes_register = route.is_some_and(|route| route.writes_register);
         let (partition, name) = (&channel.partition, &channel.crossing.port.port);
         let counters = channel.counters.clone();
@@ -248,9 +267,27 @@ impl Ports {
             }
             ChannelEnd::Receiver(receiver) => {
                 links.set_doorbell(key.link, lane, number as u32, receiver.wait_for());
-                PortReceiver::open(partition, name).map(|port| {
-                    PortEnd::Inbound(Box::new(InboundPort::new(key, port, receiver, wire, counters)))
-                })
+                let port = if writes_ring {
+                    self.landing_ports.remove(&flow)
+                } else {
+                    PortReceiver::open(partition, name)
+                };
+                let receiver = if channel.may_write_ring() {
+                    let shared = SharedReceiver::new(receiver);
+                    self.shared_ends.insert(flow, shared.revoker());
+                    Box::new(shared)
+                } else {
+                    receiver
+                };
+                let Some(port) = port else {
+                    // The channel was opened for a port that has gone over to another one.
+                    return;
+                };
+                Some(PortEnd::Inbound(Box::new(if writes_ring {
+                    InboundPort::landed(key, port, receiver, wire, counters)
+                } else {
+                    InboundPort::new(key, port, receiver, wire, counters)
+                })))
             }
         };
         add(&channel.counters.opened, 1);
@@ -267,8 +304,13 @@ impl Ports {
         route.is_some_and(|route| route.writes_register)
     }
 
-    /// Opens the receiving end of a channel: it gets this host's register, or a landing place of
-    /// its bus.
+    fn writes_ring(&self, flow: FlowId, link: usize) -> bool {
+        let route = self.of(flow).and_then(|channel| channel.route_over(link));
+        route.is_some_and(|route| route.writes_ring)
+    }
+
+    /// Opens the receiving end of a channel: it gets this host's register or queue, or a landing
+    /// place of its bus.
     ///
     /// # Errors
     /// Why the bus can't, in words.
@@ -280,11 +322,24 @@ impl Ports {
         links: &mut Links,
     ) -> Result<Vec<u8>, String> {
         self.drop_landed(flow);
-        if !self.writes_register(flow, key.link) {
-            return links.open_receiver(key, spec, self.lane(flow));
+        if let Some(end) = self.shared_ends.remove(&flow) {
+            end.revoke();
+        }
+        let (lands, writes_ring) = (
+            self.writes_register(flow, key.link),
+            self.writes_ring(flow, key.link),
+        );
+        let lane = self.lane(flow);
+        if !lands && !writes_ring {
+            return links.open_receiver(key, spec, lane);
         }
         let port = self.of(flow).and_then(PortChannel::receiver);
         let port = port.ok_or("the store has no such port")?;
+        if writes_ring {
+            let ring = port.landing_ring().ok_or("the store's queue is another one")?;
+            self.landing_ports.insert(flow, port);
+            return links.open_ring(key, ring, lane);
+        }
         let register = port.landing().ok_or("the register is damaged beyond repair")?;
         self.landing_ports.insert(flow, port);
         links.open_register(key, register)
@@ -308,6 +363,13 @@ impl Ports {
         self.count_written(flow, false);
         self.own_writers.take(flow);
         let lane = self.lane(flow);
+        if self.writes_ring(flow, key.link) {
+            let numbers = self.of(flow).and_then(|channel| {
+                PortSource::queue_numbers(&channel.partition, &channel.crossing.port.port, self.session)
+            });
+            let numbers = numbers.ok_or("the store has no such port")?;
+            return links.open_ring_sender(key, spec, landing, lane, numbers);
+        }
         if !self.writes_register(flow, key.link) {
             return links.open_sender(key, spec, landing, lane);
         }
@@ -481,6 +543,7 @@ fn routes_of(system: &System, crossing: &Crossing, links: &[LinkProfile]) -> Vec
             clock: hop.clock,
             writes_register: crossing.writes_register(&hop),
             own_writer: own_writers::link_of(system, crossing, &hop),
+            writes_ring: crossing.writes_ring(&hop),
         }
     };
     crossing.hops().map(route).collect()
@@ -496,6 +559,11 @@ fn channel_of(channels: &[PortChannel], flow: FlowId) -> Option<&PortChannel> {
 impl PortChannel {
     fn route_over(&self, link: usize) -> Option<&Route> {
         self.routes.iter().find(|route| route.link == link)
+    }
+
+    /// Whether the other host may write this host's queue itself, over one of the links.
+    fn may_write_ring(&self) -> bool {
+        self.routes.iter().any(|route| route.writes_ring)
     }
 
     /// The port that gets its messages here.

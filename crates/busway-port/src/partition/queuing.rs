@@ -13,6 +13,8 @@
 //! Where the other end is on another host, both ends first agree on a session
 //! ([`super::shared_queue`]).
 
+pub(crate) mod landing;
+
 use busway_core::ring::{CREDIT_BYTES, Position, PushError, RingConsumer, RingProducer};
 use busway_core::{LINE_BYTES, Window};
 
@@ -208,6 +210,21 @@ impl QueueWriter {
     }
 }
 
+/// Messages that wait in a queue from line `first` on, of which the sender says to have sent those
+/// before line `published`. That word may be behind the messages: a sender was killed before it
+/// wrote it, or another host has written the messages itself.
+pub(crate) fn count_waiting(layout: &OutletLayout, ring: &Window, first: u64, published: u64) -> u64 {
+    let depth = layout.depth as u64;
+    let mut waiting = published.wrapping_sub(first);
+    if waiting > depth {
+        waiting = 0;
+    }
+    while waiting < depth && layout.ring.is_committed(ring, first.wrapping_add(waiting)) {
+        waiting += 1;
+    }
+    waiting
+}
+
 /// Whether a payload can begin at `data`.
 fn is_aligned(data: u64) -> bool {
     data.is_multiple_of(LINE_BYTES as u64)
@@ -220,6 +237,11 @@ impl QueueWriters {
             when_full,
             clock,
         }
+    }
+
+    /// What happens to a message for a full queue.
+    pub(crate) fn when_full(&self) -> WhenFull {
+        self.when_full
     }
 
     /// Finishes what a dead sender has begun; called by the process that took the lock over.
@@ -539,14 +561,7 @@ impl QueueReader {
             Some(shared) if !shared.is_met() => 0,
             _ => self.record().load().line,
         };
-        let in_queue = published.wrapping_sub(taken);
-        // A sender may have been killed between its commit and this word: then a receiver is ahead
-        // of it.
-        if in_queue > self.layout.depth as u64 {
-            0
-        } else {
-            in_queue
-        }
+        count_waiting(&self.layout, &self.ring, taken, published)
     }
 
     /// The word that changes when a message comes, and its value now.

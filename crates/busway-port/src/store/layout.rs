@@ -4,7 +4,7 @@
 //! shares 128 bytes (CPUs fetch lines in pairs). Called by the store and by the ports.
 
 use busway_core::ring::{CREDIT_BYTES, Position};
-use busway_core::{register, ring};
+use busway_core::{LINE_BYTES, register, ring};
 
 use super::StoreError;
 use crate::config::{ChannelConfig, Module};
@@ -14,6 +14,10 @@ use crate::waiters::WAITER_WORDS;
 
 /// Most processes that live in a partition at the same time.
 pub(crate) const MAX_MEMBERS: usize = 64;
+
+/// Widest line in bytes of a ring that a device writes: a write that fits one packet of every
+/// network.
+const WIDEST_LINE_BYTES: usize = 1216;
 
 /// The head of a partition's body. Written by the processes of the partition; everything but `MODE`
 /// and `ERROR_RAISED` under the join lock.
@@ -63,6 +67,12 @@ pub(crate) mod port {
     pub(crate) const OVERFLOWS_TOLD: usize = 48;
     /// Where a receiving port's consumer stands (see `Record`). Under the lock.
     pub(crate) const CONSUMER: usize = 64;
+    /// Queuing, at the gateway's source port: u64, number of the newest message when the other host
+    /// began to write the ring itself. Written by the gateway, as the next word. Under the lock.
+    pub(crate) const RING_NUMBER: usize = 104;
+    /// Queuing: u64, the producer's line position at that time, and 1; 0 while this host's gateway
+    /// writes the ring.
+    pub(crate) const RING_AFTER: usize = 112;
     /// Counters, one u64 each (module `counters`). Any process of the partition adds.
     pub(crate) const COUNTERS: usize = 128;
     /// u64, the store whose numbers the messages carry that cross to another host: at the sending
@@ -277,8 +287,8 @@ impl ChannelLayout {
         let mut writers = Vec::new();
         for destination in &channel.destinations {
             let depth = depth(destination).unwrap_or(1);
-            let ring =
-                ring::Layout::for_messages(depth, max_size_bytes).map_err(|error| size(error.to_string()))?;
+            let ring = ring_layout(depth, max_size_bytes, channel.is_checked)
+                .map_err(|error| size(error.to_string()))?;
             writers.push(OutletLayout { offset, ring, depth });
             offset = ring
                 .required_bytes()
@@ -298,6 +308,24 @@ impl ChannelLayout {
             Self::Queuing(layout) => layout.body_bytes(),
         }
     }
+}
+
+/// The ring of a queue. With checksums a device that another host drives may write it: then short
+/// messages fit their lines, so that each is one write.
+fn ring_layout(
+    depth: usize,
+    max_size_bytes: usize,
+    is_checked: bool,
+) -> Result<ring::Layout, ring::LayoutError> {
+    let usual = ring::Layout::for_messages(depth, max_size_bytes)?;
+    if !is_checked {
+        return Ok(usual);
+    }
+    let line_bytes = (max_size_bytes.saturating_add(ring::LINE_HEAD_BYTES)).next_multiple_of(LINE_BYTES);
+    if line_bytes > WIDEST_LINE_BYTES {
+        return usual.with_checksum();
+    }
+    ring::Layout::with_wide_lines(usual.lines(), line_bytes, 0, max_size_bytes)?.with_checksum()
 }
 
 /// Length of a [`Record`] in bytes.

@@ -167,11 +167,11 @@ fn describe_channel(module: &Module, channel: &ChannelConfig) -> String {
         match source.kind {
             PortKind::Sampling { .. } => {
                 text += &format!("slots {}\n", channel.slots);
-                if channel.is_checked {
-                    text += "with checksums\n";
-                }
             }
             PortKind::Queuing { .. } => text += &format!("when full {:?}\n", channel.when_full),
+        }
+        if channel.is_checked {
+            text += "with checksums\n";
         }
     }
     for copy in &channel.copies {

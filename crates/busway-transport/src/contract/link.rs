@@ -15,6 +15,8 @@ use super::channel::ChannelEnd;
 use super::message::Message;
 #[cfg(not(loom))]
 use super::register::{LandingRegister, SourceNumbers};
+#[cfg(not(loom))]
+use super::ring::{LandingRing, QueueNumbers};
 
 /// Names a channel within one link and one direction. The receiver chooses it, once in a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -102,7 +104,7 @@ pub enum OpenError {
     /// No resources for one more channel.
     #[error("no room for one more channel: {0}")]
     NoRoom(String),
-    /// The bus can't write a register of the port store.
+    /// The bus can't write a register or a queue of the port store.
     #[error("a sender over {bus} cannot write the port store: open an ordinary channel")]
     NoRegister {
         /// Name of the bus.
@@ -208,6 +210,36 @@ pub trait Link<M: Message>: Send {
         landing: &[u8],
         lane: u32,
         source: SourceNumbers,
+    ) -> Result<(), OpenError> {
+        let _ = (channel, spec, landing, lane, source);
+        Err(OpenError::NoRegister { bus: self.bus() })
+    }
+
+    /// As [`open_receiver`](Self::open_receiver), for a queuing channel whose sender writes `ring`
+    /// itself. The receiving end's `poll` delivers nothing to its sink: it counts what has arrived.
+    /// Only where [`Bus::WRITES_REGISTERS`](super::Bus::WRITES_REGISTERS).
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    #[cfg(not(loom))]
+    fn open_ring(&mut self, channel: ChannelId, ring: LandingRing, lane: u32) -> Result<Vec<u8>, OpenError> {
+        let _ = (channel, ring, lane);
+        Err(OpenError::NoRegister { bus: self.bus() })
+    }
+
+    /// As [`open_sender`](Self::open_sender), towards a landing place of
+    /// [`open_ring`](Self::open_ring). `source` has the numbers of the messages to come.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    #[cfg(not(loom))]
+    fn open_ring_sender(
+        &mut self,
+        channel: ChannelId,
+        spec: &ChannelSpec,
+        landing: &[u8],
+        lane: u32,
+        source: QueueNumbers,
     ) -> Result<(), OpenError> {
         let _ = (channel, spec, landing, lane, source);
         Err(OpenError::NoRegister { bus: self.bus() })

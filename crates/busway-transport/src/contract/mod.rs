@@ -19,6 +19,8 @@ mod one_sided;
 mod register;
 #[cfg(not(loom))]
 mod register_writer;
+#[cfg(not(loom))]
+mod ring;
 mod sender_group;
 #[cfg(not(loom))]
 mod settings;
@@ -49,6 +51,8 @@ pub use register::{BeginWriting, LandingRegister, SourceNumbers};
 pub use register_writer::{
     Dialled, NoMessage, RegisterDevice, RegisterDevicePlace, RegisterEnd, RegisterTicket,
 };
+#[cfg(not(loom))]
+pub use ring::{LandingRing, QueueNumbers, RingOwner};
 pub use sender_group::SenderGroup;
 #[cfg(not(loom))]
 pub use settings::{SettingError, Site, Tables, duration, optional_duration, validate_heartbeat};

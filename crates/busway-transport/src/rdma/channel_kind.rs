@@ -16,7 +16,10 @@ use super::error::RdmaError;
 use super::lane::Lane;
 use super::queue_pair::QueuePair;
 use super::settings::LinkSettings;
-use crate::contract::{ChannelSpec, LandingRegister, Message, OpenError, Receiver, Sender, SourceNumbers};
+use crate::contract::{
+    ChannelSpec, LandingRegister, LandingRing, Message, OpenError, QueueNumbers, Receiver, Sender,
+    SourceNumbers,
+};
 use crate::session::mailbox::DroppedSenders;
 
 /// A receiver whose connection can be accepted.
@@ -79,6 +82,20 @@ pub trait ChannelKind: Sized + Send + 'static {
         Err(OpenError::NoRegister { bus: Self::NAME })
     }
 
+    /// Registers a queue of the port store for a sender that writes it itself, and makes room for
+    /// what the receiving end on `lane` needs; returns its description for the sender.
+    ///
+    /// # Errors
+    /// As [`prepare_register`](Self::prepare_register).
+    fn prepare_ring(
+        device: &Arc<Device>,
+        ring: LandingRing,
+        lane: &Arc<Lane>,
+    ) -> Result<(Self::Prepared, Vec<u8>), OpenError> {
+        let _ = (device, ring, lane);
+        Err(OpenError::NoRegister { bus: Self::NAME })
+    }
+
     /// Makes the receiving end for a sender that connects with this (hostile) request.
     ///
     /// # Errors
@@ -102,6 +119,20 @@ pub trait ChannelKind: Sized + Send + 'static {
         lane: &Arc<Lane>,
         source: Option<SourceNumbers>,
     ) -> Result<Self::CheckedLanding, String>;
+
+    /// As [`judge`](Self::judge), for a queue of the peer's port store
+    /// ([`prepare_ring`](Self::prepare_ring)) and the messages of `source`.
+    ///
+    /// # Errors
+    /// In words: the kind has no such channels, or what is wrong with it.
+    fn judge_ring(
+        description: &[u8],
+        lane: &Arc<Lane>,
+        source: QueueNumbers,
+    ) -> Result<Self::CheckedLanding, String> {
+        let _ = (description, lane, source);
+        Err(OpenError::NoRegister { bus: Self::NAME }.to_string())
+    }
 
     /// Makes the sending end towards that place, over an id whose route is resolved.
     ///

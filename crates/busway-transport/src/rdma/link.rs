@@ -24,13 +24,13 @@ use super::cm::{CmEventKind, CmId, EventChannel, MOST_PORTS};
 use super::device::Device;
 use super::error::RdmaError;
 use super::landing::MAGIC;
-use super::lane::Lanes;
+use super::lane::{Lane, Lanes};
 use super::opens::{Context, Done, Opens};
 use super::settings::LinkSettings;
 use crate::contract::LinkSettings as _;
 use crate::contract::{
-    ChannelId, ChannelSpec, Direction, Doorbell, LINGER, LandingRegister, Link, LinkEvent, LinkIdentity,
-    Message, OpenError, SourceNumbers,
+    ChannelId, ChannelSpec, Direction, Doorbell, LINGER, LandingRegister, LandingRing, Link, LinkEvent,
+    LinkIdentity, Message, OpenError, QueueNumbers, SourceNumbers,
 };
 use crate::session::landing::Landing;
 use crate::session::mailbox::{DroppedSenders, Linger};
@@ -338,7 +338,7 @@ impl<F: ChannelKind, M: Message> RdmaLink<F, M> {
         spec: &ChannelSpec,
         landing: &[u8],
         lane: u32,
-        source: Option<SourceNumbers>,
+        judge: impl FnOnce(&[u8], &LinkSettings, &Arc<Lane>) -> Result<F::CheckedLanding, String>,
     ) -> Result<(), OpenError> {
         let (Some(ready), Some(events), Some(peer_session)) = (&self.ready, &self.events, self.peer_session)
         else {
@@ -346,8 +346,7 @@ impl<F: ChannelKind, M: Message> RdmaLink<F, M> {
         };
         let landing = Landing::decode(landing, MAGIC).map_err(OpenError::BadLanding)?;
         let lane = self.lanes.lane(lane)?;
-        let place =
-            F::judge(&landing.description, &self.settings, &lane, source).map_err(OpenError::BadLanding)?;
+        let place = judge(&landing.description, &self.settings, &lane).map_err(OpenError::BadLanding)?;
         let context = Context {
             events,
             device: &ready.device,
@@ -446,7 +445,9 @@ impl<F: ChannelKind, M: Message> Link<M> for RdmaLink<F, M> {
         landing: &[u8],
         lane: u32,
     ) -> Result<(), OpenError> {
-        self.dial(channel, spec, landing, lane, None)
+        self.dial(channel, spec, landing, lane, |place, settings, lane| {
+            F::judge(place, settings, lane, None)
+        })
     }
 
     fn open_register_sender(
@@ -457,7 +458,32 @@ impl<F: ChannelKind, M: Message> Link<M> for RdmaLink<F, M> {
         lane: u32,
         source: SourceNumbers,
     ) -> Result<(), OpenError> {
-        self.dial(channel, spec, landing, lane, Some(source))
+        self.dial(channel, spec, landing, lane, |place, settings, lane| {
+            F::judge(place, settings, lane, Some(source))
+        })
+    }
+
+    fn open_ring(&mut self, channel: ChannelId, ring: LandingRing, lane: u32) -> Result<Vec<u8>, OpenError> {
+        let (Some(ready), Some(_)) = (&self.ready, self.peer_session) else {
+            return Err(OpenError::Down);
+        };
+        let lane = self.lanes.lane(lane)?;
+        let prepared = F::prepare_ring(&ready.device, ring, &lane)?;
+        let port = ready.listener.port();
+        Ok(self.expect(channel, port, prepared))
+    }
+
+    fn open_ring_sender(
+        &mut self,
+        channel: ChannelId,
+        spec: &ChannelSpec,
+        landing: &[u8],
+        lane: u32,
+        source: QueueNumbers,
+    ) -> Result<(), OpenError> {
+        self.dial(channel, spec, landing, lane, |place, _, lane| {
+            F::judge_ring(place, lane, source)
+        })
     }
 
     fn close(&mut self, direction: Direction, channel: ChannelId) {

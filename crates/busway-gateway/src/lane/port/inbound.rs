@@ -29,6 +29,8 @@ pub struct InboundPort {
     was_armed: bool,
     /// Polls since the last message.
     quiet_polls: u32,
+    /// The other host writes the queue itself: here messages are only counted.
+    is_landed: bool,
     sink: PortSink,
 }
 
@@ -59,6 +61,7 @@ impl InboundPort {
             is_ready: true,
             was_armed: false,
             quiet_polls: 0,
+            is_landed: false,
             sink: PortSink {
                 port_receiver,
                 wire,
@@ -67,6 +70,20 @@ impl InboundPort {
                 len_bytes: 0,
                 waits_for_room: false,
             },
+        }
+    }
+
+    /// Of a channel whose sender writes the queue itself. `port_receiver` has given it away.
+    pub fn landed(
+        key: ChannelKey,
+        port_receiver: PortReceiver,
+        receiver: Box<dyn Receiver>,
+        wire: Wire,
+        counters: Arc<PortCounters>,
+    ) -> InboundPort {
+        InboundPort {
+            is_landed: true,
+            ..InboundPort::new(key, port_receiver, receiver, wire, counters)
         }
     }
 
@@ -87,9 +104,10 @@ impl InboundPort {
         }
     }
 
-    /// If a message waits for room in a queue, the reader that makes room rings from now on.
+    /// If the sender is to be told of room, or a message here waits for it, the reader that makes
+    /// room rings from now on.
     pub fn arm(&mut self) {
-        if self.waits_for_room()
+        if (self.is_landed || self.waits_for_room())
             && let Some(doorbell) = self.doorbell()
         {
             doorbell.arm();
@@ -101,7 +119,7 @@ impl InboundPort {
     /// room in a queue without doorbell.
     pub fn is_polled(&self) -> bool {
         self.quiet_polls < AFTER_POLLS
-            || self.waits_for_room() && self.sink.port_receiver.doorbell().is_none()
+            || (self.is_landed || self.waits_for_room()) && self.sink.port_receiver.doorbell().is_none()
     }
 
     /// Whether a message waits for room in a queue.
@@ -134,7 +152,10 @@ impl InboundPort {
         }
         self.sink.waits_for_room = false;
         let moved = self.receiver.poll(&mut self.sink, BUDGET)?;
-        self.is_ready = moved == BUDGET;
+        if self.is_landed {
+            add(&self.sink.counters.received, moved as u64);
+        }
+        self.is_ready = moved >= BUDGET;
         self.quiet_polls = if moved > 0 {
             0
         } else {

@@ -10,7 +10,9 @@ mod fan_out;
 mod head;
 mod inbound;
 mod outbound;
+mod shared_receiver;
 
 pub(super) use channels::PortChannels;
 pub use inbound::InboundPort;
 pub use outbound::OutboundPort;
+pub use shared_receiver::{Revoker, SharedReceiver};

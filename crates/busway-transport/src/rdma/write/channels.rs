@@ -19,9 +19,11 @@ use super::place::{
     encode_request,
 };
 use super::register::{self, CheckedRegister, PreparedRegister};
+use super::ring::{self, CheckedRing, PreparedRing};
 use super::wake::WakeState;
 use crate::contract::{
-    ChannelSpec, Keep, LandingRegister, Message, OpenError, Receiver, Sender, SourceNumbers, WaitFor,
+    ChannelSpec, Keep, LandingRegister, LandingRing, Message, OpenError, QueueNumbers, Receiver, Sender,
+    SourceNumbers, WaitFor,
 };
 use crate::rdma::channel_kind::{Accepted, Asking, ChannelKind};
 use crate::rdma::cm::CmId;
@@ -96,6 +98,8 @@ pub(super) enum Prepared {
     Own(Box<PreparedPlace>),
     /// The register of a port.
     Register(Box<PreparedRegister>),
+    /// The queue of a port.
+    Ring(Box<PreparedRing>),
 }
 
 /// Memory of its own without a sender.
@@ -114,6 +118,8 @@ pub(super) enum CheckedLanding {
     Own(CheckedPlace),
     /// The register of a port.
     Register(CheckedRegister),
+    /// The queue of a port.
+    Ring(CheckedRing),
 }
 
 /// Memory of its own to which a sender may connect.
@@ -173,6 +179,15 @@ impl<C: Checking> ChannelKind for WriteChannels<C> {
         Ok((Prepared::Register(Box::new(prepared)), description))
     }
 
+    fn prepare_ring(
+        device: &Arc<Device>,
+        ring: LandingRing,
+        lane: &Arc<Lane>,
+    ) -> Result<(Prepared, Vec<u8>), OpenError> {
+        let (prepared, description) = ring::prepare(device, ring, lane)?;
+        Ok((Prepared::Ring(Box::new(prepared)), description))
+    }
+
     fn accept(
         prepared: Prepared,
         device: &Arc<Device>,
@@ -182,6 +197,7 @@ impl<C: Checking> ChannelKind for WriteChannels<C> {
         let prepared = match prepared {
             Prepared::Own(prepared) => *prepared,
             Prepared::Register(prepared) => return register::accept(*prepared, device, id, request),
+            Prepared::Ring(prepared) => return ring::accept(*prepared, device, id, request),
         };
         let far = decode_request(request)?;
         let PreparedPlace {
@@ -263,6 +279,14 @@ impl<C: Checking> ChannelKind for WriteChannels<C> {
         }))
     }
 
+    fn judge_ring(
+        description: &[u8],
+        lane: &Arc<Lane>,
+        source: QueueNumbers,
+    ) -> Result<CheckedLanding, String> {
+        ring::judge(description, source, lane).map(CheckedLanding::Ring)
+    }
+
     fn connect<M: Message>(
         judged: CheckedLanding,
         device: &Arc<Device>,
@@ -273,6 +297,7 @@ impl<C: Checking> ChannelKind for WriteChannels<C> {
         let CheckedPlace { place, parts, lane } = match judged {
             CheckedLanding::Own(judged) => judged,
             CheckedLanding::Register(checked) => return register::connect(checked, device, id),
+            CheckedLanding::Ring(checked) => return ring::connect(checked, device, id, spec, dropped),
         };
         let pair = Arc::new(QueuePair::new(id, device, CAPACITY).map_err(text)?);
         let own = Region::new(device, SENDER_BYTES, Access::RemoteReadWrite).map_err(text)?;
@@ -335,7 +360,7 @@ impl<C: Checking> ChannelKind for WriteChannels<C> {
 }
 
 /// The window onto a region, for an end whose pipe holds the region.
-fn window_of(region: &Region) -> Window {
+pub(super) fn window_of(region: &Region) -> Window {
     // SAFETY: parts of the window are used in this module while it has the region, and by the ends
     // made here, each of which has a share of the pipe that holds the region. The fields of an end
     // that is dropped may outlive that share by some instructions, in which no window is used:

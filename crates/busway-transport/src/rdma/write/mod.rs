@@ -11,9 +11,12 @@
 //! | `place`    | how each end describes its memory to the other     | control thread |
 //! | `channels` | makes the ends                                     | control thread |
 //! | `pipe`     | a queue pair as far memory                         | lanes          |
+//! | `far_memory` | what a pipe may write                           | lanes          |
 //! | `register` | makes the ends of a channel into the port store    | control thread |
 //! | `register_sender` | the end that writes it                      | lanes          |
 //! | `own_device` | connects that end for a program without gateway  | its own thread |
+//! | `ring`     | makes the ends of a queue in the port store        | control thread |
+//! | `ring_sender`, `ring_receiver` | these ends                     | lanes          |
 //! | `wake`     | the wake-up protocol between the two ends          | lanes          |
 //! | `waker`    | carries that protocol out over a pipe              | lanes          |
 //! | `access`   | what the remote-write ends ask of a bus            | lanes          |
@@ -27,17 +30,21 @@
 
 mod access;
 mod channels;
+mod far_memory;
 mod own_device;
 mod pipe;
 mod place;
 mod register;
 mod register_sender;
+mod ring;
+mod ring_receiver;
+mod ring_sender;
 pub mod settings;
 mod wake;
 mod waker;
 
 use crate::contract::{self, Link, LinkIdentity, Message, OpenError, Site};
-use channels::{Always, ByTransport, Never, WriteChannels, part, refused, staging_for, text};
+use channels::{Always, ByTransport, Never, WriteChannels, part, refused, staging_for, text, window_of};
 use settings::{HostSettings, LinkSettings};
 
 /// The bus.
@@ -89,4 +96,6 @@ pub(crate) fn decode_place(bytes: &[u8]) {
     let _ = place::decode_request(bytes);
     let _ = register::RegisterPlace::decode(bytes);
     let _ = register::decode_request(bytes, Default::default());
+    let _ = ring::RingPlace::decode(bytes);
+    let _ = ring::decode_request(bytes, Default::default());
 }

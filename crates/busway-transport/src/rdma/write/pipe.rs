@@ -12,8 +12,10 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, TryLockError};
 
-use busway_core::{OutOfBounds, RemoteError, WORD_BYTES};
+use busway_core::{RemoteError, WORD_BYTES};
 
+use super::far_memory::FarMemories;
+pub use super::far_memory::FarMemory;
 use super::wake::WakeState;
 use crate::contract::ChannelError;
 use crate::rdma::completion::{Completions, NOTHING};
@@ -44,17 +46,6 @@ pub const CAPACITY: Capacity = Capacity {
     sends: SENDS as u32,
     recvs: RECVS as u32,
 };
-
-/// Memory of the peer that this end writes.
-#[derive(Clone, Copy, Debug)]
-pub struct FarMemory {
-    /// Address at the peer.
-    pub address: u64,
-    /// The peer's key.
-    pub key: u32,
-    /// Length in bytes.
-    pub len_bytes: usize,
-}
 
 /// Where the bytes of a request lie.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +84,7 @@ struct Failure(io::ErrorKind, String);
 #[derive(Debug)]
 pub struct Pipe {
     completions: Completions,
-    far: FarMemory,
+    far: FarMemories,
     /// Memory that the peer writes, and from which the bell's words are read by it.
     own: Region,
     /// The staging area, and behind it a place for RECVs, which carry nothing.
@@ -136,7 +127,7 @@ impl Pipe {
         }
         Ok(Pipe {
             completions: Completions::new(pair),
-            far,
+            far: FarMemories::new(far),
             own,
             staging,
             staging_bytes: staging_bytes as u64,
@@ -151,6 +142,11 @@ impl Pipe {
             failure: None,
             rest,
         })
+    }
+
+    /// The memory of the peer that this end writes, to add to it before anything is written there.
+    pub(super) fn far(&mut self) -> &mut FarMemories {
+        &mut self.far
     }
 
     /// Why nothing goes any more.
@@ -169,17 +165,7 @@ impl Pipe {
         if self.failure.is_some() {
             return Err(RemoteError::Disconnected);
         }
-        let is_inside = offset
-            .checked_add(len_bytes)
-            .is_some_and(|end| end <= self.far.len_bytes);
-        if is_inside {
-            return Ok(());
-        }
-        Err(RemoteError::OutOfBounds(OutOfBounds {
-            offset_bytes: offset,
-            len_bytes,
-            window_bytes: self.far.len_bytes,
-        }))
+        Ok(self.far.check(offset, len_bytes)?)
     }
 
     /// Gathers a WRITE of `header` and `parts` to `offset` of the far memory.
@@ -364,18 +350,16 @@ impl Pipe {
             is_signalled: false,
         };
         let mut requests = [empty; POST_MAX];
-        let key = self.far.key;
         for (at, (entry, request)) in self.gathered.iter().zip(&mut requests).take(count).enumerate() {
             let number = self.posted + at as u64 + 1;
-            let address = |offset: usize| self.far.address.wrapping_add(offset as u64);
             let piece = std::slice::from_ref(&pieces[at]);
             let (work, pieces, number) = match entry.what {
                 What::Write(offset) => {
-                    let address = address(offset);
+                    let (address, key) = self.far.address(offset);
                     (Work::Write { address, key }, piece, number)
                 }
                 What::Read(offset, _) => {
-                    let address = address(offset);
+                    let (address, key) = self.far.address(offset);
                     (Work::Read { address, key }, piece, number | READ)
                 }
                 What::Ring => (Work::Send, &[][..], number),

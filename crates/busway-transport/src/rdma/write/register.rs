@@ -111,9 +111,9 @@ impl RegisterPlace {
     }
 }
 
-/// A register of the port store, registered with a device.
+/// A register or queue of the port store, registered with a device.
 #[derive(Debug)]
-struct PortRegion {
+pub(super) struct PortRegion {
     key: NonNull<sys::ibv_mr>,
     memory: PortMemory,
     device: Arc<Device>,
@@ -123,7 +123,7 @@ struct PortRegion {
 unsafe impl Send for PortRegion {}
 
 impl PortRegion {
-    fn new(device: &Arc<Device>, memory: PortMemory) -> Result<PortRegion, RdmaError> {
+    pub(super) fn new(device: &Arc<Device>, memory: PortMemory) -> Result<PortRegion, RdmaError> {
         let window = memory.window();
         let len_bytes = window.len_bytes();
         // SAFETY: the range is mapped as long as `memory` lives, which goes after the registration.
@@ -147,11 +147,11 @@ impl PortRegion {
         })
     }
 
-    fn address(&self) -> u64 {
+    pub(super) fn address(&self) -> u64 {
         self.memory.window().address().expose_provenance() as u64
     }
 
-    fn remote_key(&self) -> u32 {
+    pub(super) fn remote_key(&self) -> u32 {
         // SAFETY: registered until `drop`.
         unsafe { self.key.as_ref().rkey }
     }

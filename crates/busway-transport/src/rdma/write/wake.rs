@@ -183,6 +183,11 @@ impl WakeState {
         self
     }
 
+    /// Whether the other end has [greeted](super::pipe::Pipe::greet).
+    pub(super) fn is_greeted(&self) -> bool {
+        self.sleeper.is_rung || self.sleeper.wish != 0
+    }
+
     /// The SEND for the wish has arrived.
     pub(super) fn rung(&mut self) {
         self.sleeper.rung();

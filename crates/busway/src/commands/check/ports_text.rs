@@ -96,7 +96,7 @@ pub fn write_channels(channels: &[ChannelReport<'_>], to: &mut String) -> std::f
                 "    to       {} on {}: {}",
                 name(&route.to),
                 route.to.host,
-                way_text(route, channel.slots.is_some())
+                way_text(route, kind_of(channel, route))
             )?;
         }
         match channel.when_full {
@@ -120,7 +120,33 @@ fn name(end: &End<'_>) -> String {
     format!("{}/{}", end.partition, end.port)
 }
 
-fn way_text(route: &RouteReport<'_>, is_sampling: bool) -> String {
+/// What a bus that reaches registered memory can do for a channel.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Sampling,
+    /// A queue that the source's gateway can write.
+    OneQueue,
+    /// Several destinations at that host share the messages.
+    SharedQueue,
+    /// A full queue loses messages, of which its receiver is told.
+    OverflowingQueue,
+}
+
+fn kind_of(channel: &ChannelReport<'_>, route: &RouteReport<'_>) -> Kind {
+    let is_there = |other: &&RouteReport<'_>| other.to.host == route.to.host;
+    if channel.slots.is_some() {
+        Kind::Sampling
+    } else if channel.when_full == Some(WhenFull::Overflow) {
+        Kind::OverflowingQueue
+    } else if channel.routes.iter().filter(is_there).count() > 1 {
+        Kind::SharedQueue
+    } else {
+        Kind::OneQueue
+    }
+}
+
+fn way_text(route: &RouteReport<'_>, kind: Kind) -> String {
+    let is_sampling = kind == Kind::Sampling;
     match &route.way {
         Way::InsideHost => "inside the host".to_string(),
         Way::Link {
@@ -135,6 +161,9 @@ fn way_text(route: &RouteReport<'_>, is_sampling: bool) -> String {
                 }
                 Carrier::Partition if !is_sampling => {
                     "sent by the source's partition, in memory that both hosts share"
+                }
+                Carrier::Gateways if kind == Kind::OneQueue && registry::writes_registers(bus) => {
+                    "written by the source's gateway into the other host's queue, whose gateway wakes the receiver"
                 }
                 Carrier::Partition => "written by the source's partition into the other host's memory",
                 Carrier::Gateways => "moved by the gateways",
@@ -154,6 +183,10 @@ fn way_text(route: &RouteReport<'_>, is_sampling: bool) -> String {
                 ", for want of room in the window or of coherent memory"
             } else if may_share {
                 ", since only they can move the messages to another bus"
+            } else if kind == Kind::SharedQueue && registry::writes_registers(bus) {
+                ", since several destinations there have a queue each"
+            } else if kind == Kind::OverflowingQueue && registry::writes_registers(bus) {
+                ", since a full queue is to lose messages"
             } else {
                 ""
             };
