@@ -94,13 +94,14 @@ impl QueueWriter {
         sent.wrapping_sub(released).min(self.layout.ring.lines() as u64)
     }
 
-    /// What the other side says to have released.
-    fn released(&self) -> Position {
+    /// Behind what the destination says to have received.
+    pub(crate) fn released(&self) -> Position {
         if self.shared.as_ref().is_some_and(|shared| !shared.is_met()) {
             return Position::at_start(0);
         }
-        // Acquire: lines before data, against the order in which they are written, so the payload's
-        // credit is never behind.
+        // Acquire: partner is the fence before credits are written, so that the destination's
+        // copies are done before anybody writes there again. Lines before data, against the order
+        // in which they are written: the payload's credit is never behind.
         let word = |offset| self.credit_words.word(offset).load(Ordering::Acquire);
         let line = word(CREDIT_LINES);
         Position {

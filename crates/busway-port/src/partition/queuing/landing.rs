@@ -7,10 +7,8 @@
 use busway_core::ring::{Layout, Position, RingConsumer};
 use busway_transport::contract::PortMemory;
 
-use super::{CREDIT_DATA, CREDIT_LINES, QueueWriter, QueueWriters};
+use super::{QueueWriter, QueueWriters};
 use crate::crash;
-use crate::store::layout::port;
-use crate::sync::Ordering;
 
 /// What [`QueueWriter::take_in`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,26 +42,13 @@ impl QueueWriters {
 impl QueueWriter {
     /// Lines and data, their shape and the most messages in the queue, for a bus.
     pub(crate) fn hand_over(&self) -> (PortMemory, Layout, usize) {
-        let memory = PortMemory::new(self.ring.clone(), self._ring.clone());
+        let memory = PortMemory::new(self.ring.clone(), self.ring_area.clone());
         (memory, self.layout.ring, self.layout.depth)
     }
 
     /// Where the next message goes, as this end has recorded it.
     pub(crate) fn position(&self) -> Position {
         self.record().load()
-    }
-
-    /// Behind what the destination has received.
-    pub(crate) fn released(&self) -> Position {
-        // Acquire: partner is the fence before credits are written, so that the destination's
-        // copies are done before anybody writes there again. Lines before data, against the order
-        // in which they are written: the payload's credit is never behind.
-        let credit = |offset| self.far.word(port::CREDIT + offset).load(Ordering::Acquire);
-        let line = credit(CREDIT_LINES);
-        Position {
-            line,
-            data: credit(CREDIT_DATA),
-        }
     }
 
     /// Whether the next line says to hold a message. Needs no lock.
