@@ -98,8 +98,14 @@ impl Route {
             let max_messages = port.config().kind.max_messages();
             max_messages.is_some_and(|max_messages| port.in_queue() == Some(max_messages as u64))
         };
+        // The other host may have written a message that the gateway has not taken in.
+        let is_all_given = |port: &ObservedPort| {
+            let front = port.message().map(|message| message.number - 1);
+            front.zip(port.in_queue()).map(|(taken, left)| taken + left) == Some(given)
+        };
         let sent = self.source.counters().writes;
-        let is_held_back = self.waits && self.destinations.iter().any(is_full);
+        let mut destinations = self.destinations.iter();
+        let is_held_back = self.waits && destinations.any(|port| is_full(port) && is_all_given(port));
         given + waiting == sent && (waiting == 0 || is_held_back)
     }
 }

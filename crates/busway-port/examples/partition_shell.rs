@@ -12,7 +12,8 @@ use std::io::{BufRead, stdin};
 
 use std::sync::Arc;
 
-use busway_core::ring::RingProducer;
+use busway_core::ring::{CREDIT_BYTES, Position, RingProducer};
+use busway_core::window::{Medium, Window};
 use busway_port::carry::{Carried, PortReceiver};
 use busway_port::{Clock, Partition, Store};
 use busway_transport::QueueNumbers;
@@ -53,16 +54,26 @@ fn land(partition: &Arc<Partition>, port: &str, number: &str, byte: &str, is_see
     };
     ring.owner.begin(numbers).expect("nobody else writes it");
     let memory = ring.memory.window().clone();
-    let credit = memory.clone();
+    let credit = credits(&ring.owner.released());
     let producer = RingProducer::resume(memory, ring.layout, ring.position, credit);
     let message = [byte.parse().expect("a byte"); shared::SIZE_BYTES];
-    // The tests leave room, so the window that it is given for credits does not matter.
     let pushed = producer.expect("it fits").push(&[&message], 1);
     pushed.expect("it has room");
     if is_seen {
         ring.owner.take_in().expect("a message");
     }
     "landed".into()
+}
+
+/// The other host's memory, in which it is told what programs have received.
+fn credits(released: &Position) -> Window {
+    let words: &'static mut [u64] = Box::leak(vec![0; CREDIT_BYTES / 8].into_boxed_slice());
+    [words[0], words[1]] = [released.line, released.data];
+    #[allow(unsafe_code)]
+    // SAFETY: leaked, aligned, and reached through the window only from here on.
+    unsafe {
+        Window::from_raw_parts(words.as_mut_ptr().cast(), CREDIT_BYTES, Medium::Coherent)
+    }
 }
 
 fn give(partition: &Arc<Partition>, port: &str, number: &str, byte: &str) -> String {

@@ -222,6 +222,44 @@ fn check_prints_who_writes_the_ports_of_the_other_host_over_rdma() {
 }
 
 #[test]
+fn check_says_which_queues_are_written_over_rdma_write_and_why_others_are_not() {
+    let port = |name: &str, direction: &str| {
+        format!(
+            "{{ name = \"{name}\", kind = \"queuing\", direction = \"{direction}\", max_size = 8, max_messages = 2 }}"
+        )
+    };
+    let ports = |direction: &str, names: &[&str]| {
+        let ports: Vec<String> = names.iter().map(|name| port(name, direction)).collect();
+        format!("ports = [{}]\n", ports.join(", "))
+    };
+    let system = format!(
+        "[host.a]\n[host.b]\n[[link]]\nhosts = [\"a\", \"b\"]\nbuses = [\"rdma-write\"]\n\
+         rdma-write.a = {{ listen = \"192.0.2.1:1\" }}\nrdma-write.b = {{ device = \"192.0.2.2\" }}\n\
+         [[partition]]\nname = \"source\"\nhost = \"a\"\n{}\
+         [[partition]]\nname = \"sink\"\nhost = \"b\"\n{}\
+         [[channel]]\nname = \"one\"\nsource = \"source/A\"\ndestinations = [\"sink/A\"]\n\
+         [[channel]]\nname = \"two\"\nsource = \"source/B\"\ndestinations = [\"sink/B\", \"sink/C\"]\nwhen_full = \"wait\"\n\
+         [[channel]]\nname = \"lossy\"\nsource = \"source/D\"\ndestinations = [\"sink/D\"]\nwhen_full = \"overflow\"\n",
+        ports("source", &["A", "B", "D"]),
+        ports("destination", &["A", "B", "C", "D"]),
+    );
+    let path = file("queues.toml", &system);
+    let output = busway(&["check", path.to_str().unwrap()]);
+    let said = text(&output.stdout);
+    for expected in [
+        "sink/A on b: written by the source's gateway into the other host's queue, whose gateway wakes the receiver (rdma-write)",
+        "sink/B on b: moved by the gateways (rdma-write, since several destinations there have a queue each)",
+        "sink/D on b: moved by the gateways (rdma-write, since a full queue is to lose messages)",
+    ] {
+        assert!(
+            said.contains(expected),
+            "{expected:?} is not in\n{said}\n{}",
+            text(&output.stderr)
+        );
+    }
+}
+
+#[test]
 fn check_says_who_moves_a_queue_over_memory_and_why() {
     let check = |name: &str, buses: &str, size: u32| {
         let kind = format!("kind = \"queuing\", max_size = {size}, max_messages = 4");

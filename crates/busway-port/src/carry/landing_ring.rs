@@ -73,6 +73,18 @@ impl PortReceiver {
     }
 }
 
+impl PortReceiver {
+    /// Whether the sender of a queue may soon wait for room: else it need not be told of each
+    /// message that a program receives.
+    #[must_use]
+    pub fn is_half_full(&self) -> bool {
+        match &self.held.port().end {
+            End::QueuingSource(writers) => writers.only().is_some_and(QueueWriter::is_half_full),
+            _ => false,
+        }
+    }
+}
+
 impl PortSource {
     /// The numbers of a queuing port's messages: their origin, as [`claim`](Self::claim) gives it,
     /// the last one that the other host is known to have, and what the queue had no room for.

@@ -30,8 +30,8 @@ pub trait Bus: Sized + 'static {
     /// then programs can keep the rings of queuing channels there. It is one-sided as well.
     const SHARES_MEMORY: bool = false;
 
-    /// Whether the sender of a sampling channel can write the register in the other host's port
-    /// store: then its links have [`Link::open_register`].
+    /// Whether the sender of a channel of ports can write the register or the queue in the other
+    /// host's port store: then its links have [`Link::open_register`] and [`Link::open_ring`].
     const WRITES_REGISTERS: bool = false;
 
     /// Whether a link needs memory that both hosts map: [`Site::window`].
@@ -121,8 +121,8 @@ pub trait LinkSettings: Debug {
         None
     }
 
-    /// Whether messages in a register that the peer's device writes carry a checksum, since the
-    /// device may place their bytes in any order. Means nothing unless
+    /// Whether messages in a register or queue that the peer's device writes carry a checksum, since
+    /// the device may place their bytes in any order. Means nothing unless
     /// [`Bus::WRITES_REGISTERS`].
     fn checks_registers(&self) -> bool {
         true

@@ -322,7 +322,7 @@ fn sleeping_receiver_is_woken_by_a_message_and_sleeping_sender_by_room() {
     for _ in 0..5 {
         for _ in 0..DEPTH {
             std::thread::scope(|scope| {
-                let Landed { receiver, .. } = &mut landed;
+                let receiver = &mut landed.receiver;
                 let bell = &mut receiver_bell;
                 let sleeping = scope.spawn(move || {
                     let mut taken = 0;
@@ -348,7 +348,7 @@ fn sleeping_receiver_is_woken_by_a_message_and_sleeping_sender_by_room() {
         let first = number - DEPTH as u64;
         landed.until_received(first, true);
         std::thread::scope(|scope| {
-            let Landed { sender, .. } = &mut landed;
+            let sender = &mut landed.sender;
             let bell = &mut sender_bell;
             let sleeping = scope.spawn(move || {
                 let mut has_room = false;

@@ -107,7 +107,7 @@ impl InboundPort {
     /// If the sender is to be told of room, or a message here waits for it, the reader that makes
     /// room rings from now on.
     pub fn arm(&mut self) {
-        if (self.is_landed || self.waits_for_room())
+        if self.awaits_room()
             && let Some(doorbell) = self.doorbell()
         {
             doorbell.arm();
@@ -118,8 +118,14 @@ impl InboundPort {
     /// Whether it must be polled since nothing wakes the lane: to return credits, or to look for
     /// room in a queue without doorbell.
     pub fn is_polled(&self) -> bool {
-        self.quiet_polls < AFTER_POLLS
-            || (self.is_landed || self.waits_for_room()) && self.sink.port_receiver.doorbell().is_none()
+        self.quiet_polls < AFTER_POLLS || self.awaits_room() && self.sink.port_receiver.doorbell().is_none()
+    }
+
+    /// Whether the next message that a program receives makes room that somebody may wait for: a
+    /// message here, or the sender that writes the queue itself. While it has room, it is told with
+    /// the next message that comes.
+    fn awaits_room(&self) -> bool {
+        self.waits_for_room() || self.is_landed && self.sink.port_receiver.is_half_full()
     }
 
     /// Whether a message waits for room in a queue.

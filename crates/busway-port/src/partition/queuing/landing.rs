@@ -51,6 +51,10 @@ impl QueueWriter {
         self.record().load()
     }
 
+    pub(crate) fn is_half_full(&self) -> bool {
+        2 * self.in_queue() >= self.layout.depth as u64
+    }
+
     /// Whether the next line says to hold a message. Needs no lock.
     pub(crate) fn has_news(&self) -> bool {
         self.layout

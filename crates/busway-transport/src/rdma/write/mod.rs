@@ -39,6 +39,7 @@ mod register_sender;
 mod ring;
 mod ring_receiver;
 mod ring_sender;
+mod ring_words;
 pub mod settings;
 mod wake;
 mod waker;

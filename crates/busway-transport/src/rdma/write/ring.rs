@@ -33,6 +33,7 @@ use super::place::{RECEIVER_BELL_AT, SENDER_BELL_AT, SENDER_BYTES};
 use super::register::PortRegion;
 use super::ring_receiver::RingReceiver;
 use super::ring_sender::{RingSender, Wiring};
+use super::ring_words::{ADDRESS_AT, DATA_AT, LINES_AT, PLACED_AT};
 use super::wake::WakeState;
 use super::{part, refused, staging_for, text, window_of};
 use crate::contract::{ChannelSpec, Keep, LandingRing, Message, QueueNumbers, RingOwner};
@@ -45,17 +46,10 @@ use crate::rdma::queue_pair::QueuePair;
 use crate::remote_write::ENTRY_BYTES;
 use crate::session::mailbox::DroppedSenders;
 
-/// Word of the sender's memory: line position behind the last message that the store has.
-pub(super) const PLACED_AT: usize = 16;
-/// Word of the control line: address of the sender's memory, and [`KEY_AT`] its key.
-pub(super) const ADDRESS_AT: usize = 32;
-/// See [`ADDRESS_AT`].
-pub(super) const KEY_AT: usize = 40;
 /// No ring is believed to be longer, in bytes.
 const LONGEST_BYTES: usize = 1 << 30;
 /// Bytes of a request.
 const REQUEST_BYTES: usize = 24;
-const _: () = assert!(PLACED_AT + 8 <= CREDIT_BYTES && KEY_AT + 8 <= ENTRY_BYTES);
 
 /// A queue, as its owner describes it to the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -347,11 +341,12 @@ pub(super) fn connect<M: Message>(
     let staging = Region::new(device, staging_bytes + RECV_BYTES, Access::Local).map_err(text)?;
     let window = window_of(&own);
     let credit = part(&window, 0, CREDIT_BYTES)?;
-    for (at, word) in [place.released.0, place.released.1, place.position.0]
-        .into_iter()
-        .enumerate()
-    {
-        credit.store(at * 8, word).map_err(text)?;
+    for (at, word) in [
+        (LINES_AT, place.released.0),
+        (DATA_AT, place.released.1),
+        (PLACED_AT, place.position.0),
+    ] {
+        credit.store(at, word).map_err(text)?;
     }
     let bell = part(&window, SENDER_BELL_AT, ENTRY_BYTES)?;
     let rest = WakeState::new(

@@ -24,15 +24,11 @@ use super::far_memory::FarMemory;
 use super::pipe::Handle;
 use super::place::SENDER_BYTES;
 use super::register::PortRegion;
-use super::ring::{ADDRESS_AT, KEY_AT, PLACED_AT};
+use super::ring_words::{ADDRESS_AT, DATA_AT, KEY_AT, LINES_AT, PLACED_AT};
 use crate::contract::{ChannelError, Receiver, RingOwner, Sink, WaitFor};
 use crate::rdma::lane::CREDITS_AFTER_POLLS;
 use crate::rdma::queue_pair::QueuePair;
 use crate::remote_write::{ENTRY_BYTES, SENDER_CLOSED_AT, Waker, WritePermission};
-
-/// Words of the sender's memory for lines and data that programs have released.
-const LINES_AT: usize = 0;
-const DATA_AT: usize = 8;
 
 /// See the module.
 pub(super) struct RingReceiver {

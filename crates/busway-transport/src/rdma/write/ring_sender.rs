@@ -13,14 +13,12 @@ use busway_core::{RemoteError, RemoteWrite as _, Window};
 
 use super::access::Far;
 use super::pipe::Handle;
-use super::ring::PLACED_AT;
+use super::ring_words::{LINES_AT, PLACED_AT};
 use crate::contract::{
     ChannelError, Flushed, HEAD_BYTES, Kind, Message, QueueNumbers, Refused, Sender, WaitFor,
 };
 use crate::remote_write::{SENDER_CLOSED_AT, Waker, WritePermission};
 
-/// Word of the credits: line position behind what programs have released.
-const LINES_AT: usize = 0;
 /// Looks for the credit of a payload whose line has credit: far more than a store takes to become
 /// visible.
 const CREDIT_SPINS: u32 = 1000;
