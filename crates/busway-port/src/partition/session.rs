@@ -116,7 +116,10 @@ impl QueueReader {
         }
         let Position { line, data } = self.record().load();
         let words = [(self.credit_word(0), line), (self.credit_word(8), data)];
-        if words.iter().all(|(word, value)| word.load(Ordering::Relaxed) == *value) {
+        if words
+            .iter()
+            .all(|(word, value)| word.load(Ordering::Relaxed) == *value)
+        {
             return;
         }
         for (word, value) in words {
