@@ -133,6 +133,7 @@ mod tests {
 
     #[test]
     fn partitions_write_by_themselves_unless_the_sending_host_forbids_it() {
+        use contract::LinkSettings as _;
         let settings = |local: &str, peer: &str| {
             let [local, peer] = [local, peer].map(|text| table(text).expect("a good table"));
             <super::super::RdmaWrite as contract::Bus>::join(local, peer, true)
