@@ -121,7 +121,7 @@ pub trait LinkSettings: Debug {
         None
     }
 
-    /// Whether messages in a register or queue that the peer's device writes carry a checksum, since
+    /// Whether messages in a register or queue that the peer's device writes carry a checksum:
     /// the device may place their bytes in any order. Means nothing unless
     /// [`Bus::WRITES_REGISTERS`].
     fn checks_registers(&self) -> bool {

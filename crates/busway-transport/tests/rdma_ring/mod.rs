@@ -322,7 +322,12 @@ fn sleeping_receiver_is_woken_by_a_message_and_sleeping_sender_by_room() {
     for _ in 0..5 {
         for _ in 0..DEPTH {
             std::thread::scope(|scope| {
-                let receiver = &mut landed.receiver;
+                let Landed {
+                    receiver,
+                    sender,
+                    size_bytes,
+                    ..
+                } = &mut landed;
                 let bell = &mut receiver_bell;
                 let sleeping = scope.spawn(move || {
                     let mut taken = 0;
@@ -335,10 +340,10 @@ fn sleeping_receiver_is_woken_by_a_message_and_sleeping_sender_by_room() {
                         taken += receiver.poll(&mut Collector::default(), 1).expect("it is well");
                     }
                 });
-                let mut message = Buffer::new(number, 0, landed.size_bytes);
+                let mut message = Buffer::new(number, 0, *size_bytes);
                 message.head.events = 0;
-                landed.sender.send(message).expect("it has room");
-                while landed.sender.flush().expect("the sender is well") == Flushed::Waiting {}
+                sender.send(message).expect("it has room");
+                while sender.flush().expect("the sender is well") == Flushed::Waiting {}
                 sleeping.join().expect("it is woken");
             });
             number += 1;
@@ -348,7 +353,7 @@ fn sleeping_receiver_is_woken_by_a_message_and_sleeping_sender_by_room() {
         let first = number - DEPTH as u64;
         landed.until_received(first, true);
         std::thread::scope(|scope| {
-            let sender = &mut landed.sender;
+            let Landed { sender, receiver, .. } = &mut landed;
             let bell = &mut sender_bell;
             let sleeping = scope.spawn(move || {
                 let mut has_room = false;
@@ -364,10 +369,7 @@ fn sleeping_receiver_is_woken_by_a_message_and_sleeping_sender_by_room() {
                 }
             });
             while !sleeping.is_finished() {
-                landed
-                    .receiver
-                    .poll(&mut Collector::default(), 1)
-                    .expect("it is well");
+                receiver.poll(&mut Collector::default(), 1).expect("it is well");
                 std::thread::sleep(Duration::from_micros(50));
             }
             sleeping.join().expect("it is woken");

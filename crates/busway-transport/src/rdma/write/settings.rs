@@ -106,7 +106,6 @@ impl contract::LinkSettings for LinkSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::LinkSettings as _;
 
     fn table(text: &str) -> Result<HostSettings, String> {
         let table: toml::Table = toml::from_str(text).expect("test text is TOML");
