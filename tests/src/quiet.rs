@@ -5,9 +5,9 @@
 //! nor gateways notice. It needs all messages of a sampling channel to differ from the one before,
 //! and queues whose gateways live.
 
-use busway_port::PortRef as Name;
 use busway_port::observe::{ObservedPort, Observer};
 use busway_port::system::{Crossing, crossings_of, module_of, root_of};
+use busway_port::{PortRef as Name, Store};
 use busway_system::{Carrier, PortRef, System, WhenFull};
 
 use crate::wait::eventually;
@@ -45,6 +45,8 @@ impl Routes {
 }
 
 pub fn look(system: &System, host: &str, port: &Name) -> ObservedPort {
+    // As a partition would: no gateway makes the store of a host whose channels need none.
+    Store::open(root_of(system, host), module_of(system, host)).expect("the store");
     let observer = Observer::new(root_of(system, host), module_of(system, host)).expect("a possible module");
     eventually(&format!("{port} exists on {host}"), || {
         observer.port(port).ok().map(|port| port.expect("of the module"))
