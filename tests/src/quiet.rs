@@ -22,6 +22,8 @@ struct Route {
     /// partition writes the other host's memory itself.
     gateways: Option<[ObservedPort; 2]>,
     destinations: Vec<ObservedPort>,
+    /// Both hosts share the queues: what was sent is there.
+    shares_queues: bool,
     /// Whether a full queue over there makes messages wait here.
     waits: bool,
 }
@@ -80,11 +82,15 @@ impl Route {
             destinations: over_there
                 .map(|at| look(system, &leaving.peer, &name_of(at)))
                 .collect(),
+            shares_queues: leaving.has_shared_queues(),
             waits: channel.when_full == Some(WhenFull::Wait),
         }
     }
 
     fn is_quiet(&self) -> bool {
+        if self.shares_queues {
+            return true;
+        }
         if let Some([source, receiver]) = &self.gateways
             && let Some(waiting) = source.in_queue()
         {
