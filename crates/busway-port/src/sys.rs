@@ -84,8 +84,8 @@ fn lock_call(file: &File, command: i32, kind: i32, offset: u64) -> io::Result<li
 }
 
 /// Sleeps until `word` is woken, if its low half still is that of `expected`, at most until
-/// `deadline_ns` of `CLOCK_MONOTONIC`. May return for no reason. `false` if nobody can sleep at this
-/// word: it lies in the memory of a device.
+/// `deadline_ns` of `CLOCK_MONOTONIC`. May return for no reason. `false` if nobody can sleep at
+/// this word: it lies in the memory of a device.
 pub(crate) fn futex_wait(word: &AtomicU64, expected: u64, deadline_ns: i64) -> bool {
     let until = libc::timespec {
         tv_sec: deadline_ns.max(0) / 1_000_000_000,
@@ -148,8 +148,9 @@ impl Drop for Mapping {
         if self.owner.is_some() {
             return;
         }
-        // SAFETY: without an owner, `base` and `len_bytes` are what mmap returned. Every window and word reference
-        // into it lives beside or borrows from a `View`, which holds the mapping, so none is left.
+        // SAFETY: without an owner, `base` and `len_bytes` are what mmap returned. Every window and
+        // word reference into it lives beside or borrows from a `View`, which holds the mapping, so
+        // none is left.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr(), self.len_bytes) };
     }
 }

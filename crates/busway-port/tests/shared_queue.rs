@@ -414,18 +414,6 @@ fn both_hosts_see_the_same_queue_from_outside() {
 }
 
 #[test]
-fn memory_too_small_for_the_queue_is_named_with_the_channel() {
-    let hosts = Hosts::new();
-    fs::write(hosts.directory.path().join("window"), [0; 64]).expect("written");
-    let store = Store::open(root_of(&hosts.system, "a"), module_of(&hosts.system, "a")).expect("a store");
-    // Its length is mended, or refused by name.
-    if let Err(error) = store.join("source") {
-        let text = error.to_string();
-        assert!(text.contains("channel q") && text.contains("window"), "{text}");
-    }
-}
-
-#[test]
 fn gateways_move_a_queue_that_has_another_bus() {
     let hosts = Hosts::new();
     let carriers = |text: &str| {

@@ -64,7 +64,8 @@ pub enum Way {
 pub enum Carrier {
     /// The source's partition itself. A sampling channel: it writes the register in the other
     /// host's memory, and no software runs there. A queuing channel: it sends into a queue in
-    /// memory that both hosts share ([`shared_queue`](crate::shared_queue)), and wakes the receiver.
+    /// memory that both hosts share ([`shared_queue`](crate::shared_queue)), and wakes the
+    /// receiver.
     Partition,
     /// The gateways of both hosts.
     Gateways,

@@ -260,60 +260,6 @@ fn check_says_which_queues_are_written_over_rdma_write_and_why_others_are_not() 
 }
 
 #[test]
-fn check_says_who_moves_a_queue_over_memory_and_why() {
-    let check = |name: &str, buses: &str, size: u32| {
-        let kind = format!("kind = \"queuing\", max_size = {size}, max_messages = 4");
-        let content = format!(
-            r#"
-[host.a]
-[host.b]
-[[link]]
-hosts = ["a", "b"]
-buses = [{buses}]
-memory = {{ path = "/dev/shm/busway-check", length = "1MiB" }}
-tcp.a = {{ listen = "127.0.0.1:7400" }}
-[[partition]]
-name = "p"
-host = "a"
-ports = [{{ name = "OUT", direction = "source", {kind} }}]
-[[partition]]
-name = "q"
-host = "b"
-ports = [{{ name = "IN", direction = "destination", {kind} }}]
-[[channel]]
-source = "p/OUT"
-destinations = ["q/IN"]
-"#
-        );
-        let path = file(name, &content);
-        text(&busway(&["check", path.to_str().expect("plain")]).stdout)
-    };
-    for (name, buses, size, expected) in [
-        (
-            "shared.toml",
-            "\"memory\"",
-            64,
-            "sent by the source's partition, in memory that both hosts share (memory), ",
-        ),
-        (
-            "two-buses.toml",
-            "\"memory\", \"tcp\"",
-            64,
-            "moved by the gateways (memory, since only they can move the messages to another bus), ",
-        ),
-        (
-            "long.toml",
-            "\"memory\"",
-            300_000,
-            "moved by the gateways (memory, for want of room in the window or of coherent memory), ",
-        ),
-    ] {
-        let said = check(name, buses, size);
-        assert!(said.contains(expected), "{expected:?} is not in\n{said}");
-    }
-}
-
-#[test]
 fn check_shows_a_host_only_its_own_partitions_and_channels() {
     let output = busway(&["check", "--host", "control", &example("ports.toml")]);
     let said = text(&output.stdout);

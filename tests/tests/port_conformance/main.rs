@@ -7,8 +7,8 @@
 //!
 //! What differs by nature between one host and two is a number of the bench, and the rules take it
 //! into account:
-//! - where gateways move messages, a full queue fills the one on the sender's host before the sender
-//!   notices (`HELD_BACK`);
+//! - where gateways move messages, a full queue fills the one on the sender's host before the
+//!   sender notices (`HELD_BACK`);
 //! - stamps are set back by the error to which hosts know each other's clocks (`STAMP_ERROR_NS`).
 //!
 //! What holds inside one host only: that a message is there when the service that sent it returns,

@@ -131,7 +131,7 @@ impl Ports {
         };
         let mut crossings = crossings_of(system, host);
         // What this host's partitions write into another host's memory needs no gateway, nor do the
-        // queues that two hosts share, and with a core there is no conversation: see `super::cores`.
+        // queues that two hosts share. With a core there is no conversation: see `super::cores`.
         crossings.retain(|crossing| crossing.carrier == Carrier::Gateways || !crossing.leaves);
         crossings.retain(|crossing| !crossing.has_shared_queues());
         crossings.retain(|crossing| !system.is_core(&crossing.peer));

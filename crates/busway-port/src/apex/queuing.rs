@@ -23,8 +23,8 @@ const SLEEP_NS: i64 = 100_000_000;
 /// have been killed.
 const NEXT_IN_LINE_NS: i64 = 1_000_000;
 
-/// Bounds of the sleep at a port that nobody is known to wake, since the other end may be on another
-/// kernel, in ns; and its share of the time waited so far.
+/// Bounds of the sleep at a port that nobody is known to wake, since the other end may be on
+/// another kernel, in ns; and its share of the time waited so far.
 const LOOK_NS: [i64; 2] = [50_000, 1_000_000];
 const LOOK_SHARE: i64 = 16;
 

@@ -1,5 +1,5 @@
-//! The two ends of a queuing channel: inside one host, or between hosts that share the memory of the
-//! queue.
+//! The two ends of a queuing channel: inside one host, or between hosts that share the memory of
+//! the queue.
 //!
 //! Contract: for each destination a ring of `busway-core`. Its producer is the holder of the source
 //! port's lock, its consumer the holder of the destination port's lock. Their positions are in
@@ -163,8 +163,8 @@ impl QueueWriter {
         let is_possible = stands.line.wrapping_sub(line) <= ring.lines() as u64
             && stands.data.wrapping_sub(data) <= ring.data_bytes() as u64
             && is_aligned(stands.data);
-        // Another host may have damaged both ends: a receiver whose own position is impossible goes on
-        // where this end stands.
+        // Another host may have damaged both ends: a receiver whose own position is impossible goes
+        // on where this end stands.
         if !is_possible && (is_aligned(data) || self.shared.is_some()) {
             let data = data & !(LINE_BYTES as u64 - 1);
             self.stand(Position { line, data });

@@ -107,9 +107,9 @@ impl QueueReader {
         true
     }
 
-    /// Writes the credits again, if another host has damaged them: a source that takes the queue for
-    /// full sends nothing that would bring new ones. For the holder of the port's lock, when there
-    /// is no message.
+    /// Writes the credits again, if another host has damaged them: a source that takes the queue
+    /// for full sends nothing that would bring new ones. For the holder of the port's lock, when
+    /// there is no message.
     pub(super) fn renew_credits(&self) {
         if !self.shared.as_ref().is_some_and(SharedDestination::is_met) {
             return;
@@ -131,7 +131,8 @@ impl QueueReader {
     /// Whether the session still is the one that was met: what was copied meanwhile is whole.
     #[inline]
     pub(crate) fn is_same(&self) -> bool {
-        // Partner: the Release fence in `SharedSource::begin_anew`, before the source writes the ring again.
+        // Partner: the Release fence in `SharedSource::begin_anew`, before the source writes the
+        // ring again.
         fence(Ordering::Acquire);
         self.shared.as_ref().is_none_or(SharedDestination::is_met)
     }

@@ -2,16 +2,18 @@
 //!
 //! Contract: the queue of one destination port, as inside a host ([`super::queuing`]): the source's
 //! processes send into the ring and wake the receiver, the destination's processes receive from it
-//! and wake a sender that waits for room. No gateway takes part. Each host writes its own part only:
+//! and wake a sender that waits for room. No gateway takes part. Each host writes its own part
+//! only:
 //!
 //! ```text
 //! source's part
 //! offset 0     session   u64, not 0: drawn for the source's store; 0 while a new one is prepared
 //! offset 8     key       u64, of the queue's description: memory that was reset, or that another
 //!                        configuration left behind, is no queue
-//! offset 16    boot      u64, of the kernel that the source runs on: a futex reaches whoever runs on
-//!                        the same one
-//! offset 24    met       u64, 1 once the source has seen that the destination has this session, else 0
+//! offset 16    boot      u64, of the kernel that the source runs on: a futex reaches whoever runs
+//!                        on the same one
+//! offset 24    met       u64, 1 once the source has seen that the destination has this session,
+//!                        else 0
 //! offset 64    waiting   u64, processes that wait for room
 //! offset 128   the writer's words, as in a channel's file (`store::layout::writer`)
 //! offset 256   the ring
@@ -31,7 +33,8 @@
 //! **Sessions.** The source begins a session, with empty ring and positions at 0, when its store is
 //! new or its part of the memory was reset: [`SharedSource::begin`]. Until the destination has met
 //! it, the source takes all credits for 0. The destination meets a session by setting its position
-//! and credits back to 0: `QueueReader::meet` (module `session`). It rejects what it copied while a session ended.
+//! and credits back to 0: `QueueReader::meet` (module `session`). It rejects what it copied while a
+//! session ended.
 //!
 //! **Restarts.** Messages lie in the source's part and the position in the destination's, so
 //! neither a restart of the destination's host nor a new store there loses or repeats a message. A
@@ -212,8 +215,8 @@ impl SharedSource {
         self.waiting.word(0).store(waiting, Ordering::Relaxed);
     }
 
-    /// Begins a session, if the memory is in none of this store's. `control` and `ring` are those of
-    /// the queue. For the holder of the port's lock, before it uses the queue.
+    /// Begins a session, if the memory is in none of this store's. `control` and `ring` are those
+    /// of the queue. For the holder of the port's lock, before it uses the queue.
     #[inline]
     pub(crate) fn begin(&self, control: &Area, ring: &Area, layout: &Layout) {
         let session = self.head.word(SESSION).load(Ordering::Relaxed);

@@ -77,8 +77,8 @@ pub(crate) mod port {
     pub(crate) const COUNTERS: usize = 128;
     /// u64, the store whose numbers the messages carry that cross to another host: at the sending
     /// host drawn once for the store, at the receiving host that of the last sender; 0 before.
-    /// Written by the gateway, as the words that follow. Under the lock. At a destination whose queue
-    /// another host shares: the session that was taken up last, written by its partition.
+    /// Written by the gateway, as the words that follow. Under the lock. At a destination whose
+    /// queue another host shares: the session that was taken up last, written by its partition.
     pub(crate) const ORIGIN: usize = 208;
     /// u64, number of the last message from the other host that destinations were given.
     pub(crate) const DELIVERED: usize = 216;
