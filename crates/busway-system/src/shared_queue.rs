@@ -5,7 +5,7 @@
 //! destination writes in memory that the destination's host writes. Only a channel that has no
 //! other bus to move to gets one: messages in such a queue can't change to another bus. Each
 //! destination port has a queue of its own. `busway-port` defines what is inside a part. Called by
-//! [`direct`](crate::direct) and [`route`](crate::route).
+//! `direct` and `route`.
 
 use busway_buses as registry;
 use busway_core::ring;

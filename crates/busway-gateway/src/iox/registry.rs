@@ -10,7 +10,8 @@
 //! of its `repr(C)` layout. `tests` prove the mirror against real services; the exact pin of
 //! iceoryx2 keeps it true.
 //!
-//! Called by the control thread, and by a lane for who publishes in a service that it subscribes to.
+//! Called by the control thread, and by a lane for who publishes in a service that it subscribes
+//! to.
 #![allow(unsafe_code)] // One cast, proved in `PortRegistry::mirror`.
 
 use std::mem::{align_of, size_of};

@@ -6,9 +6,9 @@
 //! frame the first computes, later the second reads its port. What the figures show is therefore
 //! not that the receiver runs, but what arrives while it does not: interrupts, network processing,
 //! gateways. The receiving host's programs, its gateway and the processing of its packets are kept
-//! on that core, the sender's on another. With `--schedule` the scheduler of `busway module run` keeps
-//! the time table: either partition is frozen outside of its window. Without, a higher SCHED_FIFO
-//! priority of the computing task stands in for it.
+//! on that core, the sender's on another. With `--schedule` the scheduler of `busway module run`
+//! keeps the time table: either partition is frozen outside of its window. Without, a higher
+//! SCHED_FIFO priority of the computing task stands in for it.
 //!
 //! Four ways to communicate: `none`; one-sided (ports over a bus that writes into the other host's
 //! memory); two-sided (ports through gateways); bare sockets. One file for the experiment, one for

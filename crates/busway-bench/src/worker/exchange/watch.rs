@@ -18,8 +18,9 @@ use crate::worker::waiter::Waiter;
 const MAXIMA: usize = 256;
 const INTERRUPTIONS: usize = 256;
 
-/// Asks for as long as [`Exchange::extent`] says. `paces`: between reports, and between the instants
-/// at which round trips are due, if they have any, in ns. In reports, times in s count from `go`.
+/// Asks for as long as [`Exchange::extent`] says. `paces`: between reports, and between the
+/// instants at which round trips are due, if they have any, in ns. In reports, times in s count
+/// from `go`.
 pub(super) fn watch(
     path: &mut dyn Path,
     spec: &Exchange,
