@@ -22,9 +22,13 @@ fn patient_pair(bus: Bus) -> Rig {
     let mut rig = Rig::stopped(&["a", "b"], &[(0, 1, bus)], "");
     let mut text = std::fs::read_to_string(&rig.system).expect("the rig's own file");
     text = text.replace("length = \"64MiB\"", "length = \"64MiB\", timeout = \"10s\"");
-    if let Some(listen) = rig.addresses[0] {
-        let address = format!("listen = \"{listen}\"");
-        text = text.replace(&address, &format!("{address}, timeout = \"10s\""));
+    let patient = |line: &str| match line.strip_suffix(" }") {
+        Some(begin) if line.contains("listen = ") => format!("{begin}, timeout = \"10s\" }}\n"),
+        _ => format!("{line}\n"),
+    };
+    text = text.lines().map(patient).collect();
+    if bus == Bus::Tcp {
+        // The host that connects has no table yet.
         text.push_str("tcp.b = { timeout = \"10s\" }\n");
     }
     std::fs::write(&rig.system, text).expect("the rig's own file");

@@ -19,6 +19,7 @@ use std::mem::size_of;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use iceoryx2::config::Config;
+use iceoryx2::identifiers::{UniqueNodeId, UniqueServiceId};
 use iceoryx2_bb_container::semantic_string::SemanticString;
 use iceoryx2_bb_container::vector::relocatable_vec::RelocatableVec;
 use iceoryx2_bb_lock_free::spsc::index_queue::RelocatableIndexQueue;
@@ -29,6 +30,8 @@ use iceoryx2_cal::dynamic_storage::posix_shared_memory::Storage;
 use iceoryx2_cal::dynamic_storage::{DynamicStorage as _, DynamicStorageBuilder as _};
 use iceoryx2_cal::named_concept::{NamedConceptBuilder, NamedConceptConfiguration, NamedConceptMgmt};
 use iceoryx2_cal::zero_copy_connection::common::details::SharedManagementData;
+
+use super::registry::PortRegistry;
 
 /// With this many publishers known, those that are gone are forgotten.
 const FORGET_AT: usize = 16;
@@ -120,8 +123,8 @@ pub struct Taken {
     pub has_one_segment: bool,
 }
 
-/// The queues of one subscriber, one for each publisher that it has [met](SourceQueues::meet) or
-/// taken a sample of.
+/// The queues of one subscriber, one for each publisher that it has [met](SourceQueues::meet_all)
+/// or taken a sample of.
 pub struct SourceQueues {
     config: Config,
     subscriber: u128,
@@ -150,9 +153,19 @@ impl SourceQueues {
         })
     }
 
+    /// [Meets](Self::meet) all publishers of the service whose node is not `own`. The registry is
+    /// mapped for this look only: looks are seldom, and there may be a thousand services.
+    pub fn meet_all(&mut self, service: UniqueServiceId, own: &UniqueNodeId) {
+        // Without it a publisher's first sample is found only by asking iceoryx2.
+        let Some(registry) = PortRegistry::open(&self.config, service) else {
+            return;
+        };
+        registry.for_each_publisher(own, |publisher| self.meet(publisher));
+    }
+
     /// Sees the samples of `publisher` from now on, its first one included, if the subscriber has
     /// connected to it.
-    pub fn meet(&mut self, publisher: u128) {
+    fn meet(&mut self, publisher: u128) {
         let is_known = self.sources.iter().any(|source| source.publisher == publisher);
         if !is_known && let Some(connection) = self.open(publisher) {
             self.add(publisher, Some(connection));

@@ -1,6 +1,6 @@
 //! The gateway's subscriber in a service: takes the samples of local programs.
 
-use iceoryx2::identifiers::UniqueNodeId;
+use iceoryx2::identifiers::{UniqueNodeId, UniqueServiceId};
 use iceoryx2::node::Node;
 use iceoryx2::port::ReceiveError;
 use iceoryx2::port::subscriber::{Subscriber, SubscriberCreateError};
@@ -10,7 +10,6 @@ use iceoryx2::service::port_factory::PortFactory as _;
 
 use super::Service;
 use super::queues::SourceQueues;
-use super::registry::PortRegistry;
 use super::sample::LocalSample;
 use super::service::Factory;
 use crate::description::{ServiceDescription, Shape};
@@ -26,9 +25,7 @@ pub struct SampleSubscriber {
     own_node: UniqueNodeId,
     user_header_bytes: u32,
     queues: SourceQueues,
-    /// Who publishes. `None` if it could not be opened: then a publisher's first sample is found
-    /// only by asking iceoryx2.
-    registry: Option<PortRegistry>,
+    service: UniqueServiceId,
     safe_overflow: bool,
 }
 
@@ -52,7 +49,7 @@ impl SampleSubscriber {
             own_node: *node.id(),
             user_header_bytes: shape.user_header_bytes,
             queues,
-            registry: PortRegistry::open(node.config(), factory.unique_service_id()),
+            service: factory.unique_service_id(),
             safe_overflow: description.settings.safe_overflow,
         })
     }
@@ -65,10 +62,7 @@ impl SampleSubscriber {
     /// Meets the publishers that iceoryx2 has connected to with the last
     /// [`receive`](Self::receive): [`has_waiting`](Self::has_waiting) sees their first sample.
     pub fn meet_publishers(&mut self) {
-        let (queues, own) = (&mut self.queues, &self.own_node);
-        if let Some(registry) = &self.registry {
-            registry.for_each_publisher(own, |publisher| queues.meet(publisher));
-        }
+        self.queues.meet_all(self.service, &self.own_node);
     }
 
     /// Whether a sample waits, of a publisher that was met or has sent before: cheap, but blind to
