@@ -353,8 +353,18 @@ impl Latest {
                 return result;
             }
         }
+        if self.layout.has_checksum() && self.has_read_nothing() {
+            // What the index names never arrived whole, and nothing before it did.
+            return Err(Nothing::Empty);
+        }
         counting.add(Counter::Contended, 1);
         Err(Nothing::Contended)
+    }
+
+    /// Whether no thread of this process has read a message.
+    fn has_read_nothing(&self) -> bool {
+        let local = self.local.try_take();
+        local.is_some_and(|local| local.delivered.is_none()) && self.newest.load(Ordering::Relaxed) == START
     }
 
     #[inline]

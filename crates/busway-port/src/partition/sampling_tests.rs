@@ -4,7 +4,10 @@ use crate::store::layout::port;
 
 /// A register, its two ends, and a port's part of a partition's file for the counters.
 fn ends() -> (Register, Latest, Area) {
-    let layout = Layout::new(3, 16).expect("a layout");
+    ends_of(Layout::new(3, 16).expect("a layout"))
+}
+
+fn ends_of(layout: Layout) -> (Register, Latest, Area) {
     let file = tempfile::tempfile().expect("a file");
     let bytes = layout.required_bytes() + port::STRIDE;
     file.set_len(bytes as u64).expect("its length");
@@ -64,6 +67,18 @@ fn a_read_that_never_succeeds_and_has_no_good_copy_ends() {
         (counters.last_good, counters.contended, counters.reads),
         (0, 1, 0)
     );
+}
+
+#[test]
+fn checked_register_whose_first_message_never_arrived_whole_is_empty_until_one_was_read() {
+    let (register, latest, area) = ends_of(Layout::new(3, 16).expect("a layout").with_checksum());
+    break_newest(&register);
+    let (message, counters) = read(&latest, &area);
+    assert_eq!((message, counters.contended), (Err(Nothing::Empty), 0));
+    assert!(register.write(b"first"));
+    assert_eq!(read(&latest, &area).0, Ok(b"first".to_vec()));
+    break_newest(&register);
+    assert_eq!(read(&latest, &area).0, Ok(b"first".to_vec()));
 }
 
 #[test]
