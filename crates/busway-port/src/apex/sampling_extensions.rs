@@ -110,7 +110,11 @@ pub fn read_updated_sampling_message(
     if is_since(port.area.word(port::CONSUMED).load(Ordering::Relaxed), sequence) {
         return Ok(nothing(Updated::ConsumedMessage));
     }
-    let delivered = read(partition, port, latest, buffer)?;
+    let delivered = match read(partition, port, latest, buffer) {
+        // The first message has not arrived whole yet.
+        Err(Refusal::NoAction) => return Ok(nothing(Updated::EmptyPort)),
+        read => read?,
+    };
     if !consume(port, delivered.sequence) {
         return Ok(nothing(Updated::ConsumedMessage));
     }
