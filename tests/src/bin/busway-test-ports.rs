@@ -176,7 +176,8 @@ fn check(partition: &Partition, stop: &AtomicBool, different: &AtomicU64) {
         for (size_bytes, port, last, count) in &mut ports {
             let length = match port.read(&mut buffer) {
                 Ok(read) => read.length,
-                Err(Refusal::NoAction) => continue,
+                // Not available: a first read, and the writer was faster than every attempt.
+                Err(Refusal::NoAction | Refusal::NotAvailable) => continue,
                 Err(refusal) => panic!("{refusal}"),
             };
             let words = buffer[..length].as_chunks::<8>().0;
