@@ -9,6 +9,7 @@
 //! | module     | what it does                                       | runs on        |
 //! |------------|----------------------------------------------------|----------------|
 //! | `place`    | how each end describes its memory to the other     | control thread |
+//! | `described` | puts such descriptions into bytes                 | control thread |
 //! | `channels` | makes the ends                                     | control thread |
 //! | `pipe`     | a queue pair as far memory                         | lanes          |
 //! | `far_memory` | what a pipe may write                           | lanes          |
@@ -30,6 +31,7 @@
 
 mod access;
 mod channels;
+mod described;
 mod far_memory;
 mod own_device;
 mod pipe;

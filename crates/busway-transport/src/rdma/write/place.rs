@@ -13,6 +13,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::described;
 use super::pipe::FarMemory;
 use crate::remote_write::ENTRY_BYTES;
 use crate::remote_write::shape::{Parts, Shape};
@@ -51,11 +52,8 @@ pub struct LandingMemory {
 impl LandingMemory {
     /// The description for the peer.
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![0; 64];
         // At most 10 + 2 * 5 + 2 * 10 + 1 + 10 + 5 bytes.
-        let length = postcard::to_slice(self, &mut bytes).map_or(0, |used| used.len());
-        bytes.truncate(length);
-        bytes
+        described::encode(self, 64)
     }
 
     /// Decodes and checks a peer's description: the place and its parts.
@@ -113,12 +111,7 @@ pub fn encode_request(address: u64, key: u32) -> Vec<u8> {
 /// # Errors
 /// In words: what is wrong.
 pub fn decode_request(bytes: &[u8]) -> Result<FarMemory, String> {
-    let Some((request, _)) = bytes.split_first_chunk::<REQUEST_BYTES>() else {
-        return Err(format!(
-            "a request of {} bytes where {REQUEST_BYTES} belong",
-            bytes.len()
-        ));
-    };
+    let request: &[u8; REQUEST_BYTES] = described::request(bytes)?;
     let (address, key) = request.split_at(8);
     let address = u64::from_le_bytes(address.try_into().map_err(|_| "no address")?);
     let key = u32::from_le_bytes(key.try_into().map_err(|_| "no key")?);

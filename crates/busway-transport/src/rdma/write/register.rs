@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use super::pipe::{CAPACITY, FarMemory, Handle, Pipe, RECV_BYTES};
 use super::register_sender::RegisterSender;
 use super::wake::WakeState;
-use super::{part, refused, staging_for, text};
+use super::{described, part, refused, staging_for, text};
 use crate::contract::{
     BeginWriting, ChannelError, LandingRegister, Message, PortMemory, Receiver, Sink, SourceNumbers, WaitFor,
 };
@@ -66,11 +66,8 @@ pub(super) struct RegisterPlace {
 
 impl RegisterPlace {
     fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![0; 96];
         // At most 3 * 5 + 1 + 5 * 10 bytes.
-        let length = postcard::to_slice(self, &mut bytes).map_or(0, |used| used.len());
-        bytes.truncate(length);
-        bytes
+        described::encode(self, 96)
     }
 
     /// Decodes and checks a peer's description.
@@ -78,15 +75,7 @@ impl RegisterPlace {
     /// # Errors
     /// In words: what is wrong.
     pub(super) fn decode(bytes: &[u8]) -> Result<(RegisterPlace, Layout), String> {
-        let place: RegisterPlace = match postcard::take_from_bytes(bytes) {
-            Ok((place, [])) => place,
-            _ => {
-                return Err(format!(
-                    "{} bytes that describe no register of a port: give both hosts the same system file",
-                    bytes.len()
-                ));
-            }
-        };
+        let place: RegisterPlace = described::decode(bytes, "register")?;
         let layout = Layout::new(place.slots as usize, place.max_size_bytes as usize).map_err(text)?;
         let layout = if place.is_checked {
             layout.with_checksum()
@@ -233,17 +222,8 @@ pub(super) fn accept(
 /// # Errors
 /// In words: what is wrong.
 pub(super) fn decode_request(bytes: &[u8], told: SourceNumbers) -> Result<SourceNumbers, String> {
-    let Some((request, _)) = bytes.split_first_chunk::<REQUEST_BYTES>() else {
-        return Err(format!(
-            "a request of {} bytes where {REQUEST_BYTES} belong",
-            bytes.len()
-        ));
-    };
-    let word = |at: usize| {
-        request[at..]
-            .first_chunk()
-            .map_or(0, |word| u64::from_le_bytes(*word))
-    };
+    let request: &[u8; REQUEST_BYTES] = described::request(bytes)?;
+    let word = |at| described::word(request, at);
     let numbers = SourceNumbers {
         origin: word(0),
         newest: word(8),

@@ -35,7 +35,7 @@ use super::ring_receiver::RingReceiver;
 use super::ring_sender::{RingSender, Wiring};
 use super::ring_words::{ADDRESS_AT, DATA_AT, LINES_AT, PLACED_AT};
 use super::wake::WakeState;
-use super::{part, refused, staging_for, text, window_of};
+use super::{described, part, refused, staging_for, text, window_of};
 use crate::contract::{ChannelSpec, Keep, LandingRing, Message, QueueNumbers, RingOwner};
 use crate::rdma::channel_kind::{Accepted, Asking};
 use crate::rdma::cm::CmId;
@@ -76,11 +76,8 @@ pub(super) struct RingPlace {
 
 impl RingPlace {
     fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![0; 192];
         // At most 6 * 5 + 1 + 11 * 10 bytes.
-        let length = postcard::to_slice(self, &mut bytes).map_or(0, |used| used.len());
-        bytes.truncate(length);
-        bytes
+        described::encode(self, 192)
     }
 
     /// Decodes and checks a peer's description.
@@ -88,15 +85,7 @@ impl RingPlace {
     /// # Errors
     /// In words: what is wrong.
     pub(super) fn decode(bytes: &[u8]) -> Result<(RingPlace, Layout), String> {
-        let place: RingPlace = match postcard::take_from_bytes(bytes) {
-            Ok((place, [])) => place,
-            _ => {
-                return Err(format!(
-                    "{} bytes that describe no queue of a port: give both hosts the same system file",
-                    bytes.len()
-                ));
-            }
-        };
+        let place: RingPlace = described::decode(bytes, "queue")?;
         let data_bytes = usize::try_from(place.data_bytes).map_err(text)?;
         let layout = Layout::with_wide_lines(
             place.lines as usize,
@@ -256,17 +245,8 @@ pub(super) fn accept(
 /// # Errors
 /// In words: what is wrong.
 pub(super) fn decode_request(bytes: &[u8], told: QueueNumbers) -> Result<QueueNumbers, String> {
-    let Some((request, _)) = bytes.split_first_chunk::<REQUEST_BYTES>() else {
-        return Err(format!(
-            "a request of {} bytes where {REQUEST_BYTES} belong",
-            bytes.len()
-        ));
-    };
-    let word = |at: usize| {
-        request[at..]
-            .first_chunk()
-            .map_or(0, |word| u64::from_le_bytes(*word))
-    };
+    let request: &[u8; REQUEST_BYTES] = described::request(bytes)?;
+    let word = |at| described::word(request, at);
     let numbers = QueueNumbers {
         origin: word(0),
         newest: word(8),
