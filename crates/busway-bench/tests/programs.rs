@@ -255,10 +255,7 @@ fn intervals_and_calls_of_ports_are_measured() -> Checked {
 
 fn self_test_finds_injected_losses() -> Checked {
     let args = self_test::Args {
-        common: Common {
-            seconds: Some(0.5),
-            ..common(&[], &[])
-        },
+        common: for_half_a_second(&[], &[]),
     };
     let run = conduct(false, |context| self_test::run(&args, context))?;
     assert_eq!(run.rows.len(), 5, "{:?}", run.notes);
@@ -288,27 +285,34 @@ fn self_test_finds_injected_losses() -> Checked {
     Ok(())
 }
 
+fn for_half_a_second(technologies: &[&str], sizes: &[usize]) -> Common {
+    Common {
+        seconds: Some(0.5),
+        ..common(technologies, sizes)
+    }
+}
+
+fn stored_in(path: &Path) -> views::Output {
+    views::Output {
+        json: Some(path.to_owned()),
+        ..views::Output::default()
+    }
+}
+
 fn long_run_is_continued_from_its_file() -> Checked {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("long.json");
     let begin = jitter::Args {
         common: Common {
-            output: views::Output {
-                json: Some(path.clone()),
-                ..views::Output::default()
-            },
-            seconds: Some(0.5),
-            ..common(&["unix"], &[64])
+            output: stored_in(&path),
+            ..for_half_a_second(&["unix"], &[64])
         },
         ..jitter::Args::default()
     };
     let first = conduct(false, |context| jitter::run(&begin, context))?;
     let go_on = jitter::Args {
         resume: Some(path.clone()),
-        common: Common {
-            seconds: Some(0.5),
-            ..common(&[], &[])
-        },
+        common: for_half_a_second(&[], &[]),
         ..jitter::Args::default()
     };
     let second = conduct(false, |context| jitter::run(&go_on, context))?;
@@ -353,12 +357,8 @@ fn long_run_with_an_interval_begins_no_more_round_trips_than_instants() -> Check
     let begin = jitter::Args {
         interval: Some(10_000),
         common: Common {
-            output: views::Output {
-                json: Some(path.clone()),
-                ..views::Output::default()
-            },
-            seconds: Some(0.5),
-            ..common(&["unix"], &[64])
+            output: stored_in(&path),
+            ..for_half_a_second(&["unix"], &[64])
         },
         ..jitter::Args::default()
     };
@@ -369,10 +369,7 @@ fn long_run_with_an_interval_begins_no_more_round_trips_than_instants() -> Check
     let with = |interval| jitter::Args {
         interval,
         resume: Some(path.clone()),
-        common: Common {
-            seconds: Some(0.5),
-            ..common(&[], &[])
-        },
+        common: for_half_a_second(&[], &[]),
         ..jitter::Args::default()
     };
     let error = conduct(false, |context| jitter::run(&with(Some(5_000)), context))

@@ -5,6 +5,8 @@
 //! a shared memory would be.
 #![cfg(not(loom))]
 
+mod support;
+
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -17,16 +19,9 @@ use busway_port::peer_clock::PeerClock;
 use busway_port::system::{module_of, root_of};
 use busway_port::{Direction, Partition, PortRef, SamplingDestination, SamplingSource, Store};
 use busway_system::System;
-use tempfile::TempDir;
+use support::two_hosts::TwoHosts as Hosts;
 
 const HOUR_NS: i64 = 3_600_000_000_000;
-
-/// Two hosts and the window between them.
-struct Hosts {
-    directory: TempDir,
-    text: String,
-    system: System,
-}
 
 impl Hosts {
     /// `link` goes into the link's table, `size` is that of the messages.
@@ -40,18 +35,8 @@ impl Hosts {
     }
 
     fn with_destinations(link: &str, size: usize, destinations: &str) -> Self {
-        let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
-        let at = directory.path().display();
-        let text = format!(
+        let rest = format!(
             r#"
-[host.a]
-ports = "{at}/a"
-[host.b]
-ports = "{at}/b"
-[[link]]
-hosts = ["a", "b"]
-buses = ["memory"]
-memory = {{ path = "{at}/window", length = "1MiB" }}
 {link}
 [[partition]]
 name = "source"
@@ -74,32 +59,7 @@ source = "source/OUT"
 destinations = {destinations}
 "#
         );
-        let system = System::parse(&text, "system.toml".as_ref()).unwrap_or_else(|error| panic!("{error}"));
-        Self {
-            directory,
-            text,
-            system,
-        }
-    }
-
-    fn join(&self, host: &str, partition: &str) -> Partition {
-        let store = Store::open(root_of(&self.system, host), module_of(&self.system, host)).expect("a store");
-        store.join(partition).expect("a partition")
-    }
-
-    /// The host starts anew: everything in its own memory is gone.
-    fn lose(&self, host: &str) {
-        fs::remove_dir_all(root_of(&self.system, host)).expect("its store");
-    }
-
-    /// Fills the window with `byte`, as memory that was reset, or written by something else.
-    fn fill_window(&self, byte: u8) {
-        let file = fs::OpenOptions::new()
-            .write(true)
-            .open(self.directory.path().join("window"));
-        file.expect("the window")
-            .write_all_at(&vec![byte; 1 << 20], 0)
-            .expect("filled");
+        Self::joined_by("1MiB", &rest)
     }
 }
 

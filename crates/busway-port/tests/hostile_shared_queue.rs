@@ -5,16 +5,12 @@
 mod support;
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 
 use busway_port::apex::get_queuing_port_status;
-use busway_port::observe::Observer;
-use busway_port::system::{module_of, root_of};
-use busway_port::{Discipline, Partition, PortRef, Store};
-use busway_system::System;
+use busway_port::{Discipline, Partition};
 use proptest::prelude::*;
 use support::Value;
-use tempfile::TempDir;
+use support::two_hosts::{TwoHosts, written_words};
 
 const SIZE_BYTES: usize = 64;
 const UNTOUCHED: u8 = 0xa5;
@@ -24,8 +20,7 @@ const PATIENCE: u8 = 12;
 
 /// Host `a` with the source, host `b` with the destination, and the window between them.
 struct Hosts {
-    _directory: TempDir,
-    system: System,
+    pair: TwoHosts,
     source: Partition,
     far: Partition,
     window: File,
@@ -35,18 +30,10 @@ struct Hosts {
 
 impl Hosts {
     fn new() -> Self {
-        let directory = support::directory();
-        let at = directory.path().display();
-        let text = format!(
-            r#"
-[host.a]
-ports = "{at}/a"
-[host.b]
-ports = "{at}/b"
-[[link]]
-hosts = ["a", "b"]
-buses = ["memory"]
-memory = {{ path = "{at}/window", length = "256KiB" }}
+        let pair = TwoHosts::joined_by(
+            "256KiB",
+            &format!(
+                r#"
 [[partition]]
 name = "source"
 host = "a"
@@ -59,21 +46,14 @@ ports = [{{ name = "IN", kind = "queuing", direction = "destination", max_size =
 source = "source/OUT"
 destinations = ["far/IN"]
 "#
+            ),
         );
-        let system = System::parse(&text, "system.toml".as_ref()).unwrap_or_else(|error| panic!("{error}"));
-        let join = |host: &str, partition: &str| {
-            let store = Store::open(root_of(&system, host), module_of(&system, host)).expect("a store");
-            store.join(partition).expect("a partition")
-        };
-        let (source, far) = (join("a", "source"), join("b", "far"));
-        let path = directory.path().join("window");
-        let window = File::options().read(true).write(true).open(path);
+        let (source, far) = (pair.join("a", "source"), pair.join("b", "far"));
         let mut hosts = Self {
-            _directory: directory,
-            system,
+            window: pair.window(),
+            pair,
             source,
             far,
-            window: window.expect("the window"),
             words: Vec::new(),
         };
         // More than one lap of the ring: all words are written that ever will be.
@@ -81,7 +61,11 @@ destinations = ["far/IN"]
             assert!(hosts.send(&[0xff; SIZE_BYTES]));
             assert_eq!(hosts.receive(), Some(SIZE_BYTES));
         }
-        hosts.words = written(&hosts.window);
+        hosts.words = written_words(&hosts.window);
+        assert!(
+            hosts.words.len() > SIZE_BYTES / 8,
+            "the partitions write the window"
+        );
         hosts
     }
 
@@ -107,9 +91,7 @@ destinations = ["far/IN"]
     /// Uses everything that looks at the queue.
     fn look(&self) {
         for (host, partition, port) in [("a", "source", "OUT"), ("b", "far", "IN")] {
-            let observer = Observer::new(root_of(&self.system, host), module_of(&self.system, host));
-            let found = observer.expect("a module").port(&PortRef::new(partition, port));
-            let port = found.expect("a store").expect("a port");
+            let port = self.pair.observed(host, partition, port);
             assert!(port.in_queue().is_some_and(|messages| messages <= 4));
             assert!(
                 port.message()
@@ -121,19 +103,6 @@ destinations = ["far/IN"]
             assert!(status.nb_message <= 3);
         }
     }
-}
-
-/// The words of `file` that are not 0.
-fn written(file: &File) -> Vec<u64> {
-    let mut bytes = vec![0; file.metadata().expect("a file").len() as usize];
-    file.read_exact_at(&mut bytes, 0).expect("all of it");
-    let words = bytes.as_chunks::<8>().0.iter().enumerate();
-    let written: Vec<u64> = words
-        .filter(|(_, word)| **word != [0; 8])
-        .map(|(index, _)| index as u64 * 8)
-        .collect();
-    assert!(written.len() > SIZE_BYTES / 8, "the partitions write the window");
-    written
 }
 
 fn blow() -> impl Strategy<Value = (usize, Value)> {

@@ -6,15 +6,12 @@
 mod support;
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 
 use busway_port::apex;
-use busway_port::system::{module_of, root_of};
-use busway_port::{Partition, SamplingDestination, Store};
-use busway_system::System;
+use busway_port::{Partition, SamplingDestination};
 use proptest::prelude::*;
 use support::Value;
-use tempfile::TempDir;
+use support::two_hosts::{TwoHosts, written_words};
 
 const HOUR_NS: i64 = 3_600_000_000_000;
 const SIZE_BYTES: usize = 64;
@@ -25,7 +22,7 @@ const PATIENCE: u8 = 8;
 
 /// Host `a` with the source, host `b` with the destination, and the window between them.
 struct Hosts {
-    _directory: TempDir,
+    _pair: TwoHosts,
     source: Partition,
     far: Partition,
     window: File,
@@ -35,18 +32,10 @@ struct Hosts {
 
 impl Hosts {
     fn new() -> Self {
-        let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
-        let at = directory.path().display();
-        let text = format!(
-            r#"
-[host.a]
-ports = "{at}/a"
-[host.b]
-ports = "{at}/b"
-[[link]]
-hosts = ["a", "b"]
-buses = ["memory"]
-memory = {{ path = "{at}/window", length = "256KiB" }}
+        let pair = TwoHosts::joined_by(
+            "256KiB",
+            &format!(
+                r#"
 [[partition]]
 name = "source"
 host = "a"
@@ -59,27 +48,22 @@ ports = [{{ name = "IN", kind = "sampling", direction = "destination", max_size 
 source = "source/OUT"
 destinations = ["far/IN"]
 "#
+            ),
         );
-        let system = System::parse(&text, "system.toml".as_ref()).unwrap_or_else(|error| panic!("{error}"));
-        let join = |host: &str, partition: &str| {
-            let store = Store::open(root_of(&system, host), module_of(&system, host)).expect("a store");
-            store.join(partition).expect("a partition")
-        };
-        let (source, far) = (join("a", "source"), join("b", "far"));
+        let (source, far) = (pair.join("a", "source"), pair.join("b", "far"));
         let out = source.sampling_source("OUT").expect("configured");
         // As many as there are slots: all words are written that ever will be.
         for _ in 0..8 {
             out.write(&[0xff; SIZE_BYTES]).expect("a source port");
         }
-        let path = directory.path().join("window");
-        let window = File::options()
-            .read(true)
-            .write(true)
-            .open(path)
-            .expect("the window");
-        let words = written(&window);
+        let window = pair.window();
+        let words = written_words(&window);
+        assert!(
+            words.len() > SIZE_BYTES / 8,
+            "the source writes the window itself"
+        );
         Self {
-            _directory: directory,
+            _pair: pair,
             source,
             far,
             window,
@@ -94,22 +78,6 @@ destinations = ["far/IN"]
     fn input(&self) -> SamplingDestination<'_> {
         self.far.sampling_destination("IN", HOUR_NS).expect("configured")
     }
-}
-
-/// The words of `file` that are not 0.
-fn written(file: &File) -> Vec<u64> {
-    let mut bytes = vec![0; file.metadata().expect("a file").len() as usize];
-    file.read_exact_at(&mut bytes, 0).expect("all of it");
-    let words = bytes.as_chunks::<8>().0.iter().enumerate();
-    let written: Vec<u64> = words
-        .filter(|(_, word)| **word != [0; 8])
-        .map(|(index, _)| index as u64 * 8)
-        .collect();
-    assert!(
-        written.len() > SIZE_BYTES / 8,
-        "the source writes the window itself"
-    );
-    written
 }
 
 fn blow() -> impl Strategy<Value = (usize, Value)> {

@@ -7,26 +7,16 @@
 
 mod support;
 
-use std::fs;
-use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 use busway_port::apex::{INFINITE, OperatingMode, Refusal, get_queuing_port_status, set_partition_mode};
-use busway_port::observe::{ObservedPort, Observer};
 use busway_port::system::{crossings_of, module_of, root_of};
-use busway_port::{Discipline, Partition, PortRef, QueuingDestination, QueuingSource, Store, StoreError};
+use busway_port::{Discipline, Partition, QueuingDestination, QueuingSource, Store, StoreError};
 use busway_system::{Carrier, System};
-use tempfile::TempDir;
+use support::two_hosts::{TwoHosts as Hosts, join};
 
 /// Most messages in the queue of every port.
 const DEPTH: u8 = 3;
-
-/// Two hosts and the window between them.
-struct Hosts {
-    directory: TempDir,
-    text: String,
-    system: System,
-}
 
 impl Hosts {
     fn new() -> Self {
@@ -35,8 +25,6 @@ impl Hosts {
 
     /// `channel` goes into the channel's table.
     fn with_destinations(destinations: &str, channel: &str) -> Self {
-        let directory = support::directory();
-        let at = directory.path().display();
         let port = |name: &str, direction: &str| {
             format!(
                 "{{ name = \"{name}\", kind = \"queuing\", direction = \"{direction}\", max_size = 64, max_messages = {DEPTH} }}"
@@ -44,16 +32,8 @@ impl Hosts {
         };
         let [out, input, too] = [("OUT", "source"), ("IN", "destination"), ("TOO", "destination")]
             .map(|(name, way)| port(name, way));
-        let text = format!(
+        let rest = format!(
             r#"
-[host.a]
-ports = "{at}/a"
-[host.b]
-ports = "{at}/b"
-[[link]]
-hosts = ["a", "b"]
-buses = ["memory"]
-memory = {{ path = "{at}/window", length = "1MiB" }}
 [[partition]]
 name = "source"
 host = "a"
@@ -73,37 +53,7 @@ destinations = {destinations}
 {channel}
 "#
         );
-        let system = System::parse(&text, "system.toml".as_ref()).unwrap_or_else(|error| panic!("{error}"));
-        Self {
-            directory,
-            text,
-            system,
-        }
-    }
-
-    fn join(&self, host: &str, partition: &str) -> Partition {
-        join(&self.system, host, partition)
-    }
-
-    /// The host starts anew: everything in its own memory is gone.
-    fn lose(&self, host: &str) {
-        fs::remove_dir_all(root_of(&self.system, host)).expect("its store");
-    }
-
-    /// Fills the window with `byte`, as memory that was reset, or written by something else.
-    fn fill_window(&self, byte: u8) {
-        let file = fs::OpenOptions::new()
-            .write(true)
-            .open(self.directory.path().join("window"));
-        file.expect("the window")
-            .write_all_at(&vec![byte; 1 << 20], 0)
-            .expect("filled");
-    }
-
-    fn observed(&self, host: &str, partition: &str, port: &str) -> ObservedPort {
-        let observer = Observer::new(root_of(&self.system, host), module_of(&self.system, host));
-        let found = observer.expect("a module").port(&PortRef::new(partition, port));
-        found.expect("a store").expect("a port")
+        Self::joined_by("1MiB", &rest)
     }
 
     /// A process of a partition that does one thing, and kills itself at `step` of it.
@@ -118,11 +68,6 @@ destinations = {destinations}
             .expect("started");
         assert_eq!(killed.status.code(), None, "{step} is no step of {task}");
     }
-}
-
-fn join(system: &System, host: &str, partition: &str) -> Partition {
-    let store = Store::open(root_of(system, host), module_of(system, host)).expect("a store");
-    store.join(partition).expect("a partition")
 }
 
 fn out(partition: &Partition) -> QueuingSource<'_> {

@@ -7,6 +7,7 @@ mod rdma_place;
 mod rdma_register;
 mod rdma_ring;
 mod rdma_samples;
+mod rdma_store;
 
 use std::time::{Duration, Instant};
 

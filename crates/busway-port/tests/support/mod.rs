@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 #[path = "../../examples/shared/mod.rs"]
 pub mod shared;
+pub mod two_hosts;
 
 /// An empty directory in shared memory, removed at the end.
 pub fn directory() -> TempDir {

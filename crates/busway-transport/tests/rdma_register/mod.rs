@@ -1,38 +1,30 @@
 //! A register of the receiving host that the sender writes, over `rdma-write`.
-#![allow(unsafe_code)] // Windows onto the test's own memory.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use busway_core::register::{Layout, ReadOutcome, RegisterReader};
-use busway_core::window::{Medium, Window};
 use busway_transport::{
-    ChannelEnd, ChannelError, ChannelId, ChannelSpec, Direction, HEAD_BYTES, Keep, LandingRegister,
-    PortMemory, Receiver, Sender, SourceNumbers,
+    ChannelError, ChannelId, ChannelSpec, HEAD_BYTES, Keep, LandingRegister, PortMemory, Receiver, Sender,
+    SourceNumbers,
 };
 
 use crate::contract::Side;
 use crate::contract::harness::{Buffer, Collector, LANE, PATIENCE, Pair, fill};
-use crate::rdma_place::RdmaPlace;
+use crate::rdma_store::{Gone, RdmaWrite, StoreMemory, ends, pair};
 
 const SIZE_BYTES: usize = 200;
 const SLOTS: usize = 4;
-/// The register lies between bytes of others, as in a file of the store.
-const AT: usize = 4096 + 128;
 const MEMORY_BYTES: usize = 4 * 4096;
-/// What the bytes around it hold.
-const GUARD: u64 = 0x5ca1_ab1e_5ca1_ab1e;
 const OURS: SourceNumbers = SourceNumbers {
     origin: 9,
     newest: 40,
 };
 
-crate::contract::bus_at_place!(RdmaWrite(RdmaPlace) = RdmaPlace::new("rdma-write"));
-
 /// A channel from host one into a register of host two.
 struct Landed {
     pair: Pair<RdmaWrite>,
-    memory: Window,
+    memory: StoreMemory,
     layout: Layout,
     sender: Box<dyn Sender<Buffer>>,
     receiver: Box<dyn Receiver>,
@@ -41,19 +33,13 @@ struct Landed {
 
 /// `reachable_bytes` of the register are the peer's; it is told that it has all.
 fn landed(layout: Layout, latest: u64, reachable_bytes: usize) -> Landed {
-    let mut pair = Pair::<RdmaWrite>::empty();
-    pair.start(Side::One);
-    pair.start(Side::Two);
-    pair.wait_up();
-    let memory = guarded_memory();
-    let mut register = memory.sub(AT, layout.required_bytes()).expect("inside");
-    for offset in (0..layout.required_bytes()).step_by(8) {
-        register.store(offset, 0).expect("inside");
-    }
+    let mut pair = pair();
+    let memory = StoreMemory::new(MEMORY_BYTES, layout.required_bytes());
+    let mut register = memory.part(layout.required_bytes());
     layout.prepare(&mut register, latest).expect("inside");
     let (noted, begun) = mpsc::channel();
     let landing = LandingRegister {
-        memory: PortMemory::new(memory.sub(AT, reachable_bytes).expect("inside"), ()),
+        memory: PortMemory::new(memory.part(reachable_bytes), ()),
         layout,
         start: 0,
         latest,
@@ -76,15 +62,7 @@ fn landed(layout: Layout, latest: u64, reachable_bytes: usize) -> Landed {
     one.link
         .open_register_sender(id, &spec, &landing, LANE, source)
         .expect("it opens");
-    let sender = pair.until("the sender is open", |pair| {
-        pair.host(Side::One).take_channel(Direction::Send, id)
-    });
-    let receiver = pair.until("the receiver is open", |pair| {
-        pair.host(Side::Two).take_channel(Direction::Receive, id)
-    });
-    let (Ok(ChannelEnd::Sender(sender)), Ok(ChannelEnd::Receiver(receiver))) = (sender, receiver) else {
-        panic!("both ends");
-    };
+    let (sender, receiver) = ends(&mut pair, id);
     Landed {
         pair,
         memory,
@@ -95,16 +73,9 @@ fn landed(layout: Layout, latest: u64, reachable_bytes: usize) -> Landed {
     }
 }
 
-/// Memory that is never given back, full of [`GUARD`].
-fn guarded_memory() -> Window {
-    let words: &'static mut [u64] = Box::leak(vec![GUARD; MEMORY_BYTES / 8].into_boxed_slice());
-    // SAFETY: leaked, aligned, and reached through windows only from here on.
-    unsafe { Window::from_raw_parts(words.as_mut_ptr().cast(), MEMORY_BYTES, Medium::Coherent) }
-}
-
 impl Landed {
     fn reader(&self) -> RegisterReader {
-        let register = self.memory.sub(AT, self.layout.required_bytes()).expect("inside");
+        let register = self.memory.part(self.layout.required_bytes());
         RegisterReader::new(register, self.layout, 0)
             .expect("it fits")
             .with_patience_bytes(1 << 20)
@@ -155,15 +126,6 @@ impl Landed {
         }
         unreachable!("numbers have no end")
     }
-
-    fn assert_untouched_beside(&self, reachable_bytes: usize) {
-        let is_beside = |offset: &usize| !(AT..AT + reachable_bytes).contains(offset);
-        for offset in (0..MEMORY_BYTES).step_by(8).filter(is_beside) {
-            let in_register = (AT..AT + self.layout.required_bytes()).contains(&offset);
-            let expected = if in_register { 0 } else { GUARD };
-            assert_eq!(self.memory.load(offset), Ok(expected), "at {offset}");
-        }
-    }
 }
 
 fn layouts() -> [Layout; 2] {
@@ -185,7 +147,7 @@ fn sender_writes_the_register_and_counts_in_step_with_its_numbers() {
                 landed.until_read(&mut reader, 7 + number - OURS.newest, number);
             }
         }
-        landed.assert_untouched_beside(layout.required_bytes());
+        landed.memory.assert_untouched_beside(layout.required_bytes());
         let polled = landed.receiver.poll(&mut Collector::default(), 1);
         assert!(matches!(polled, Ok(0)), "{polled:?}");
     }
@@ -207,7 +169,7 @@ fn write_outside_the_register_ends_the_queue_pair_at_both_hosts() {
     pair.until("the receiver's end ends", |_| {
         receiver.poll(&mut Collector::default(), 1).err()
     });
-    landed.assert_untouched_beside(reachable_bytes);
+    landed.memory.assert_untouched_beside(reachable_bytes);
 }
 
 #[test]
@@ -218,18 +180,9 @@ fn dropped_receiver_takes_the_register_from_the_sender() {
     let mut reader = landed.reader();
     landed.send(41).expect("the sender is well");
     landed.until_read(&mut reader, 1, 41);
-    struct Gone;
-    impl Receiver for Gone {
-        fn poll(&mut self, _: &mut dyn busway_transport::Sink, _: usize) -> Result<usize, ChannelError> {
-            Err(ChannelError::Closed)
-        }
-        fn wait_for(&self) -> busway_transport::WaitFor {
-            busway_transport::WaitFor::Poll
-        }
-    }
     drop(std::mem::replace(&mut landed.receiver, Box::new(Gone)));
     landed.until_sender_fails();
-    let latest = layout.latest(&landed.memory.sub(AT, layout.required_bytes()).expect("inside"));
+    let latest = layout.latest(&landed.memory.part(layout.required_bytes()));
     assert_eq!(latest, Ok(1), "nothing was written after that");
 }
 
@@ -267,10 +220,7 @@ fn register_is_written_on_while_the_receiving_host_is_stopped_and_the_link_is_do
 #[ignore = "needs RDMA in the kernel: cargo xtask lab runs it"]
 fn hosts_that_disagree_about_the_kind_of_channel_are_refused_by_name() {
     let layout = layouts()[0];
-    let mut pair = Pair::<RdmaWrite>::empty();
-    pair.start(Side::One);
-    pair.start(Side::Two);
-    pair.wait_up();
+    let mut pair = pair();
     let spec = ChannelSpec {
         keep: Keep::Latest,
         message_bytes: (HEAD_BYTES + SIZE_BYTES) as u64,

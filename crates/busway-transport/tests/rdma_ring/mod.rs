@@ -1,26 +1,21 @@
 //! A queue of the receiving host that the sender writes, over `rdma-write`.
-#![allow(unsafe_code)] // Windows onto the test's own memory.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use busway_core::ring::{Layout, Position, RingConsumer};
-use busway_core::window::{Medium, Window};
+use busway_core::window::Window;
 use busway_transport::{
-    ChannelEnd, ChannelError, ChannelId, Direction, Flushed, HEAD_BYTES, LandingRing, PortMemory,
-    QueueNumbers, Receiver, Refused, RingOwner, Sender,
+    ChannelError, ChannelId, Flushed, HEAD_BYTES, LandingRing, PortMemory, QueueNumbers, Receiver, Refused,
+    RingOwner, Sender,
 };
 
 use crate::contract::Side;
 use crate::contract::harness::{Buffer, Collector, LANE, PATIENCE, Pair, is_filled, queue, sleep_as_lane};
-use crate::rdma_place::RdmaPlace;
+use crate::rdma_store::{Gone, RdmaWrite, StoreMemory, ends, pair};
 
 const DEPTH: usize = 5;
-/// The ring lies between bytes of others, as in a file of the store.
-const AT: usize = 4096 + 128;
 const MEMORY_BYTES: usize = 64 * 4096;
-/// What the bytes around it hold.
-const GUARD: u64 = 0x5ca1_ab1e_5ca1_ab1e;
 const OURS: QueueNumbers = QueueNumbers {
     origin: 9,
     newest: 40,
@@ -28,8 +23,6 @@ const OURS: QueueNumbers = QueueNumbers {
 };
 /// Where the ring stood before.
 const LINE: u64 = 7;
-
-crate::contract::bus_at_place!(RdmaWrite(RdmaPlace) = RdmaPlace::new("rdma-write"));
 
 /// The store of the receiving host.
 struct Queue {
@@ -98,9 +91,8 @@ impl RingOwner for Store {
 /// A channel from host one into a queue of host two.
 struct Landed {
     pair: Pair<RdmaWrite>,
-    memory: Window,
+    memory: StoreMemory,
     store: Store,
-    layout: Layout,
     size_bytes: usize,
     sender: Box<dyn Sender<Buffer>>,
     receiver: Box<dyn Receiver>,
@@ -108,15 +100,9 @@ struct Landed {
 
 /// `reachable_bytes` of the ring are the peer's; it is told that it has all.
 fn landed(layout: Layout, reachable_bytes: usize) -> Landed {
-    let mut pair = Pair::<RdmaWrite>::empty();
-    pair.start(Side::One);
-    pair.start(Side::Two);
-    pair.wait_up();
-    let memory = guarded_memory();
-    let ring = memory.sub(AT, layout.required_bytes()).expect("inside");
-    for offset in (0..layout.required_bytes()).step_by(8) {
-        ring.store(offset, 0).expect("inside");
-    }
+    let mut pair = pair();
+    let memory = StoreMemory::new(MEMORY_BYTES, layout.required_bytes());
+    let ring = memory.part(layout.required_bytes());
     let position = Position { line: LINE, data: 0 };
     let store = Store(Arc::new(Mutex::new(Queue {
         ring,
@@ -126,7 +112,7 @@ fn landed(layout: Layout, reachable_bytes: usize) -> Landed {
         begun: None,
     })));
     let landing = LandingRing {
-        memory: PortMemory::new(memory.sub(AT, reachable_bytes).expect("inside"), ()),
+        memory: PortMemory::new(memory.part(reachable_bytes), ()),
         layout,
         depth: DEPTH,
         position,
@@ -147,15 +133,7 @@ fn landed(layout: Layout, reachable_bytes: usize) -> Landed {
     one.link
         .open_ring_sender(id, &spec, &landing, LANE, source)
         .expect("it opens");
-    let sender = pair.until("the sender is open", |pair| {
-        pair.host(Side::One).take_channel(Direction::Send, id)
-    });
-    let receiver = pair.until("the receiver is open", |pair| {
-        pair.host(Side::Two).take_channel(Direction::Receive, id)
-    });
-    let (Ok(ChannelEnd::Sender(sender)), Ok(ChannelEnd::Receiver(receiver))) = (sender, receiver) else {
-        panic!("both ends");
-    };
+    let (sender, receiver) = ends(&mut pair, id);
     assert_eq!(
         store.with(|queue| queue.begun),
         Some(OURS),
@@ -165,18 +143,10 @@ fn landed(layout: Layout, reachable_bytes: usize) -> Landed {
         pair,
         memory,
         store,
-        layout,
         size_bytes,
         sender,
         receiver,
     }
-}
-
-/// Memory that is never given back, full of [`GUARD`].
-fn guarded_memory() -> Window {
-    let words: &'static mut [u64] = Box::leak(vec![GUARD; MEMORY_BYTES / 8].into_boxed_slice());
-    // SAFETY: leaked, aligned, and reached through windows only from here on.
-    unsafe { Window::from_raw_parts(words.as_mut_ptr().cast(), MEMORY_BYTES, Medium::Coherent) }
 }
 
 impl Landed {
@@ -213,15 +183,6 @@ impl Landed {
             }
             assert!(Instant::now() < give_up_at, "message {number} does not arrive");
             std::thread::sleep(Duration::from_micros(50));
-        }
-    }
-
-    fn assert_untouched_beside(&self, reachable_bytes: usize) {
-        let is_beside = |offset: &usize| !(AT..AT + reachable_bytes).contains(offset);
-        for offset in (0..MEMORY_BYTES).step_by(8).filter(is_beside) {
-            let in_ring = (AT..AT + self.layout.required_bytes()).contains(&offset);
-            let expected = if in_ring { 0 } else { GUARD };
-            assert_eq!(self.memory.load(offset), Ok(expected), "at {offset}");
         }
     }
 
@@ -272,7 +233,7 @@ fn sender_writes_the_queue_in_order_and_is_told_what_arrived_and_what_was_releas
                 landed.sender.flush().expect("the sender is well");
             }
         }
-        landed.assert_untouched_beside(layout.required_bytes());
+        landed.memory.assert_untouched_beside(layout.required_bytes());
         assert_eq!(landed.receiver.copied(), Some(0));
         assert_eq!(landed.sender.copied(), Some(60));
     }
@@ -397,7 +358,7 @@ fn write_outside_the_queue_ends_the_queue_pair_at_both_hosts() {
     pair.until("the receiver's end ends", |_| {
         receiver.poll(&mut Collector::default(), 1).err()
     });
-    landed.assert_untouched_beside(reachable_bytes);
+    landed.memory.assert_untouched_beside(reachable_bytes);
 }
 
 #[test]
@@ -407,15 +368,6 @@ fn dropped_receiver_takes_the_queue_from_the_sender() {
     let mut landed = landed(layout, layout.required_bytes());
     landed.send(41).expect("it has room");
     landed.until_received(41, false);
-    struct Gone;
-    impl Receiver for Gone {
-        fn poll(&mut self, _: &mut dyn busway_transport::Sink, _: usize) -> Result<usize, ChannelError> {
-            Err(ChannelError::Closed)
-        }
-        fn wait_for(&self) -> busway_transport::WaitFor {
-            busway_transport::WaitFor::Poll
-        }
-    }
     drop(std::mem::replace(&mut landed.receiver, Box::new(Gone)));
     landed.until_sender_fails(42);
     assert_eq!(
