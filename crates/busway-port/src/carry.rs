@@ -52,7 +52,7 @@ pub struct Carried {
 }
 
 /// One port of a joined partition.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Held {
     partition: Arc<Partition>,
     /// In the partition's ports.

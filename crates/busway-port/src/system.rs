@@ -157,9 +157,7 @@ pub fn core_queue_of(system: &System, host: &str, crossing: &Crossing) -> Option
 
 /// The bus that a crossing takes, as `host` sees it.
 fn bus_of(system: &System, host: &str, crossing: &Crossing) -> Option<BusSettings> {
-    let mut links = system.links_of(host);
-    let link = links.find(|link| link.index == crossing.link)?;
-    link.buses.into_iter().find(|bus| bus.name() == crossing.bus)
+    system.bus_of(host, crossing.link, crossing.bus)
 }
 
 /// The part of a core's queue that `host` writes, or the one that its peer writes.
@@ -344,9 +342,7 @@ fn channel_of(system: &System, host: &str, index: usize, channel: &file::Channel
 /// own, if a device of this host is for them.
 fn own_writer(system: &System, host: &str, crossing: &Crossing) -> Option<FarPort> {
     let device = |hop: Hop| {
-        let mut links = system.links_of(host);
-        let link = links.find(|link| link.index == hop.link)?;
-        let bus = link.buses.into_iter().find(|bus| bus.name() == hop.bus)?;
+        let bus = system.bus_of(host, hop.link, hop.bus)?;
         Some((hop.link, bus.register_device()?))
     };
     let hops = crossing.hops().filter(|hop| crossing.writes_register(hop));
@@ -363,10 +359,8 @@ fn own_writer(system: &System, host: &str, crossing: &Crossing) -> Option<FarPor
 /// checksums.
 fn is_checked_landing(system: &System, host: &str, crossing: &Crossing) -> bool {
     let checks = |hop: Hop| {
-        let mut links = system.links_of(host);
-        let link = links.find(|link| link.index == hop.link);
-        let mut buses = link.into_iter().flat_map(|link| link.buses);
-        buses.any(|bus| bus.name() == hop.bus && bus.checks_registers())
+        let bus = system.bus_of(host, hop.link, hop.bus);
+        bus.is_some_and(|bus| bus.checks_registers())
     };
     crossing
         .hops()

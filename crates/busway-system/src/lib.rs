@@ -169,6 +169,14 @@ impl System {
         })
     }
 
+    /// The bus named `bus` of the link of this index in [`links`](Self::links), as `host` sees it;
+    /// `None` if the host has no such bus.
+    pub fn bus_of(&self, host: &str, link: usize, bus: &str) -> Option<BusSettings> {
+        let mut links = self.links_of(host);
+        let link = links.find(|found| found.index == link)?;
+        link.buses.into_iter().find(|found| found.name() == bus)
+    }
+
     /// What the rules say about a service, by its name.
     pub fn plan_for(&self, service_name: &str) -> ServicePlan<'_> {
         let first =

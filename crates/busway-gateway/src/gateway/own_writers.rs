@@ -366,8 +366,6 @@ pub fn link_of(system: &System, crossing: &Crossing, hop: &Hop) -> Option<u32> {
     let mut channels = system.channels.iter();
     let channel = channels.find(|channel| channel.name == crossing.channel)?;
     let host = &system.partitions[channel.source.partition].host;
-    let mut links = system.links_of(host);
-    let link = links.find(|link| link.index == hop.link)?;
-    let bus = link.buses.iter().find(|bus| bus.name() == hop.bus)?;
+    let bus = system.bus_of(host, hop.link, hop.bus)?;
     bus.register_device().map(|_| hop.link as u32)
 }

@@ -283,10 +283,11 @@ impl Ports {
                     // The channel was opened for a port that has gone over to another one.
                     return;
                 };
+                let inbound = InboundPort::new(key, port, receiver, wire, counters);
                 Some(PortEnd::Inbound(Box::new(if writes_ring {
-                    InboundPort::landed(key, port, receiver, wire, counters)
+                    inbound.landed()
                 } else {
-                    InboundPort::new(key, port, receiver, wire, counters)
+                    inbound
                 })))
             }
         };

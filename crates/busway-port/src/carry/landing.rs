@@ -30,10 +30,7 @@ impl PortReceiver {
         self.held.settle_landed(register);
         let (latest, _) = register.take_over()?;
         let (memory, layout) = register.hand_over();
-        let held = Held {
-            partition: self.held.partition.clone(),
-            index: self.held.index,
-        };
+        let held = self.held.clone();
         Some(LandingRegister {
             memory,
             layout,

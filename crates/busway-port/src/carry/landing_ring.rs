@@ -49,10 +49,7 @@ impl PortReceiver {
         let owner = Owner {
             port: PortReceiver {
                 doorbell: None,
-                held: Held {
-                    partition: self.held.partition.clone(),
-                    index: self.held.index,
-                },
+                held: self.held.clone(),
             },
             position,
             doubts: 0,
@@ -71,9 +68,7 @@ impl PortReceiver {
             owner: Box::new(owner),
         })
     }
-}
 
-impl PortReceiver {
     /// Whether the sender of a queue may soon wait for room: else it need not be told of each
     /// message that a program receives.
     #[must_use]

@@ -390,9 +390,11 @@ impl QueueReader {
         }
     }
 
-    /// The credit word at `offset`.
-    pub(super) fn credit_word(&self, offset: usize) -> &AtomicU64 {
-        self.credit_words.word(offset)
+    /// The words of the credits, each with the value that says that this end has released what is
+    /// before `position`. Lines before data.
+    pub(super) fn credits(&self, position: Position) -> [(&AtomicU64, u64); 2] {
+        [(CREDIT_LINES, position.line), (CREDIT_DATA, position.data)]
+            .map(|(offset, value)| (self.credit_words.word(offset), value))
     }
 
     pub(super) fn consumer(&self) -> Option<RingConsumer<Window>> {

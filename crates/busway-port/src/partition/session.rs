@@ -89,8 +89,9 @@ impl QueueReader {
         shared.leave();
         crash::step("session-left");
         self.record().store(position);
-        self.credit_word(0).store(position.line, Ordering::Relaxed);
-        self.credit_word(8).store(position.data, Ordering::Relaxed);
+        for (word, value) in self.credits(position) {
+            word.store(value, Ordering::Relaxed);
+        }
         let told = if was_met {
             // The next message tells of what was lost.
             self.overflows().wrapping_sub(1)
@@ -114,8 +115,7 @@ impl QueueReader {
         if !self.shared.as_ref().is_some_and(SharedDestination::is_met) {
             return;
         }
-        let Position { line, data } = self.record().load();
-        let words = [(self.credit_word(0), line), (self.credit_word(8), data)];
+        let words = self.credits(self.record().load());
         if words
             .iter()
             .all(|(word, value)| word.load(Ordering::Relaxed) == *value)

@@ -73,17 +73,11 @@ impl InboundPort {
         }
     }
 
-    /// Of a channel whose sender writes the queue itself. `port_receiver` has given it away.
-    pub fn landed(
-        key: ChannelKey,
-        port_receiver: PortReceiver,
-        receiver: Box<dyn Receiver>,
-        wire: Wire,
-        counters: Arc<PortCounters>,
-    ) -> InboundPort {
+    /// The same, of a channel whose sender writes the queue itself: the port has given it away.
+    pub fn landed(self) -> InboundPort {
         InboundPort {
             is_landed: true,
-            ..InboundPort::new(key, port_receiver, receiver, wire, counters)
+            ..self
         }
     }
 

@@ -38,16 +38,25 @@ pub struct End<'a> {
     pub host: &'a str,
 }
 
+/// Who writes a register in the other host's port store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RegisterWriter {
+    /// The source's own process if it can open its device, else the gateway of its host.
+    Partition,
+    /// The gateway of the source's host, always.
+    Gateway,
+}
+
 /// The way to one destination.
 #[derive(Serialize)]
 pub struct RouteReport<'a> {
     pub to: End<'a>,
     #[serde(flatten)]
     pub way: Way,
-    /// Who writes the other host's ports, where the sending host does: `"partition"`, the source's
-    /// own process if it can open its device, else the gateway; or `"gateway"`, always.
+    /// Who writes the other host's ports, where the sending host does.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub register_writer: Option<&'static str>,
+    pub register_writer: Option<RegisterWriter>,
     /// Where messages go while that way is down, the best first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fallbacks: Vec<Hop>,
@@ -145,7 +154,7 @@ fn report<'a>(
 }
 
 /// See [`RouteReport::register_writer`].
-fn register_writer(system: &System, channel: &Channel, way: &Way) -> Option<&'static str> {
+fn register_writer(system: &System, channel: &Channel, way: &Way) -> Option<RegisterWriter> {
     let Way::Link {
         link,
         bus,
@@ -159,12 +168,10 @@ fn register_writer(system: &System, channel: &Channel, way: &Way) -> Option<&'st
         return None;
     }
     let host = &system.partitions[channel.source.partition].host;
-    let mut links = system.links_of(host);
-    let buses = links.find(|it| it.index == *link)?.buses;
-    let settings = buses.iter().find(|it| it.name() == *bus)?;
+    let settings = system.bus_of(host, *link, bus)?;
     Some(match settings.register_device() {
-        Some(_) => "partition",
-        None => "gateway",
+        Some(_) => RegisterWriter::Partition,
+        None => RegisterWriter::Gateway,
     })
 }
 

@@ -8,7 +8,7 @@ use busway_system::{
     Carrier, Clock, DEFAULT_LANE, Direction, Discipline, Partition, Port, PortKind, Way, WhenFull,
 };
 
-use super::ports::{ChannelReport, End, RouteReport, SlotsReport};
+use super::ports::{ChannelReport, End, RegisterWriter, RouteReport, SlotsReport};
 use super::schedule_text::write_execution;
 use super::text::bytes_text;
 
@@ -126,8 +126,8 @@ enum Kind {
     Sampling,
     /// A queue that the source's gateway can write.
     OneQueue,
-    /// Several destinations at that host share the messages.
-    SharedQueue,
+    /// Several destinations at that host have a queue each.
+    SeveralQueues,
     /// A full queue loses messages, of which its receiver is told.
     OverflowingQueue,
 }
@@ -139,7 +139,7 @@ fn kind_of(channel: &ChannelReport<'_>, route: &RouteReport<'_>) -> Kind {
     } else if channel.when_full == Some(WhenFull::Overflow) {
         Kind::OverflowingQueue
     } else if channel.routes.iter().filter(is_there).count() > 1 {
-        Kind::SharedQueue
+        Kind::SeveralQueues
     } else {
         Kind::OneQueue
     }
@@ -153,7 +153,7 @@ fn way_text(route: &RouteReport<'_>, kind: Kind) -> String {
             bus, carrier, clock, ..
         } => {
             let said = match carrier {
-                Carrier::Gateways if route.register_writer == Some("partition") => {
+                Carrier::Gateways if route.register_writer == Some(RegisterWriter::Partition) => {
                     "written into the other host's ports by the source's process if it can open its RDMA device, else by its gateway"
                 }
                 Carrier::Gateways if route.register_writer.is_some() => {
@@ -177,13 +177,13 @@ fn way_text(route: &RouteReport<'_>, kind: Kind) -> String {
             let is_short = is_sampling && *carrier == Carrier::Gateways && registry::is_one_sided(bus);
             let why = if is_short {
                 ", for want of room in the window"
-            } else if route.register_writer == Some("gateway") {
+            } else if route.register_writer == Some(RegisterWriter::Gateway) {
                 ", by partition_writes = false of the source's host"
             } else if may_share && route.fallbacks.is_empty() {
                 ", for want of room in the window or of coherent memory"
             } else if may_share {
                 ", since only they can move the messages to another bus"
-            } else if kind == Kind::SharedQueue && registry::writes_registers(bus) {
+            } else if kind == Kind::SeveralQueues && registry::writes_registers(bus) {
                 ", since several destinations there have a queue each"
             } else if kind == Kind::OverflowingQueue && registry::writes_registers(bus) {
                 ", since a full queue is to lose messages"
